@@ -1,0 +1,163 @@
+"""Every error a user can meet.
+
+::
+
+    MilepostError
+    ├── SchemaError               a schema that cannot be
+    │   ├── SchemaSyntaxError     its text does not parse: line, caret, expectation
+    │   ├── IncompatibleSchema    a new version that would break readers: the paths
+    │   └── UnknownSchema         a name or fingerprint nobody registered
+    ├── QueryError                a query that cannot be
+    │   ├── QuerySyntaxError      its text does not parse: line, caret, expectation
+    │   └── QueryTypeError        it parses, but not against this schema
+    ├── InvalidValue              a value that does not fit its schema: the path
+    ├── CheckFailed               a message that breaks a schema's ``check`` rule
+    ├── MalformedBatch            bytes that are not a batch of this schema
+    └── LimitExceeded             input larger or deeper than a named limit allows
+
+Each class carries ``code``, which is stable and travels on the wire, and ``retriable``: whether doing
+the same thing again can help. Messages say what happened, to what, and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+from typing import ClassVar
+
+
+class MilepostError(Exception):
+    """The root of the tree: catch this to catch everything Milepost raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    retriable: ClassVar[bool] = False
+
+
+class SchemaError(MilepostError):
+    """A schema that contradicts itself or the rules of schemas."""
+
+    code = "schema"
+
+
+class QueryError(MilepostError):
+    """A query that cannot be understood or answered."""
+
+    code = "query"
+
+
+class SourceError(MilepostError):
+    """An error with a place in a text: `str(error)` shows the line, a caret, and what was expected.
+
+    Mixed into the syntax errors and into `QueryTypeError`. `line` and `column` count from 1;
+    both are 0 when the place is unknown.
+    """
+
+    def __init__(self, message: str, text: str = "", line: int = 0, column: int = 0) -> None:
+        self.message = message
+        self.text = text
+        self.line = line
+        self.column = column
+        super().__init__(self._drawn())
+
+    def _drawn(self) -> str:
+        lines = self.text.split("\n")  # as lark counts; splitlines() knows eight more line ends
+        if not 1 <= self.line <= len(lines):
+            return self.message
+        shown = lines[self.line - 1]
+        start = max(0, self.column - 1 - _CARET_CONTEXT)
+        shown = shown[start : self.column - 1 + _CARET_CONTEXT].replace("\t", " ")
+        caret = " " * (self.column - 1 - start) + "^"
+        return f"{self.message}\n  line {self.line}, column {self.column}:\n    {shown}\n    {caret}"
+
+
+_CARET_CONTEXT = 100  # characters shown on either side of the caret, so that a huge line stays readable
+
+
+class SchemaSyntaxError(SourceError, SchemaError):
+    """The text of a schema does not parse."""
+
+    code = "schema_syntax"
+
+
+class IncompatibleSchema(SchemaError):
+    """A new version of a schema would break its readers; `paths` names each place and why."""
+
+    code = "incompatible_schema"
+
+    def __init__(self, message: str, paths: tuple[str, ...] = ()) -> None:
+        self.paths = paths
+        super().__init__(message)
+
+
+class UnknownSchema(SchemaError):
+    """A schema name, version or fingerprint that the registry does not hold."""
+
+    code = "unknown_schema"
+
+
+class QuerySyntaxError(SourceError, QueryError):
+    """The text of a query does not parse."""
+
+    code = "query_syntax"
+
+
+class QueryTypeError(SourceError, QueryError):
+    """The query parses, but its names or types do not fit the schema."""
+
+    code = "query_type"
+
+
+class InvalidValue(MilepostError, ValueError):
+    """A value that does not fit its schema; `path` says where, `row` which (counted from 0)."""
+
+    code = "invalid_value"
+
+    def __init__(self, message: str, path: str = "", row: int | None = None) -> None:
+        self.path = path
+        self.row = row
+        where = f"row {row}, " if row is not None else ""
+        super().__init__(f"{where}{path}: {message}" if path else f"{where}{message}")
+
+
+class CheckFailed(MilepostError, ValueError):
+    """A message breaks a `check` rule of its schema; `rows` lists the first offenders."""
+
+    code = "check_failed"
+
+    def __init__(self, message: str, rule: str = "", rows: tuple[int, ...] = ()) -> None:
+        self.rule = rule
+        self.rows = rows
+        super().__init__(message)
+
+
+class MalformedBatch(MilepostError, ValueError):
+    """Bytes that are not a batch of the schema they claim; nothing of them was used."""
+
+    code = "malformed_batch"
+
+
+class LimitExceeded(MilepostError, ValueError):
+    """Input beyond a named limit; `limit` is the name of the constant in `milepost.limits`."""
+
+    code = "limit_exceeded"
+
+    def __init__(self, limit: str, value: int, maximum: int, what: str) -> None:
+        self.limit = limit
+        self.value = value
+        self.maximum = maximum
+        super().__init__(f"{what}: {value} is over {limit} = {maximum}; make it smaller or split it")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: "; did you mean 'price'?", or nothing when nothing is near.
+
+    Compares with at most a thousand names of about the same length: `difflib` is slow, and both the
+    name and what is known may come from a stranger.
+    """
+    similar = (item for item in known if abs(len(item) - len(name)) <= max(3, len(name) // 3))
+    found = get_close_matches(name, islice(similar, _NAMES_COMPARED), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+_NAMES_COMPARED = 1_000

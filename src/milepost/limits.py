@@ -1,0 +1,39 @@
+"""Every bound on what may come in, with its unit and its reason.
+
+A length is compared with its limit before memory is taken for it. `LimitExceeded` names the constant.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milepost.errors import LimitExceeded
+
+# Schemas: text written by people; these are some ten times what a generated schema of a large system needs.
+SCHEMA_TEXT_CHARS: Final = 1_000_000
+SCHEMA_DEPTH: Final = 64  # nested types; deeper trees would exhaust Python's stack in recursive walks
+SCHEMA_NODES: Final = 20_000  # types in one schema, definitions included
+SCHEMA_NAME_CHARS: Final = 255
+VARIANT_CASES: Final = 127  # the case number is one byte, and Arrow's unions stop at 127
+DECIMAL_DIGITS: Final = 38  # what 16 bytes hold, and what Arrow, PostgreSQL and Spark agree on
+
+# Batches. Offsets are 32-bit and signed, as Arrow's, so no buffer may reach 2 GiB; half of it leaves room to join.
+BATCH_BYTES: Final = 1 << 30
+BATCH_ROWS: Final = (1 << 24) - 1  # the row count shares a 32-bit word with the flags
+BATCH_GROUPS: Final = 64  # flat-tuple cases in one batch; past it, variants are boxed
+CASE_CODES: Final = 1 << 32  # the multi-choice code has four bytes; a schema with more cases is always boxed
+CASE_CACHE: Final = 1024  # derived layouts kept per schema; the least recently used goes first
+DYNAMIC_DEPTH: Final = 64  # dynamic values inside dynamic values, recursion included
+
+# Queries: text that arrives from the network and is parsed by the broker.
+QUERY_TEXT_CHARS: Final = 100_000
+QUERY_DEPTH: Final = 100  # nested expressions, for the stack's sake
+QUERY_NODES: Final = 20_000  # one `in` list of 10,000 literals fits
+LIKE_PATTERN_CHARS: Final = 1_000  # the matcher carries one bit of state per pattern character
+
+
+def require(limit: str, value: int, what: str) -> None:
+    """Raise `LimitExceeded` when `value` is over the constant named `limit`; `what` opens the message."""
+    maximum = globals()[limit]
+    if value > maximum:
+        raise LimitExceeded(limit, value, maximum, what)

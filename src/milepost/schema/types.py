@@ -1,0 +1,365 @@
+"""The model of what a message may contain: a tree of types with a name.
+
+All three notations (`text`, `ddl`, `dataclass`) read into this model and print from it. The model is
+immutable and hashable. `str()` of a type or a schema is Gryphon's notation, which is also the canonical form
+that the fingerprint is taken of.
+
+::
+
+    Type = Atom      bool, int8 … uint64, float, double, decimal(p,s), string, bytes, date, timestamp, uuid, ident
+         | Dynamic   a value of a schema known only at run time
+         | Tuple     [name: Type, …]
+         | List      *(Type)*
+         | Variant   {case: Type | …}
+         | Optional  Type?
+         | Ref       the name of another definition; may be recursive
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from milepost import limits
+from milepost.errors import SchemaError
+
+if TYPE_CHECKING:
+    from milepost.schema.messagetype import MessageType
+
+FIELD_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+SCHEMA_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """An atomic type. `kind` is its canonical name; only decimals have digits."""
+
+    kind: str
+    precision: int = 0  # decimal digits in all
+    scale: int = 0  # of these, digits after the point
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})" if self.kind == "decimal" else self.kind
+
+
+BOOL: Final = Atom("bool")
+INT8: Final = Atom("int8")
+INT16: Final = Atom("int16")
+INT32: Final = Atom("int")
+INT64: Final = Atom("long")
+UINT8: Final = Atom("uint8")
+UINT16: Final = Atom("uint16")
+UINT32: Final = Atom("uint32")
+UINT64: Final = Atom("uint64")
+FLOAT: Final = Atom("float")
+DOUBLE: Final = Atom("double")
+STRING: Final = Atom("string")
+BYTES: Final = Atom("bytes")
+DATE: Final = Atom("date")  # days since 1970-01-01, proleptic Gregorian, years 1 to 9999
+TIMESTAMP: Final = Atom("timestamp")  # microseconds since 1970-01-01T00:00:00Z, years 1 to 9999
+UUID: Final = Atom("uuid")
+IDENT: Final = Atom("ident")  # JPMQ's IDENT: a 64-bit identity; it compares, but does not calculate
+
+ATOMS: Final[Mapping[str, Atom]] = {
+    atom.kind: atom
+    for atom in (
+        BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64,
+        FLOAT, DOUBLE, STRING, BYTES, DATE, TIMESTAMP, UUID, IDENT,
+    )
+}  # fmt: skip
+ALIASES: Final[Mapping[str, Atom]] = {
+    "boolean": BOOL,
+    "byte": INT8,
+    "short": INT16,
+    "int32": INT32,
+    "int64": INT64,
+}
+# The whole range of each integer kind, both ends included.
+INTEGER_RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    "int8": (-(1 << 7), (1 << 7) - 1),
+    "int16": (-(1 << 15), (1 << 15) - 1),
+    "int": (-(1 << 31), (1 << 31) - 1),
+    "long": (-(1 << 63), (1 << 63) - 1),
+    "uint8": (0, (1 << 8) - 1),
+    "uint16": (0, (1 << 16) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "uint64": (0, (1 << 64) - 1),
+    "ident": (-(1 << 63), (1 << 63) - 1),
+}
+
+
+def decimal(precision: int = 38, scale: int = 9) -> Atom:
+    """A decimal type; bare `decimal` has 38 digits, nine of them after the point."""
+    if not (1 <= precision <= limits.DECIMAL_DIGITS and 0 <= scale <= precision):
+        raise SchemaError(
+            f"decimal({precision},{scale}) cannot be: precision goes from 1 to {limits.DECIMAL_DIGITS}, "
+            "and scale from 0 to the precision"
+        )
+    return Atom("decimal", precision, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic:
+    """A value whose schema is known only at run time; it carries that schema's fingerprint."""
+
+    def __str__(self) -> str:
+        return "dynamic"
+
+
+DYNAMIC: Final = Dynamic()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named type: a tuple's field or a variant's case."""
+
+    name: str
+    type: Type
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    """Fields in order. A field written without a name is called `_0`, `_1`, … after its position."""
+
+    fields: tuple[Field, ...]
+
+    def __str__(self) -> str:
+        return f"[{', '.join(_named(self.fields))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """Zero or more of one type."""
+
+    item: Type
+
+    def __str__(self) -> str:
+        return f"*({self.item})*"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Exactly one of the cases. A case written without a name is called after its position, as a field is."""
+
+    cases: tuple[Field, ...]
+
+    def __str__(self) -> str:
+        return f"{{{' | '.join(_named(self.cases))}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A type or nothing. Absent and null are the same. Never directly inside another Optional."""
+
+    type: Type
+
+    def __str__(self) -> str:
+        return f"{self.type}?"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The name of a definition of the same schema; the schema's own name makes it recursive."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Type: TypeAlias = Atom | Dynamic | Tuple | List | Variant | Optional | Ref
+
+
+def _named(fields: tuple[Field, ...]) -> Iterator[str]:
+    for position, item in enumerate(fields):
+        yield str(item.type) if item.name == positional(position) else str(item)
+
+
+def positional(position: int) -> str:
+    """The name of a field that was written without one."""
+    return f"_{position}"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A named message: a tuple type, the definitions it refers to, and the rules its messages obey.
+
+    Checked when made: names, limits, references, and that a value can exist at all.
+    """
+
+    name: str
+    type: Type
+    definitions: tuple[Field, ...] = ()  # what Refs name, the schema itself not included
+    checks: tuple[str, ...] = ()  # predicates in the query language; a message may not make one false
+    message_type: MessageType | None = field(default=None, compare=False)  # set when compiled from nodes
+
+    def __post_init__(self) -> None:
+        _Checker(self).check()
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.type}"]
+        lines[0] += "".join(f" check ({rule})" for rule in self.checks)
+        lines += [str(definition) for definition in self.definitions]
+        return "\n".join(lines)
+
+    def resolve(self, ref: Ref) -> Type:
+        """The type a reference stands for."""
+        return self._named[ref.name]
+
+    @cached_property
+    def _named(self) -> dict[str, Type]:
+        return {self.name: self.type} | {item.name: item.type for item in self.definitions}
+
+    @cached_property
+    def recursive(self) -> frozenset[str]:
+        """The names through which a definition reaches itself; references to them are stored as dynamic values."""
+        reach = {name: _direct_refs(kind) for name, kind in self._named.items()}
+        closed = {name: set(refs) for name, refs in reach.items()}
+        changed = True
+        while changed:
+            changed = False
+            for refs in closed.values():
+                more = set().union(*(closed[name] for name in refs)) - refs if refs else set()
+                changed |= bool(more)
+                refs |= more
+        return frozenset(name for name, refs in closed.items() if name in refs)
+
+    @cached_property
+    def canonical(self) -> str:
+        """The text the fingerprint is taken of: the schema in the notation it was made from."""
+        return str(self.message_type) if self.message_type is not None else str(self)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """64 bits that identify this schema on the wire and in the log, checks and all."""
+        return int.from_bytes(blake2b(self.canonical.encode(), digest_size=8).digest(), "little")
+
+
+def children(kind: Type) -> tuple[Type, ...]:
+    """The types directly inside a type."""
+    match kind:
+        case Tuple(fields) | Variant(fields):
+            return tuple(item.type for item in fields)
+        case List(item) | Optional(item):
+            return (item,)
+        case _:
+            return ()
+
+
+def walk(kind: Type) -> Iterator[Type]:
+    """A type and every type inside it, references not followed."""
+    stack = [kind]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(children(top)))
+
+
+def _direct_refs(kind: Type) -> set[str]:
+    return {item.name for item in walk(kind) if isinstance(item, Ref)}
+
+
+class _Checker:
+    """The rules a schema must obey, each with the sentence a person gets who breaks it."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.nodes = 0
+        self.names: dict[str, Type] = {}
+
+    def check(self) -> None:
+        schema = self.schema
+        self._define(schema.name, schema.type)
+        for item in schema.definitions:
+            self._define(item.name, item.type)
+        if not isinstance(schema.type, Tuple):
+            raise SchemaError(f"{schema.name}: a message is a tuple; write {schema.name}: [value: {schema.type}]")
+        for name, kind in self.names.items():
+            self._visit(kind, name, 1)
+        self._finite()
+
+    def _define(self, name: str, kind: Type) -> None:
+        limits.require("SCHEMA_NAME_CHARS", len(name), "the name of a schema")
+        if not SCHEMA_NAME.match(name):
+            raise SchemaError(f"{name!r} is no schema name: use letters, digits, _ and dots")
+        if name in ATOMS or name in ALIASES or name in ("dynamic", "decimal"):
+            raise SchemaError(f"{name!r} is the name of a built-in type; choose another for the schema")
+        if name in self.names:
+            raise SchemaError(f"{name!r} is defined twice")
+        self.names[name] = kind
+
+    def _visit(self, kind: Type, path: str, depth: int) -> None:
+        self.nodes += 1
+        limits.require("SCHEMA_NODES", self.nodes, f"{self.schema.name}: number of types")
+        limits.require("SCHEMA_DEPTH", depth, f"{path}: depth of nesting")
+        match kind:
+            case Tuple(fields) | Variant(fields):
+                self._distinct(fields, path)
+                if isinstance(kind, Variant):
+                    limits.require("VARIANT_CASES", len(fields), f"{path}: number of cases")
+                    if not fields:
+                        raise SchemaError(f"{path}: a variant needs at least one case")
+                for item in fields:
+                    self._visit(item.type, f"{path}.{item.name}", depth + 1)
+            case List(item):
+                if item == Tuple(()):
+                    raise SchemaError(f"{path}: a list of empty tuples says nothing but its length; use an integer")
+                self._visit(item, f"{path}[]", depth + 1)
+            case Optional(inner):
+                if isinstance(inner, Optional):
+                    raise SchemaError(f"{path}: optional twice; absent and null are the same, so one ? is enough")
+                self._visit(inner, path, depth + 1)
+            case Ref(name):
+                if name not in self.names:
+                    raise SchemaError(f"{path}: nothing is called {name!r}; define it beside {self.schema.name}")
+            case Atom("decimal", precision, scale):
+                decimal(precision, scale)
+            case Atom(name):
+                if ATOMS.get(name) != kind:
+                    raise SchemaError(f"{path}: there is no atomic type {kind}")
+            case Dynamic():
+                pass
+
+    def _distinct(self, fields: tuple[Field, ...], path: str) -> None:
+        seen = set()
+        for position, item in enumerate(fields):
+            limits.require("SCHEMA_NAME_CHARS", len(item.name), f"{path}: the name of a field")
+            if not FIELD_NAME.match(item.name):
+                raise SchemaError(f"{path}: {item.name!r} is no field name: use letters, digits and _")
+            if re.match(r"_\d+\Z", item.name) and item.name != positional(position):
+                raise SchemaError(f"{path}: {item.name!r} is the name of an unnamed field at another position")
+            if item.name in seen:
+                raise SchemaError(f"{path}: two fields called {item.name!r}")
+            seen.add(item.name)
+
+    def _finite(self) -> None:
+        """Refuse a definition whose every value would contain itself.
+
+        Grows the set of definitions known to have a finite value until nothing is added: polynomial, where
+        following references would take exponential time on a hostile schema.
+        """
+        finite: set[str] = set()
+
+        def ends(kind: Type) -> bool:
+            match kind:
+                case Ref(name):
+                    return name in finite
+                case Tuple(fields):
+                    return all(ends(item.type) for item in fields)
+                case Variant(cases):
+                    return any(ends(item.type) for item in cases)
+                case _:
+                    return True
+
+        while more := {name for name, kind in self.names.items() if name not in finite and ends(kind)}:
+            finite |= more
+        if endless := self.names.keys() - finite:
+            name = min(endless)
+            raise SchemaError(f"{name}: every value would contain itself; make one step optional, a list or a variant")
