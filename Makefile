@@ -1,0 +1,88 @@
+# Every target sets itself up: the first one run makes .venv from requirements.lock and installs Milepost into it.
+# The environment is made anew when the lock changes, and Milepost is installed anew when pyproject.toml does.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps, touched last: an environment that was interrupted half-way has none and is made from scratch.
+LOCKED := $(VENV)/.locked
+READY := $(VENV)/.ready
+
+NAME ?=
+QUICK ?=
+SECONDS_OF_FUZZING ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint bench fuzz lock clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
+	@echo "make test               run everything: lint, types, all tests, short benchmarks (minutes)"
+	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
+	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query; QUICK=1 for a short run"
+	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
+	@echo "make lock               pin every dependency anew in requirements.lock"
+	@echo "make clean              remove .venv and everything generated"
+
+setup: $(READY)
+
+$(LOCKED): requirements.lock
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "There is no '$(PYTHON)': install Python 3.11 or newer (Debian, Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Milepost needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1): install a newer one (Debian, Ubuntu: apt install python3.11 python3.11-venv), or name one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make virtual environments: install its venv package (Debian, Ubuntu: apt install $$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'))."; exit 1; }
+	@rm -rf $(VENV)
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "installing $$(grep -c '^[A-Za-z0-9]' requirements.lock) packages from requirements.lock, about a minute"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements.lock
+	@touch $@
+
+# The build backend is in the lock, so that nothing unpinned is fetched here.
+$(READY): $(LOCKED) pyproject.toml
+	@echo "installing milepost into $(VENV)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/python -m milepost.cli demo
+
+test: lint
+	@echo "running all tests"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=ci tests
+
+check: lint
+	@echo "running the unit tests"
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=check -m "not slow" tests/unit
+
+lint: $(READY)
+	@echo "checking format, lint, types and import layers"
+	@$(BIN)/python -m ruff format --quiet --check .
+	@$(BIN)/python -m ruff check --quiet .
+	@$(BIN)/python -m mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo
+
+bench: $(READY)
+	@QUICK=$(QUICK) $(BIN)/python -m benchmarks $(NAME)
+
+fuzz: $(READY)
+	@$(BIN)/python -m fuzz --seconds $(SECONDS_OF_FUZZING)
+
+# The resolver lives in an environment of its own: it is needed here only. The index it asks is its user's setting,
+# and never written into the lock.
+lock:
+	@$(PYTHON) -m venv $(VENV)-lock
+	@$(VENV)-lock/bin/python -m pip install -qq --disable-pip-version-check uv
+	@$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
+	  --group dev --group bench --group fuzz \
+	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate \
+	  --generate-hashes pyproject.toml --output-file requirements.lock
+	@rm -rf $(VENV)-lock
+	@echo "requirements.lock pins $$(grep -c '^[A-Za-z0-9]' requirements.lock) packages"
+
+clean:
+	rm -rf $(VENV) $(VENV)-lock build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Messaging that can tell you where every message went."""
