@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milepost import limits
-from milepost.errors import SchemaError
+from milepost.errors import SchemaError, did_you_mean
+from milepost.schema.components import circular, components
 
 if TYPE_CHECKING:
     from milepost.schema.messagetype import MessageType
@@ -131,7 +132,7 @@ class Tuple:
     fields: tuple[Field, ...]
 
     def __str__(self) -> str:
-        return f"[{', '.join(_named(self.fields))}]"
+        return f"[{', '.join(map(_shown, range(len(self.fields)), self.fields))}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,8 @@ class Variant:
     cases: tuple[Field, ...]
 
     def __str__(self) -> str:
-        return f"{{{' | '.join(_named(self.cases))}}}"
+        # `{[] | int}` means `int?`, so a case that holds nothing is always shown with its name.
+        return f"{{{' | '.join(map(_shown_case, range(len(self.cases)), self.cases))}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +179,12 @@ class Ref:
 Type: TypeAlias = Atom | Dynamic | Tuple | List | Variant | Optional | Ref
 
 
-def _named(fields: tuple[Field, ...]) -> Iterator[str]:
-    for position, item in enumerate(fields):
-        yield str(item.type) if item.name == positional(position) else str(item)
+def _shown(position: int, item: Field) -> str:
+    return str(item.type) if item.name == positional(position) else str(item)
+
+
+def _shown_case(position: int, item: Field) -> str:
+    return str(item) if item.type == Tuple(()) else _shown(position, item)
 
 
 def positional(position: int) -> str:
@@ -198,10 +203,13 @@ class Schema:
     type: Type
     definitions: tuple[Field, ...] = ()  # what Refs name, the schema itself not included
     checks: tuple[str, ...] = ()  # predicates in the query language; a message may not make one false
-    message_type: MessageType | None = field(default=None, compare=False)  # set when compiled from nodes
+    message_type: MessageType | None = None  # set when compiled from nodes
 
     def __post_init__(self) -> None:
         _Checker(self).check()
+
+    def __hash__(self) -> int:
+        return self.fingerprint  # the generated hash would walk the whole tree at every look-up
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.type}"]
@@ -220,16 +228,7 @@ class Schema:
     @cached_property
     def recursive(self) -> frozenset[str]:
         """The names through which a definition reaches itself; references to them are stored as dynamic values."""
-        reach = {name: _direct_refs(kind) for name, kind in self._named.items()}
-        closed = {name: set(refs) for name, refs in reach.items()}
-        changed = True
-        while changed:
-            changed = False
-            for refs in closed.values():
-                more = set().union(*(closed[name] for name in refs)) - refs if refs else set()
-                changed |= bool(more)
-                refs |= more
-        return frozenset(name for name, refs in closed.items() if name in refs)
+        return circular({name: references(kind) for name, kind in self._named.items()})
 
     @cached_property
     def canonical(self) -> str:
@@ -262,7 +261,8 @@ def walk(kind: Type) -> Iterator[Type]:
         stack.extend(reversed(children(top)))
 
 
-def _direct_refs(kind: Type) -> set[str]:
+def references(kind: Type) -> set[str]:
+    """The names that a type mentions."""
     return {item.name for item in walk(kind) if isinstance(item, Ref)}
 
 
@@ -279,11 +279,15 @@ class _Checker:
         self._define(schema.name, schema.type)
         for item in schema.definitions:
             self._define(item.name, item.type)
-        if not isinstance(schema.type, Tuple):
-            raise SchemaError(f"{schema.name}: a message is a tuple; write {schema.name}: [value: {schema.type}]")
         for name, kind in self.names.items():
             self._visit(kind, name, 1)
+        if not isinstance(schema.type, Tuple):
+            raise SchemaError(f"{schema.name}: a message is a tuple; write {schema.name}: [value: {schema.type}]")
+        for rule in schema.checks:
+            self._rule(rule)
         self._finite()
+        self._hidden()
+        self._expanded()
 
     def _define(self, name: str, kind: Type) -> None:
         limits.require("SCHEMA_NAME_CHARS", len(name), "the name of a schema")
@@ -318,7 +322,8 @@ class _Checker:
                 self._visit(inner, path, depth + 1)
             case Ref(name):
                 if name not in self.names:
-                    raise SchemaError(f"{path}: nothing is called {name!r}; define it beside {self.schema.name}")
+                    near = did_you_mean(name, self.names) or f"; define it beside {self.schema.name}"
+                    raise SchemaError(f"{path}: nothing is called {name!r}{near}")
             case Atom("decimal", precision, scale):
                 decimal(precision, scale)
             case Atom(name):
@@ -339,27 +344,103 @@ class _Checker:
                 raise SchemaError(f"{path}: two fields called {item.name!r}")
             seen.add(item.name)
 
+    def _rule(self, rule: str) -> None:
+        """What a check must be for its text to end where it ends when the schema is printed and read again."""
+        depth = 0
+        for token in re.findall(r"""'[^']*'|"[^"]*"|[()'"]""", rule):
+            depth += (token == "(") - (token == ")")
+            if depth < 0 or token in ("'", '"'):
+                break
+        else:
+            if depth == 0 and rule == rule.strip() != "":
+                return
+        raise SchemaError(
+            f"{self.schema.name}: check ({rule[:80]}) cannot be: it must not be empty, "
+            "and its parentheses and quotes must close"
+        )
+
     def _finite(self) -> None:
         """Refuse a definition whose every value would contain itself.
 
-        Grows the set of definitions known to have a finite value until nothing is added: polynomial, where
-        following references would take exponential time on a hostile schema.
+        Tells each type's parent once that the type has a finite value: linear, where following references takes
+        exponential time on a hostile schema, and asking every definition again after each answer quadratic.
         """
-        finite: set[str] = set()
+        waiting: dict[str, list[_Waiter]] = {name: [] for name in self.names}
+        finite: list[str] = []
 
-        def ends(kind: Type) -> bool:
-            match kind:
-                case Ref(name):
-                    return name in finite
-                case Tuple(fields):
-                    return all(ends(item.type) for item in fields)
-                case Variant(cases):
-                    return any(ends(item.type) for item in cases)
-                case _:
-                    return True
+        def settle(waiter: _Waiter | None) -> None:
+            while waiter is not None:
+                waiter.missing -= 1
+                if waiter.missing != 0:
+                    return
+                if waiter.name is not None:
+                    finite.append(waiter.name)
+                waiter = waiter.parent
 
-        while more := {name for name, kind in self.names.items() if name not in finite and ends(kind)}:
-            finite |= more
-        if endless := self.names.keys() - finite:
+        for name, kind in self.names.items():
+            todo = [(kind, _Waiter(None, 1, name))]
+            while todo:
+                kind, parent = todo.pop()
+                match kind:
+                    case Ref(target):
+                        waiting[target].append(parent)
+                    case Tuple(fields) if fields:
+                        waiter = _Waiter(parent, len(fields))
+                        todo += [(item.type, waiter) for item in fields]
+                    case Variant(cases):
+                        waiter = _Waiter(parent, 1)
+                        todo += [(item.type, waiter) for item in cases]
+                    case _:
+                        settle(parent)
+        for name in finite:  # grows meanwhile
+            for waiter in waiting[name]:
+                settle(waiter)
+        if endless := self.names.keys() - set(finite):
             name = min(endless)
             raise SchemaError(f"{name}: every value would contain itself; make one step optional, a list or a variant")
+
+    def _hidden(self) -> None:
+        """Refuse what a reference hides but would be refused if it were written out."""
+        meant: dict[str, Type] = {}  # what a name stands for when names of names are followed; an end exists
+        for name in self.names:
+            chain = [name]
+            while isinstance(kind := self.names[chain[-1]], Ref) and kind.name not in meant:
+                chain.append(kind.name)
+            meant |= dict.fromkeys(chain, meant[kind.name] if isinstance(kind, Ref) else kind)
+        for name, kind in self.names.items():
+            for item in walk(kind):
+                match item:
+                    case Optional(Ref(target)) if isinstance(meant[target], Optional):
+                        raise SchemaError(f"{name}: {item} is optional twice, because {target} is optional already")
+                    case List(Ref(target)) if meant[target] == Tuple(()):
+                        raise SchemaError(f"{name}: {item} is a list of empty tuples; use an integer")
+
+    def _expanded(self) -> None:
+        """Bound the tree that remains when references are followed: twenty doublings would make a million fields."""
+        recursive = self.schema.recursive
+        known: dict[str, tuple[int, int]] = {}
+
+        def measure(kind: Type) -> tuple[int, int]:
+            """Nodes and depth; what a reference stands for was measured before."""
+            if isinstance(kind, Ref):
+                nodes, depth = (0, 0) if kind.name in recursive else known[kind.name]
+                return 1 + nodes, 1 + depth
+            inner = [measure(child) for child in children(kind)]
+            return 1 + sum(nodes for nodes, _ in inner), 1 + max((depth for _, depth in inner), default=0)
+
+        for component in components({name: references(kind) for name, kind in self.names.items()}):
+            for name in component:
+                nodes, depth = known[name] = measure(self.names[name])
+                limits.require("SCHEMA_NODES", nodes, f"{name}: number of types with references followed")
+                limits.require("SCHEMA_DEPTH", depth, f"{name}: depth with references followed")
+
+
+class _Waiter:
+    """A type that has a finite value once `missing` of the types inside it have one."""
+
+    __slots__ = ("missing", "name", "parent")
+
+    def __init__(self, parent: _Waiter | None, missing: int, name: str | None = None) -> None:
+        self.parent = parent
+        self.missing = missing
+        self.name = name  # of the definition that the type is, at the top of its tree
