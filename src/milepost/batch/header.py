@@ -1,0 +1,74 @@
+"""The first sixteen bytes of a batch, and where its parts begin.
+
+::
+
+    ┌─────────────┬───────────────────────────┬──────────────────┐
+    │ CRC-32  u32 │ rows 24 bits │ flags 8     │ fingerprint  u64 │   then the groups, then the IDs
+    └─────────────┴───────────────────────────┴──────────────────┘
+
+    A schema with variants goes on with the cases that occur:
+    ┌─────────────┬───────────────────┬──────────────────────────────────────────┐
+    │ groups  u32 │ code u32 × groups │ group of each row u8 × rows, if groups>1 │ zeros to the next multiple of 8
+    └─────────────┴───────────────────┴──────────────────────────────────────────┘
+    One group takes eight bytes here, so its fields stay at constant offsets. Zero groups stand for the boxed form,
+    with one code, 0.
+
+All numbers are little-endian. The checksum covers everything behind it: a flipped bit is found, also in a value
+that any bytes would fit, and the log needs no checksum of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from milepost import limits
+from milepost.errors import MalformedBatch
+
+HEADER: Final = struct.Struct("<IIQ")
+VERSION: Final = 1  # low four bits of the flags
+WITH_IDS: Final = 0x10  # stamps and runs follow the groups
+_KNOWN_FLAGS: Final = 0x0F | WITH_IDS
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first sixteen bytes say."""
+
+    rows: int
+    with_ids: bool
+    fingerprint: int
+
+
+def seal(body: bytes, rows: int, with_ids: bool, fingerprint: int) -> bytes:
+    """Header and body as one batch; `body` is everything behind the header."""
+    flags = VERSION | (WITH_IDS if with_ids else 0)
+    head = HEADER.pack(0, rows | flags << 24, fingerprint)[4:]
+    return b"".join((zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little"), head, body))
+
+
+def unseal(data: Buffer, fingerprint: int) -> Header:
+    """Check the header and the checksum against the schema the reader expects."""
+    if len(data) < HEADER.size:
+        raise MalformedBatch(f"{len(data)} bytes are too few: a batch has a header of {HEADER.size}")
+    limits.require("BATCH_BYTES", len(data), "the bytes of a batch")
+    checksum, word, found = HEADER.unpack_from(data)
+    flags = word >> 24
+    if flags & 0x0F != VERSION or flags & ~_KNOWN_FLAGS:
+        raise MalformedBatch(f"flags {flags:#04x} are not of format version {VERSION}")
+    if found != fingerprint:
+        raise MalformedBatch(f"the batch is of schema {found:016x}, not of {fingerprint:016x}")
+    if zlib.crc32(memoryview(data)[4:]) != checksum:
+        raise MalformedBatch("the checksum does not match: the bytes were changed on their way")
+    return Header(word & limits.BATCH_ROWS, bool(flags & WITH_IDS), found)
+
+
+def fingerprint_of(data: Buffer) -> int:
+    """The schema a batch claims to be of, before anything is known about it."""
+    if len(data) < HEADER.size:
+        raise MalformedBatch(f"{len(data)} bytes are too few: a batch has a header of {HEADER.size}")
+    return int(HEADER.unpack_from(data)[2])

@@ -1,0 +1,149 @@
+"""Message IDs: who published a message, through which broker, and when.
+
+::
+
+    message ID, 16 bytes, big-endian so that IDs of one publisher sort by time
+    ┌──────────────┬───────────┬──────────────────────┬───────────┐
+    │ publisher 4  │ broker 4  │ time in ms 6         │ counter 2 │
+    └──────────────┴───────────┴──────────────────────┴───────────┘
+                               └────────── stamp ─────────────────┘
+
+In a batch, publisher and broker are *runs* of rows and the stamp is one 64-bit column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.errors import InvalidValue
+
+COUNTER_BITS: Final = 16
+_STAMP_END: Final = 1 << 64
+
+
+class MessageId(NamedTuple):
+    """The identity of one message; prints as 32 hexadecimal digits."""
+
+    publisher: int  # 32 bits
+    broker: int  # 32 bits
+    stamp: int  # 64 bits: milliseconds since 1970, then a counter
+
+    @property
+    def time_ms(self) -> int:
+        """Milliseconds since 1970, by the publisher's clock."""
+        return self.stamp >> COUNTER_BITS
+
+    @property
+    def counter(self) -> int:
+        """Tells messages of one millisecond apart."""
+        return self.stamp & 0xFFFF
+
+    def __bytes__(self) -> bytes:
+        return bytes.fromhex(str(self))
+
+    def __str__(self) -> str:
+        return f"{self.publisher:08x}{self.broker:08x}{self.stamp:016x}"
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId:
+        """Read what `str()` printed."""
+        try:
+            if len(text) != 32:
+                raise ValueError
+            return cls(int(text[:8], 16), int(text[8:16], 16), int(text[16:], 16))
+        except ValueError:
+            raise InvalidValue(f"{text!r} is no message ID: it has 32 hexadecimal digits") from None
+
+
+class Run(NamedTuple):
+    """Rows of one publisher that entered through one broker; `end` is the row after the last."""
+
+    end: int
+    publisher: int
+    broker: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ids:
+    """The message IDs of a batch: runs that cover its rows, and one stamp a row."""
+
+    runs: tuple[Run, ...]
+    stamps: npt.NDArray[np.uint64]
+
+    def __post_init__(self) -> None:
+        start = 0
+        for run in self.runs:
+            if run.end <= start:
+                raise InvalidValue(f"a run ends at row {run.end}, not after row {start} where it begins")
+            if not (0 <= run.publisher < 1 << 32 and 0 <= run.broker < 1 << 32):
+                raise InvalidValue("publisher and broker are 32-bit numbers")
+            start = run.end
+        if start != len(self.stamps):
+            raise InvalidValue(f"runs cover {start} rows, stamps {len(self.stamps)}")
+
+    @classmethod
+    def single(cls, publisher: int, broker: int, stamps: Sequence[int] | npt.NDArray[np.uint64]) -> Ids:
+        """IDs of one publisher."""
+        column = np.asarray(stamps, dtype=np.uint64)
+        return cls((Run(len(column), publisher, broker),) if len(column) else (), column)
+
+    def __len__(self) -> int:
+        return len(self.stamps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ids) and self.runs == other.runs and np.array_equal(self.stamps, other.stamps)
+
+    def __getitem__(self, row: int) -> MessageId:
+        stamp = int(self.stamps[row])
+        position = row if row >= 0 else row + len(self)
+        run = next(run for run in self.runs if position < run.end)
+        return MessageId(run.publisher, run.broker, stamp)
+
+    def take(self, rows: npt.NDArray[Any]) -> Ids:
+        """The IDs of some rows, in their order."""
+        ends = np.array([run.end for run in self.runs])
+        owners = np.searchsorted(ends, rows, side="right")
+        cuts = [*(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(rows)] if len(rows) else []
+        runs = (Run(end, *self.runs[owners[end - 1]][1:]) for end in cuts)
+        return Ids(tuple(runs), self.stamps[rows])
+
+    @classmethod
+    def concat(cls, parts: Iterable[Ids]) -> Ids:
+        """IDs one after the other; neighbouring runs of one publisher and broker join."""
+        runs: list[Run] = []
+        stamps = []
+        start = 0
+        for part in parts:
+            for run in part.runs:
+                if runs and runs[-1][1:] == run[1:]:
+                    runs.pop()
+                runs.append(Run(start + run.end, run.publisher, run.broker))
+            start += len(part)
+            stamps.append(part.stamps)
+        return cls(tuple(runs), np.concatenate(stamps) if stamps else np.zeros(0, np.uint64))
+
+
+class Stamper:
+    """Hands out a publisher's stamps: strictly increasing, whatever the clock does.
+
+    A clock set back leaves the stamps counting on from the last one until the clock has caught up. `last` is the
+    publisher's mark when it continues after a restart.
+    """
+
+    def __init__(self, clock_ms: Callable[[], int], last: int = 0) -> None:
+        self._clock_ms = clock_ms
+        self.last = last
+
+    def take(self, count: int) -> npt.NDArray[np.uint64]:
+        """The next `count` stamps."""
+        first = max(self._clock_ms() << COUNTER_BITS, self.last + 1)
+        if first + count > _STAMP_END:
+            raise InvalidValue("the clock is past the year 10,889, where stamps end")
+        if count:
+            self.last = first + count - 1
+        return np.arange(first, first + count, dtype=np.uint64)
