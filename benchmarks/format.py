@@ -1,0 +1,117 @@
+"""`make bench NAME=format`: the flat-tuple format against the formats people use, on identical messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks import batches, reading
+from benchmarks.formats.bare import Bare
+from benchmarks.messages import SHAPES
+from benchmarks.report import Report
+
+OURS = "milepost"
+MESSAGES, QUICK_MESSAGES = 10_000, 500
+REPEATS, QUICK_REPEATS = 9, 3
+BATCH_REPEATS, QUICK_BATCH_REPEATS = 300, 50
+SEED = 20020717
+
+# The bars of this benchmark. Speed: how many times quicker than the peer, over the worst of the six schemas.
+ONE_FIELD = {"lxml": 30.0, "orjson": 6.0, "msgspec": 3.0, "protobuf": 3.0}
+LAYOUT_SPREAD = 1.2  # slowest schema over fastest, ints and strings apart
+STRUCT_RATIO = 1.5  # ints, against a bare struct.unpack_from
+STRING_SIZE_PEERS = ("lxml", "orjson", "flatbuffers", "arrow")
+COLUMN_READS = 100e6
+OPTIONAL_RATIO = 1.5
+ENCODE_DICTS, ENCODE_COLUMNS = 1e6, 20e6
+
+Figures = dict[str, dict[str, float]]
+
+
+def run(quick: bool) -> None:
+    report = Report("format", quick)
+    count, repeats = (QUICK_MESSAGES, QUICK_REPEATS) if quick else (MESSAGES, REPEATS)
+    one: Figures = {}
+    nine: Figures = {}
+    size: Figures = {}
+    validate: dict[str, float] = {}
+    for number, shape in enumerate(SHAPES):
+        report.say(f"{shape.name}: {count:,} messages in {len(reading.FORMATS)} formats")
+        measured = reading.measure(shape, count, repeats, SEED + number)
+        one[shape.name], nine[shape.name], size[shape.name] = measured["one"], measured["nine"], measured["bytes"]
+        validate[shape.name] = measured["validate"][OURS]
+
+    many = QUICK_BATCH_REPEATS if quick else BATCH_REPEATS
+    figures = report.figures
+    figures |= {"one": one, "nine": nine}
+    figures |= {f"vs_{peer}": _advantage(one, peer) for peer in _peers()}
+    figures["nine_vs"] = {peer: _advantage(nine, peer) for peer in _peers()}
+    figures["struct_ratio"] = max(row[OURS] / row[Bare.name] for row in one.values() if Bare.name in row)
+    figures["spread"] = {kind: _spread(one, kind) for kind in ("int", "string")}
+    figures["layout_spread"] = max(figures["spread"].values())
+    figures["validate_ns"] = validate
+    figures["bytes_per_message"] = size
+    figures["column_reads_per_s"] = batches.column_reads_per_s(many)
+    figures["optional_ratio"] = batches.optional_ratios(many)
+    figures |= batches.encode_rates(many)
+
+    _tables(report, one, nine, size, validate)
+    report.bars(_bars(figures, nine, size))
+    report.finish()
+
+
+def _peers() -> list[str]:
+    return [kind.name for kind in (*reading.PEERS, *reading.VARIATIONS)]
+
+
+def _advantage(times: Figures, peer: str) -> float:
+    """How many times quicker than a peer, on the schema where that is least."""
+    return min(row[peer] / row[OURS] for row in times.values())
+
+
+def _spread(one: Figures, kind: str) -> float:
+    times = [one[shape.name][OURS] for shape in SHAPES if shape.kind == kind]
+    return max(times) / min(times)
+
+
+def _tables(report: Report, one: Figures, nine: Figures, size: Figures, validate: dict[str, float]) -> None:
+    columns = [OURS, *_peers(), Bare.name]
+    for title, figures in (
+        ("One field, ns a message", one),
+        ("Nine fields, ns a message", nine),
+        ("Bytes a message", size),
+    ):
+        rows = [(name, *(row.get(column) for column in columns)) for name, row in figures.items()]
+        report.table(title, ("schema", *columns), rows)
+    report.table("Validating a batch of one row on arrival", ("schema", "ns"), list(validate.items()))
+
+
+def _bars(figures: dict[str, Any], nine: Figures, size: Figures) -> list[tuple[str, float, str, float]]:
+    ints = [shape.name for shape in SHAPES if shape.kind == "int"]
+    strings = [shape.name for shape in SHAPES if shape.kind == "string"]
+    others = [kind.name for kind in (*reading.PEERS, *reading.VARIATIONS)]
+    bars = [
+        (f"one field, times quicker than {peer}", figures[f"vs_{peer}"], ">=", bar) for peer, bar in ONE_FIELD.items()
+    ]
+    bars += [
+        ("one field, slowest layout over fastest", figures["layout_spread"], "<=", LAYOUT_SPREAD),
+        ("one int, over struct.unpack_from", figures["struct_ratio"], "<=", STRUCT_RATIO),
+        ("nine fields, times quicker than the best other", min(figures["nine_vs"].values()), ">=", 1.0),
+        ("int schemas, bytes over the smallest other", max(_size_ratio(size[name], others) for name in ints), "<=", 1.0),
+        ("string schemas, bytes over XML, JSON, FlatBuffers, Arrow",
+         max(_size_ratio(size[name], STRING_SIZE_PEERS) for name in strings), "<=", 1.0),
+        ("column values summed a second", figures["column_reads_per_s"], ">=", COLUMN_READS),
+    ]  # fmt: skip
+    bars += [
+        (f"ten optional fields, {what}", ratio, "<=", OPTIONAL_RATIO)
+        for what, ratio in figures["optional_ratio"].items()
+    ]
+    bars += [
+        ("rows encoded a second from dicts", figures["encode_dicts_per_s"], ">=", ENCODE_DICTS),
+        ("rows encoded a second from Arrow", figures["encode_arrow_per_s"], ">=", ENCODE_COLUMNS),
+        ("rows encoded a second from NumPy", figures["encode_numpy_per_s"], ">=", ENCODE_COLUMNS),
+    ]
+    return bars
+
+
+def _size_ratio(row: dict[str, float], peers: Any) -> float:
+    return row[OURS] / min(row[peer] for peer in peers)

@@ -1,0 +1,68 @@
+"""What a benchmark prints: tables for people, and one JSON object on the last line for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+# Wide enough for the widest table when there is no terminal to ask: a pipe would be given 80 columns.
+PIPE_COLUMNS = 180
+
+
+class Report:
+    """Collects the figures of one run. `figures` is what the last line holds, `bench` first."""
+
+    def __init__(self, bench: str, quick: bool) -> None:
+        self.figures: dict[str, Any] = {"bench": bench, "quick": quick}
+        self.console = Console()
+        if not self.console.is_terminal:
+            self.console = Console(width=PIPE_COLUMNS)
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, highlight=False)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> None:
+        """A table whose first column names the rows; numbers are set to the right."""
+        made = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
+        for position, column in enumerate(columns):
+            made.add_column(column, justify="right" if position else "left", no_wrap=True)
+        for row in rows:
+            made.add_row(*(_shown(cell) for cell in row))
+        self.console.print(made)
+
+    def bars(self, bars: Sequence[tuple[str, float, str, float]]) -> None:
+        """What was promised, what was measured, and whether it holds: `(what, measured, "<=" or ">=", bound)`."""
+        rows = []
+        for what, measured, relation, bound in bars:
+            met = measured <= bound if relation == "<=" else measured >= bound
+            rows.append((what, measured, f"{relation} {_shown(bound)}", "met" if met else "[bold red]missed[/]"))
+        self.table("Bars", ("what", "measured", "bar", ""), rows)
+        self.figures["missed"] = [row[0] for row in rows if row[3] != "met"]
+
+    def finish(self) -> None:
+        """Print the last line, straight to standard output: rich would wrap it."""
+        print(json.dumps(_rounded(self.figures)))
+
+
+def _shown(cell: object) -> str:
+    if cell is None:
+        return "-"
+    if not isinstance(cell, float):
+        return f"{cell:,}" if isinstance(cell, int) else str(cell)
+    if cell >= 1e6:
+        return f"{cell / 1e6:,.1f} M"
+    return f"{cell:,.0f}" if cell >= 100 else f"{cell:.2f}" if cell < 10 else f"{cell:.1f}"
+
+
+def _rounded(figures: Any) -> Any:
+    if isinstance(figures, Mapping):
+        return {key: _rounded(value) for key, value in figures.items()}
+    if isinstance(figures, list | tuple):
+        return [_rounded(value) for value in figures]
+    if isinstance(figures, float):
+        return round(figures, 3) if figures < 1000 else round(figures)
+    return figures
