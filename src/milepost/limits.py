@@ -11,9 +11,12 @@ from milepost.errors import LimitExceeded
 
 # Schemas: text written by people; these are some ten times what a generated schema of a large system needs.
 SCHEMA_TEXT_CHARS: Final = 1_000_000
+SCHEMA_TOKENS: Final = 200_000  # words and signs in a schema's text; a field takes ten at most
 SCHEMA_DEPTH: Final = 64  # nested types; deeper trees would exhaust Python's stack in recursive walks
 SCHEMA_NODES: Final = 20_000  # types in one schema, definitions included
 SCHEMA_NAME_CHARS: Final = 255
+SCHEMA_COMPARISONS: Final = 200_000  # types met when two versions are compared; hostile recursion makes millions
+REGISTRY_SCHEMAS: Final = 100_000  # in one registry, every version counted; some kilobytes each
 VARIANT_CASES: Final = 127  # the case number is one byte, and Arrow's unions stop at 127
 DECIMAL_DIGITS: Final = 38  # what 16 bytes hold, and what Arrow, PostgreSQL and Spark agree on
 

@@ -8,7 +8,6 @@ list of its target. The root is at position 0 of its list.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ from milepost.schema.types import (
     DOUBLE,
     FIELD_NAME,
     INT64,
+    POSITIONAL_NAME,
     UINT32,
     Atom,
     Field,
@@ -174,7 +174,7 @@ def _words(kind: Type) -> str:
 
 def _require_name(name: str, what: str) -> None:
     limits.require("SCHEMA_NAME_CHARS", len(name), f"the name of a {what}")
-    if not FIELD_NAME.match(name) or re.match(r"_\d+\Z", name):
+    if not FIELD_NAME.match(name) or POSITIONAL_NAME.match(name):
         raise SchemaError(f"{name!r} cannot name a {what}: use letters, digits and _, and not _ with digits alone")
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from milepost.schema.messagetype import MessageType
 
 FIELD_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+POSITIONAL_NAME: Final = re.compile(r"_[0-9]+\Z")  # of a field that was written without one
 SCHEMA_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
 
 
@@ -338,7 +339,7 @@ class _Checker:
             limits.require("SCHEMA_NAME_CHARS", len(item.name), f"{path}: the name of a field")
             if not FIELD_NAME.match(item.name):
                 raise SchemaError(f"{path}: {item.name!r} is no field name: use letters, digits and _")
-            if re.match(r"_\d+\Z", item.name) and item.name != positional(position):
+            if POSITIONAL_NAME.match(item.name) and item.name != positional(position):
                 raise SchemaError(f"{path}: {item.name!r} is the name of an unnamed field at another position")
             if item.name in seen:
                 raise SchemaError(f"{path}: two fields called {item.name!r}")

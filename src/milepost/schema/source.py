@@ -1,0 +1,107 @@
+"""Reading the text of a schema, in whichever notation: the bounds before it, and the words for what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from lark import Lark, Token, Tree, UnexpectedInput, UnexpectedToken
+from lark.lark import PostLex
+
+from milepost import limits
+from milepost.errors import SchemaSyntaxError
+
+_OPENING: Final = {"LSQB", "LBRACE", "_LIST"}
+_CLOSING: Final = {"RSQB", "RBRACE", "_TSIL"}
+_FOUND: Final = re.compile(r"[\w.]+|.", re.DOTALL)
+
+
+class Notation:
+    """A grammar of ours, which turns a text into a tree or raises `SchemaSyntaxError`.
+
+    `words` says for each terminal what a person would call it, and `groups` for several that may stand in the same
+    place, the first group that fits taken first. A terminal without a word is shown as it is written; one with an
+    empty word is not mentioned.
+    The tree is at most `SCHEMA_DEPTH` brackets deep, so what walks it may recurse.
+    """
+
+    def __init__(self, grammar: str, words: Mapping[str, str], groups: Mapping[frozenset[str], str]) -> None:
+        self._lark = Lark.open(
+            grammar,
+            rel_to=__file__,
+            parser="lalr",
+            lexer="contextual",
+            postlex=_Guard(),
+            propagate_positions=True,
+            maybe_placeholders=False,
+        )
+        self._words = words
+        self._groups = groups
+
+    def parse(self, text: str) -> Tree[Token]:
+        """The tree of a text."""
+        limits.require("SCHEMA_TEXT_CHARS", len(text), "characters in the text of a schema")
+        try:
+            return self._lark.parse(text)
+        except UnexpectedInput as error:
+            raise self._explained(error, text) from None
+
+    def _explained(self, error: UnexpectedInput, text: str) -> SchemaSyntaxError:
+        accepted: set[str] = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
+        if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+            position, found = len(text.rstrip()), "the end of the text"
+        else:
+            position = error.pos_in_stream or 0
+            found = repr(_FOUND.findall(text, position, position + 40)[0])
+            if found in ('"\'"', "'\"'") and "_QUOTED" in accepted:
+                return fault("this quote is never closed", text, position)
+        return fault(f"expected {self._expected(accepted)}, found {found}", text, position)
+
+    def _expected(self, terminals: set[str]) -> str:
+        """The terminals as an enumeration: "',' or ']'"."""
+        words = []
+        for group, word in self._groups.items():
+            if terminals >= group:
+                terminals -= group
+                words.append(word)
+        words += sorted({self._words.get(name, self._sign(name)) for name in terminals - {"$END"}})
+        *most, last = [word for word in words if word] or ["the end of the text"]
+        return f"{', '.join(most)} or {last}" if most else last
+
+    def _sign(self, terminal: str) -> str:
+        return f"'{self._lark.get_terminal(terminal).pattern.value}'"
+
+
+def fault(message: str, text: str, place: Token | int) -> SchemaSyntaxError:
+    """The error for what is wrong at a token, or at a position, of the text."""
+    position = place.start_pos or 0 if isinstance(place, Token) else place
+    line = text.count("\n", 0, position) + 1
+    return SchemaSyntaxError(message, text, line, position - text.rfind("\n", 0, position))
+
+
+def trees(tree: Tree[Token]) -> list[Tree[Token]]:
+    """The rules directly inside a rule."""
+    return [child for child in tree.children if isinstance(child, Tree)]
+
+
+def tokens(tree: Tree[Token]) -> list[Token]:
+    """The words directly inside a rule."""
+    return [child for child in tree.children if isinstance(child, Token)]
+
+
+def predicate(check: Tree[Token], text: str) -> str:
+    """What stands between the parentheses of a check."""
+    return text[text.index("(", check.meta.start_pos) + 1 : check.meta.end_pos - 1].strip()
+
+
+class _Guard(PostLex):
+    """Ends the parse of an absurd text while it is still cheap: no tree of it is ever built."""
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        depth = 0
+        for number, token in enumerate(stream):
+            depth += (token.type in _OPENING) - (token.type in _CLOSING)
+            limits.require("SCHEMA_DEPTH", depth, f"line {token.line}: depth of brackets")
+            limits.require("SCHEMA_TOKENS", number, "words and signs in the text of a schema")
+            yield token
