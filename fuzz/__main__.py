@@ -1,0 +1,54 @@
+"""`python -m fuzz [--seconds N]`: every target in turn, each in a process of its own, and how many inputs it ran."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# The share of the time each target gets: the decoder reads from the network first and most.
+TARGETS = {"batch": 0.5, "query": 0.25, "schema": 0.25}
+RSS_LIMIT_MB = 2048  # imports and instrumentation take some 300; an input may not make it 2 GiB
+INPUT_SECONDS = 10  # one input that takes longer is a finding
+INPUT_BYTES = 4096
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=int, default=60, help="for all targets together")
+    parser.add_argument("targets", nargs="*", default=list(TARGETS), metavar="target", help=", ".join(TARGETS))
+    arguments = parser.parse_args()
+    if importlib.util.find_spec("atheris") is None:
+        print("Atheris is not installed: it ships for Linux and Python 3.11 to 3.13 only, so use one of these.")
+        return 1
+    whole = sum(TARGETS[name] for name in arguments.targets)
+    return max(run(name, max(1, round(arguments.seconds * TARGETS[name] / whole))) for name in arguments.targets)
+
+
+def run(name: str, seconds: int) -> int:
+    """One target; 0 when nothing was found."""
+    print(f"fuzzing {name} for {seconds} s", flush=True)
+    with tempfile.TemporaryDirectory() as corpus:
+        command = [
+            sys.executable, "-m", f"fuzz.{name}", corpus,
+            f"-max_total_time={seconds}", f"-timeout={INPUT_SECONDS}", f"-rss_limit_mb={RSS_LIMIT_MB}",
+            f"-max_len={INPUT_BYTES}", "-print_final_stats=1", "-verbosity=1",
+        ]  # fmt: skip
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    ran = re.search(r"number_of_executed_units:\s*(\d+)", done.stdout)
+    if done.returncode or ran is None:
+        print(done.stdout[-6000:])
+        found = re.findall(r"Test unit written to (\S+)", done.stdout)
+        if found:
+            print(f"fuzz.{name} found something; run it again with: python -m fuzz.{name} {Path(found[-1]).name}")
+        return 1
+    print(f"fuzz.{name}: {int(ran[1]):,} inputs, nothing found", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""`python -m milepost.cli` is the same as `milepost`."""
+
+from milepost.cli import main
+
+main()

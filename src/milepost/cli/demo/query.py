@@ -1,0 +1,57 @@
+"""Scene three: a predicate over a batch."""
+
+from __future__ import annotations
+
+import time
+
+from rich.markup import escape
+from rich.table import Table
+
+from milepost import query
+from milepost.batch import Batch
+from milepost.cli.demo.market import TRADE, many
+from milepost.cli.demo.stage import Stage
+from milepost.errors import QueryTypeError
+
+ROWS = 10_000
+SHOWN = 5
+PREDICATE = "symbol = 'IBM' and price > 100 and desk.floor between 3 and 5 and any(tags, it like 'odd%')"
+MISSPELT = "symbol = 'IBM' and pirce > 100"
+
+
+def play(stage: Stage) -> None:
+    stage.scene("One query language asks about content")
+    rows = many(ROWS)
+    batch = Batch.encode(TRADE, rows)
+    wanted = query.compile(PREDICATE, TRADE)
+    stage.say(f"Over {ROWS:,} trades:\n")
+    stage.show(f"[cyan]{escape(PREDICATE)}[/]")
+    wanted.mask(batch)  # the first call of a predicate may prepare something
+    start = time.perf_counter()
+    found = wanted.mask(batch)
+    spent = time.perf_counter() - start
+    stage.say(f"\n{int(found.sum())} of them match; finding them took {spent * 1e3:.1f} ms. The first {SHOWN}:")
+    table = Table(box=None, header_style="dim")
+    for name in ("symbol", "price", "size", "desk", "tags"):
+        table.add_column(name)
+    for row in batch.take(found).slice(0, SHOWN).to_pylist():
+        desk = row["desk"]
+        table.add_row(
+            row["symbol"],
+            str(row["price"]),
+            str(row["size"]),
+            f"{desk['name']} {desk['floor']}",
+            ", ".join(row["tags"]),
+        )
+    stage.show(table)
+    one_by_one = [wanted.test(row) for row in rows]
+    stage.claim("the vector back end finds what plain Python finds, row by row", found.tolist() == one_by_one)
+
+    stage.say("\nA query is checked against the schema before it runs. With a slip of the pen:")
+    try:
+        query.compile(MISSPELT, TRADE)
+    except QueryTypeError as error:
+        stage.show(f"[red]{escape(str(error))}[/]")
+        stage.claim("the error names the field that was meant", "'price'" in str(error))
+    else:
+        stage.claim("a misspelt field is refused", False)

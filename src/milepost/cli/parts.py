@@ -1,0 +1,129 @@
+"""The parts a batch's bytes fall into, in their order: what `type show` lists and the demo draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.markup import escape
+from rich.table import Table
+
+from milepost.batch.block import Block
+from milepost.batch.format import format_of
+from milepost.batch.header import HEADER
+from milepost.batch.layout import Layout
+from milepost.schema.flat import AtomShape, FlatTuple, width
+from milepost.schema.types import Schema
+
+# How each sort of part is coloured.
+STYLES = {"header": "magenta", "fixed": "cyan", "offsets": "yellow", "bits": "green", "data": "blue", "zeros": "dim"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some bytes and what they are. `path` is empty for parts that belong to no single field."""
+
+    start: int
+    size: int
+    sort: str  # a key of STYLES
+    path: str
+    what: str
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+def of_header(body: int) -> Iterator[Part]:
+    """The parts before the first group; `body` is where that starts."""
+    yield Part(0, 4, "header", "", "checksum of all that follows")
+    yield Part(4, 4, "header", "", "number of rows, and flags")
+    yield Part(8, 8, "header", "", "fingerprint of the schema")
+    if body > HEADER.size:
+        yield Part(HEADER.size, body - HEADER.size, "header", "", "the cases that occur")
+
+
+def of_columns(layout: Layout, base: int, n: int) -> Iterator[Part]:
+    """The parts of one level whose places follow from the number of elements alone, in the order of their places."""
+    flat = layout.flat
+    found: list[Part] = []
+    for shape in flat.fixed:
+        what = str(shape.type) if isinstance(shape, AtomShape) else "case of the variant"
+        found.append(Part(base + layout.fixed_at(shape, n), n * width(shape), "fixed", shape.path, what))
+    for item in flat.lists:
+        found.append(Part(base + layout.list_at(item, n), 4 * (n + 1), "offsets", item.path, "where each list ends"))
+    if flat.var:
+        size = 4 * (len(flat.var) * n + 1)
+        found.append(Part(base + layout.var_at(n), size, "offsets", "", f"where each {_vars(flat)} ends"))
+    for slot, path in enumerate(flat.bits):
+        what = "which are present" if path.endswith("?") else "bool"
+        found.append(Part(base + layout.bit_at(slot, n), (n + 7) >> 3, "bits", path, what))
+    return iter(sorted((part for part in found if part.size), key=lambda part: part.start))
+
+
+def of_block(block: Block) -> Iterator[Part]:
+    """All parts of a level and of the levels below it."""
+    yield from of_columns(block.layout, block.base, block.n)
+    data = block.base + block.layout.data_at(block.n)
+    for shape in block.layout.flat.var:
+        offsets, _ = block.var(shape)
+        start, end = int(offsets[0]), int(offsets[-1])
+        if end > start:
+            yield Part(data + start, end - start, "data", shape.path, str(shape.type))
+    for inner in (*block.items, *(inner for cases in block.boxes for inner in cases.values())):
+        yield from of_block(inner)
+
+
+def with_zeros(parts: Iterator[Part], end: int) -> Iterator[Part]:
+    """The same parts with the gaps between them filled in."""
+    at = 0
+    for part in parts:
+        if part.start > at:
+            yield Part(at, part.start - at, "zeros", "", "zeros, up to a multiple of 8")
+        yield part
+        at = part.end
+    if end > at:
+        yield Part(at, end - at, "zeros", "", "zeros, up to a multiple of 8")
+
+
+def _vars(flat: FlatTuple) -> str:
+    return "string" if flat.strings == len(flat.var) else "string or run of bytes"
+
+
+def places(schema: Schema, code: int = 0) -> Table:
+    """Where the columns of a message that travels alone sit, in one flat-tuple case of its schema."""
+    form = format_of(schema)
+    table = _table("at", "bytes", "field", "what")
+    layout = form.layout(code)
+    for part in (*of_header(form.body), *of_columns(layout, form.body, 1)):
+        _row(table, part, str(part.start), str(part.size))
+    for shape in layout.flat.var:
+        _row(table, Part(0, 0, "data", shape.path, str(shape.type)), "then", "its own")
+    for item in layout.flat.lists:
+        _row(table, Part(0, 0, "data", f"{item.path}[]", "elements: columns of their own"), "then", "their own")
+    return table
+
+
+def hexdump(data: bytes, parts: Iterator[Part]) -> Table:
+    """The bytes themselves, a line or more for each part."""
+    table = _table("at", "bytes", "field", "what")
+    for part in parts:
+        shown = data[part.start : part.end].hex(" ")
+        lines = [shown[at : at + 3 * _LINE_BYTES - 1] for at in range(0, len(shown), 3 * _LINE_BYTES)]
+        _row(table, part, f"{part.start:04x}", "\n".join(lines))
+    return table
+
+
+_LINE_BYTES = 16
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column == "at" else "left")
+    return table
+
+
+def _row(table: Table, part: Part, at: str, size: str) -> None:
+    style = STYLES[part.sort]
+    table.add_row(f"[dim]{at}[/]", f"[{style}]{size}[/]", escape(part.path), f"[dim]{escape(part.what)}[/]")

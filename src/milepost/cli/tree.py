@@ -1,0 +1,53 @@
+"""A schema drawn as a tree."""
+
+from __future__ import annotations
+
+from rich.markup import escape
+from rich.tree import Tree
+
+from milepost.schema.types import List, Optional, Schema, Tuple, Type, Variant
+
+
+def drawn(schema: Schema) -> Tree:
+    """The schema's own tree, then one for each definition it refers to, then its checks."""
+    top = Tree(f"[bold]{escape(schema.name)}[/]  [dim]{schema.fingerprint:016x}[/]")
+    _inside(top, schema.type)
+    for definition in schema.definitions:
+        _add(top, f"[bold]{escape(definition.name)}[/] is ", definition.type)
+    for rule in schema.checks:
+        top.add(f"[magenta]check[/] {escape(rule)}")
+    return top
+
+
+def _add(place: Tree, label: str, kind: Type) -> None:
+    shown, inner = _label(kind)
+    _inside(place.add(f"{label}{shown}"), inner)
+
+
+def _label(kind: Type) -> tuple[str, Type]:
+    """How a type is written on one line, and the type whose parts go below that line."""
+    match kind:
+        case Optional(inner):
+            shown, below = _label(inner)
+            return f"{shown}[yellow]?[/]", below
+        case List(item):
+            shown, below = _label(item)
+            return f"[yellow]*([/]{shown}[yellow])*[/]", below
+        case Tuple():
+            return "[dim]tuple[/]", kind
+        case Variant():
+            return "[dim]one of[/]", kind
+        case _:
+            return f"[cyan]{escape(str(kind))}[/]", kind
+
+
+def _inside(place: Tree, kind: Type) -> None:
+    match kind:
+        case Tuple(parts):
+            for part in parts:
+                _add(place, f"{escape(part.name)}: ", part.type)
+        case Variant(parts):
+            for part in parts:
+                _add(place, f"[yellow]|[/] {escape(part.name)}: ", part.type)
+        case _:
+            pass
