@@ -77,6 +77,7 @@ class ChoiceShape:
     variant: Variant
     case: str | None
     shape: Shape | None
+    optional: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -123,7 +124,9 @@ def width(shape: AtomShape | BoxShape) -> int:
 class SuperVariant:
     """All flat-tuple cases of a type, numbered by multi-choice code, derived on demand and kept for a while."""
 
-    def __init__(self, kind: Type, schema: Schema, path: str = "", *, distribute: bool = True, box: bool = False) -> None:
+    def __init__(
+        self, kind: Type, schema: Schema, path: str = "", *, distribute: bool = True, box: bool = False
+    ) -> None:
         self.kind = kind
         self._box = box  # `kind` is a box's variant, which is decided by the code in any case
         self.schema = schema
@@ -202,34 +205,40 @@ class SuperVariant:
                 for item in fields:
                     count = self.count_of(item.type)
                     if count > 1:
-                        part = value.get(item.name) if isinstance(value, dict) else None
+                        part = value.get(item.name) if isinstance(value, dict) else getattr(value, item.name, None)
                         code = code * count + self._code(item.type, part, f"{path}.{item.name}" if path else item.name)
                 return code
             case Variant(cases) as variant:
                 if value is None:
                     return 0  # inside an absent tuple any case will do; elsewhere the encoder refuses it
-                name = case_name(variant, value, path)
+                name, inner = case_of(variant, value, path)
                 base = 0
                 for item in cases:
                     if item.name == name:
-                        return base + self._code(item.type, value[name], f"{path}.{name}")
+                        return base + self._code(item.type, inner, f"{path}.{name}")
                     base += self.count_of(item.type)
         raise AssertionError(kind)  # every kind with several cases is handled above
 
 
-def case_name(variant: Variant, value: Any, path: str) -> str:
-    """The case a plain value is in: the only key of a one-key mapping."""
-    if isinstance(value, Mapping) and len(value) == 1:
-        name = next(iter(value))
-        if any(item.name == name for item in variant.cases):
-            return str(name)
+def case_of(variant: Variant, value: Any, path: str) -> tuple[str, Any]:
+    """The case a plain value is in, and what it holds there.
+
+    A variant is written as a mapping with one key, the case; an object whose class is called as a case is in it.
+    """
+    if isinstance(value, Mapping):
+        if len(value) == 1:
+            name, inner = next(iter(value.items()))
+            if any(item.name == name for item in variant.cases):
+                return name, inner
+    elif any(item.name == type(value).__name__ for item in variant.cases):
+        return type(value).__name__, value
     names = ", ".join(item.name for item in variant.cases)
-    raise InvalidValue(f"a variant is written {{case: value}} with one of {names}; got {_short(value)}", path)
-
-
-def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+    raise InvalidValue(f"a variant is written {{case: value}} with one of {names}; got {shown}", path)
+
+
+_SHOWN_CHARS: Final = 60  # of a wrong value in an error's message
 
 
 class _Flattener:
@@ -273,7 +282,11 @@ class _Flattener:
         if isinstance(kind, Variant):
             if not self.cases.distributes(kind):
                 return self._box(kind, path, True)
-            return self._choice(kind, path, code - 1) if code else ChoiceShape(path, kind, None, None)
+            if not code:
+                return ChoiceShape(path, kind, None, None, True)
+            chosen = self._choice(kind, path, code - 1)
+            chosen.optional = True
+            return chosen
         valid = len(self.flat.bits)
         self.flat.bits.append(f"{path}?")
         shape = self._shape(kind, path, code)

@@ -1,0 +1,23 @@
+"""Messages as rows of columns: encode, view, take, concat, Arrow.
+
+`Batch` is the noun; `layout` draws the bytes of a level, `header` those of the whole.
+"""
+
+from milepost.batch.batch import Batch, Group
+from milepost.batch.dynamic import DynamicValue
+from milepost.batch.ids import Ids, MessageId, Run, Stamper
+from milepost.batch.row import ListView, Row, TupleView, VariantView
+
+__all__ = [
+    "Batch",
+    "DynamicValue",
+    "Group",
+    "Ids",
+    "ListView",
+    "MessageId",
+    "Row",
+    "Run",
+    "Stamper",
+    "TupleView",
+    "VariantView",
+]

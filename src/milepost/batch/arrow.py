@@ -1,0 +1,198 @@
+"""Batches as Arrow record batches: the same columns under Arrow's names.
+
+Every fixed-width column, text and validity bit is passed on where it lies; only batches of several flat-tuple
+cases are gathered. The way back is in `from_arrow`.
+
+A tuple is a struct, a list a list, a variant a dense union with one child per case (and one of Arrow's null type,
+with an empty name, when it is optional). Types that Arrow lacks are marked in the field's metadata.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from milepost.batch.block import Block, arrow_type
+from milepost.batch.format import Format
+from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
+from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
+
+if TYPE_CHECKING:
+    from milepost.batch.batch import Batch
+
+KIND: Final = b"milepost.type"  # field metadata: ident, uuid, dynamic, or the name of a recursive reference
+SCHEMA: Final = b"milepost.schema"  # schema metadata: the canonical text
+ABSENT: Final = ""  # the name of the child that stands for an absent variant
+
+
+# Schemas
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of a batch's record batch."""
+    cases = SuperVariant(schema.type, schema)
+    assert isinstance(schema.type, Tuple)
+    fields = [_field(cases, item) for item in schema.type.fields]
+    return pa.schema(fields, metadata={SCHEMA: schema.canonical})
+
+
+def _field(cases: SuperVariant, item: Field) -> pa.Field:
+    kind = cases.inline(item.type)
+    nullable = isinstance(kind, Optional)
+    inner = cases.inline(kind.type) if isinstance(kind, Optional) else kind
+    metadata = None
+    if isinstance(inner, Dynamic | Ref):
+        metadata = {KIND: str(inner)}
+    elif isinstance(inner, Atom) and inner.kind in ("uuid", "ident"):
+        metadata = {KIND: inner.kind}
+    return pa.field(item.name, field_type(cases, kind), nullable=nullable, metadata=metadata)
+
+
+def field_type(cases: SuperVariant, kind: Type) -> pa.DataType:
+    """The Arrow type of a type inside a schema."""
+    kind = cases.inline(kind)
+    match kind:
+        case Optional(inner):
+            resolved = cases.inline(inner)
+            return _union(cases, resolved, True) if isinstance(resolved, Variant) else field_type(cases, resolved)
+        case Tuple(fields):
+            return pa.struct([_field(cases, item) for item in fields])
+        case List(item):
+            return pa.list_(_field(cases, Field("item", item)))
+        case Variant():
+            return _union(cases, kind, False)
+    return arrow_type(kind)
+
+
+def _union(cases: SuperVariant, kind: Variant, optional: bool) -> pa.DataType:
+    children = [pa.field(ABSENT, pa.null())] if optional else []
+    return pa.dense_union([*children, *(_field(cases, item) for item in kind.cases)])
+
+
+# To Arrow
+
+
+def to_arrow(batch: Batch) -> pa.RecordBatch:
+    """See `Batch.to_arrow`."""
+    form = batch._form
+    schema = arrow_schema(batch.schema)
+    if len(batch.groups) == 1:
+        arrays = _fields(form, batch.groups[0].block, batch.groups[0].block.layout.root)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    parts = [_fields(form, group.block, group.block.layout.root) for group in batch.groups]
+    order = np.concatenate([group.rows for group in batch.groups if group.rows is not None])
+    back = pa.array(np.argsort(order))
+    arrays = [pa.concat_arrays(column).take(back) for column in zip(*parts, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _fields(form: Format, block: Block, root: Shape) -> list[pa.Array]:
+    assert isinstance(root, TupleShape)
+    return [shape_to_arrow(form, block, shape) for shape in root.fields.values()]
+
+
+def shape_to_arrow(form: Format, block: Block, shape: Shape) -> pa.Array:
+    """One shape of a block as an Arrow array."""
+    match shape:
+        case AtomShape():
+            return block.arrow(shape)
+        case TupleShape(_, fields):
+            children = [shape_to_arrow(form, block, inner) for inner in fields.values()]
+            kinds = [
+                pa.field(name, child.type, nullable=_nullable(inner), metadata=_metadata(inner))
+                for (name, inner), child in zip(fields.items(), children, strict=True)
+            ]
+            return pa.Array.from_buffers(pa.struct(kinds), block.n, [_validity(block, shape.valid)], children=children)
+        case ListShape():
+            items = block.items[shape.slot]
+            root = items.layout.root
+            child = shape_to_arrow(form, items, root)
+            offsets = pa.py_buffer(block.list_offsets(shape))
+            kind = pa.list_(pa.field("item", child.type, nullable=_nullable(root), metadata=_metadata(root)))
+            return pa.Array.from_buffers(kind, block.n, [_validity(block, shape.valid), offsets], children=[child])
+        case ChoiceShape():
+            return _choice_to_arrow(form, block, shape)
+        case BoxShape():
+            return _box_to_arrow(form, block, shape)
+
+
+def _validity(block: Block, slot: int | None) -> pa.Buffer | None:
+    if slot is None:
+        return None
+    return pa.py_buffer(block.data).slice(block.base + block.layout.bit_at(slot, block.n), (block.n + 7) >> 3)
+
+
+def _nullable(shape: Shape) -> bool:
+    match shape:
+        case AtomShape() | TupleShape() | ListShape():
+            return shape.valid is not None
+        case ChoiceShape():
+            return shape.optional
+        case BoxShape():
+            return shape.optional
+
+
+def _metadata(shape: Shape) -> dict[bytes, str] | None:
+    if not isinstance(shape, AtomShape):
+        return None
+    if isinstance(shape.type, Atom):
+        return {KIND: shape.type.kind} if shape.type.kind in ("uuid", "ident") else None
+    return {KIND: str(shape.type)}
+
+
+def _choice_to_arrow(form: Format, block: Block, shape: ChoiceShape) -> pa.Array:
+    """A variant that is in one case for all elements: a union with one child filled."""
+    kind = _union(form.cases, shape.variant, shape.optional)
+    names = [kind.field(number).name for number in range(kind.num_fields)]
+    number = names.index(ABSENT if shape.case is None else shape.case)
+    children = [pa.array([], kind.field(other).type) for other in range(kind.num_fields)]
+    if shape.shape is None:
+        children[number] = pa.nulls(block.n)
+    else:
+        children[number] = shape_to_arrow(form, block, shape.shape)
+    codes = np.full(block.n, number, np.int8)
+    return _dense(kind, codes, np.arange(block.n, dtype=np.int32), children)
+
+
+def _box_to_arrow(form: Format, block: Block, shape: BoxShape) -> pa.Array:
+    kind = _union(form.cases, shape.variant, shape.optional)
+    tags, ranks, cases = block.box(shape)
+    codes = np.zeros(block.n, np.int8)
+    places = np.zeros(block.n, np.int32)
+    chunks: list[list[pa.Array]] = [[] for _ in range(kind.num_fields)]
+    names = [kind.field(number).name for number in range(kind.num_fields)]
+    for tag, elements in cases.items():
+        root = elements.layout.root
+        assert isinstance(root, ChoiceShape) and root.case is not None and root.shape is not None
+        number = names.index(root.case)
+        mine = tags == tag
+        codes[mine] = number
+        places[mine] = ranks[mine] + sum(len(chunk) for chunk in chunks[number])
+        chunks[number].append(shape_to_arrow(form, elements, root.shape))
+    absent = tags == 0
+    if bool(absent.any()):
+        number = 0  # the child for absence; without one (inside an absent tuple) any value fills the place
+        places[absent] = sum(len(chunk) for chunk in chunks[number])
+        if shape.optional:
+            places[absent] = np.arange(int(absent.sum()), dtype=np.int32)
+            chunks[number].append(pa.nulls(int(absent.sum())))
+        else:
+            chunks[number].append(_filler(kind.field(number).type))
+    children = [
+        pa.concat_arrays(chunk) if chunk else pa.array([], kind.field(number).type)
+        for number, chunk in enumerate(chunks)
+    ]
+    return _dense(kind, codes, places, children)
+
+
+def _filler(kind: pa.DataType) -> pa.Array:
+    """One value of a type, all zeros."""
+    return pa.nulls(1, kind)
+
+
+def _dense(kind: pa.DataType, codes: npt.NDArray[np.int8], places: npt.NDArray[np.int32], children: Any) -> pa.Array:
+    buffers = [None, pa.py_buffer(codes), pa.py_buffer(places)]
+    return pa.Array.from_buffers(kind, len(codes), buffers, children=children)

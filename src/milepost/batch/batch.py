@@ -1,0 +1,434 @@
+"""A batch: messages of one schema as rows of columns, in the bytes they travel and are stored in."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost import limits
+from milepost.batch import gather, graph
+from milepost.batch.block import Block
+from milepost.batch.columns import Bytes, Columns
+from milepost.batch.encode import Encoder
+from milepost.batch.format import BOXED, Format, format_of
+from milepost.batch.header import HEADER, Buffer, Header, seal, unseal
+from milepost.batch.ids import Ids, MessageId, Run
+from milepost.batch.layout import aligned
+from milepost.batch.plain import plain
+from milepost.batch.row import Row
+from milepost.batch.validate import Validator
+from milepost.errors import InvalidValue, MalformedBatch
+from milepost.schema.types import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from milepost.schema.node import Node
+
+_RUN: Final = struct.Struct("<III")
+_COUNT: Final = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The rows of one flat-tuple case: their columns, and their places in the batch (None: all rows, in order)."""
+
+    code: int  # multi-choice code, or BOXED
+    block: Block
+    rows: npt.NDArray[np.intp] | None
+
+
+class Batch:
+    """Rows of one schema. Immutable; `data` holds the bytes, and everything else is read out of them.
+
+    Made by `encode` from values, by `decode` from bytes, and by `take`, `slice`, `concat` and `replace` from
+    other batches.
+    """
+
+    def __init__(self, form: Format, data: Buffer, rows: int, groups: tuple[Group, ...], ids: Ids | None) -> None:
+        self._form = form
+        self.data: Final = data
+        self.groups: Final = groups
+        self.ids: Final = ids
+        self._rows = rows
+
+    @property
+    def schema(self) -> Schema:
+        """What the rows may contain."""
+        return self._form.schema
+
+    # Making
+
+    @classmethod
+    def encode(cls, schema: Schema, source: Any, ids: Ids | None = None, *, _depth: int = 0) -> Batch:
+        """A batch from rows, columns or a frame.
+
+        `source` is an iterable of rows (dicts, dataclasses, nodes of a message type, rows of other batches), a
+        mapping of names to columns (NumPy arrays, lists, Arrow arrays), or anything that speaks Arrow: a record
+        batch, a table, a pandas or Polars frame.
+        """
+        form = format_of(schema)
+        if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+            from milepost.batch.from_arrow import record_batch
+
+            return cls.from_arrow(schema, record_batch(schema, source), ids)
+        rows = source if isinstance(source, list) else list(source)
+        limits.require("BATCH_ROWS", len(rows), "the rows of a batch")
+        if schema.message_type is not None:
+            rows = [graph.unlinked(schema.message_type, row, number) for number, row in enumerate(rows)]
+        try:
+            return cls._encoded(form, Encoder(form, _depth), rows, ids)
+        except InvalidValue as error:
+            if error.row is None and len(rows) > 1:
+                _blame(form, _depth, rows)
+            raise
+
+    @classmethod
+    def _encoded(cls, form: Format, encoder: Encoder, rows: list[Any], ids: Ids | None) -> Batch:
+        if not form.has_cases:
+            return cls.assemble(form, len(rows), {0: (encoder.columns(form.layout(), rows), None)}, ids)
+        codes = [] if form.always_boxed else [form.cases.code(row) for row in rows]
+        if form.always_boxed or not rows or len(set(codes)) > limits.BATCH_GROUPS:
+            return cls.assemble(form, len(rows), {BOXED: (encoder.columns(form.boxed, rows), None)}, ids)
+        positions = np.array(codes, np.int64)
+        groups = {}
+        for code in sorted(set(codes)):
+            mine = np.flatnonzero(positions == code)
+            chosen = rows if len(mine) == len(rows) else [rows[position] for position in mine.tolist()]
+            groups[code] = encoder.columns(form.layout(code), chosen), mine
+        return cls.assemble(form, len(rows), groups, ids)
+
+    @classmethod
+    def from_arrow(cls, schema: Schema, table: pa.RecordBatch, ids: Ids | None = None) -> Batch:
+        """A batch from an Arrow record batch whose columns are the schema's fields."""
+        from milepost.batch.from_arrow import groups_of
+
+        form = format_of(schema)
+        limits.require("BATCH_ROWS", table.num_rows, "the rows of a batch")
+        made = cls.assemble(form, table.num_rows, groups_of(form, table), ids)
+        graph.check(made)
+        return made
+
+    @classmethod
+    def assemble(
+        cls,
+        form: Format,
+        rows: int,
+        groups: Mapping[int, tuple[Columns, npt.NDArray[np.intp] | None]],
+        ids: Ids | None,
+    ) -> Batch:
+        """A batch from the columns of each case that occurs, with the rows they belong to."""
+        if ids is not None and len(ids) != rows:
+            raise InvalidValue(f"{len(ids)} IDs for {rows} rows")
+        if not groups:  # no rows, and so no case: the boxed form needs none
+            groups = {BOXED: (Encoder(form).columns(form.boxed, []), None)}
+        parts: list[Bytes] = [_directory(rows, groups)] if form.has_cases else []
+        position = HEADER.size + sum(len(part) for part in parts)
+        for columns, _ in groups.values():
+            padding = -position % 8
+            parts.append(bytes(padding))
+            position = columns.write(parts, position + padding)
+        if ids is not None:
+            parts.append(bytes(-position % 8))
+            parts += (ids.stamps.astype("<u8", copy=False), _COUNT.pack(len(ids.runs)))
+            parts += [_RUN.pack(*run) for run in ids.runs]
+        body = b"".join(parts)
+        limits.require("BATCH_BYTES", HEADER.size + len(body), "the bytes of a batch")
+        return cls.trusted(seal(body, rows, ids is not None, form.schema.fingerprint), form.schema)
+
+    @classmethod
+    def decode(cls, data: Buffer, schema: Schema, *, _depth: int = 0) -> Batch:
+        """A batch from bytes of unknown origin, checked once and completely; `MalformedBatch` says what is wrong."""
+        form = format_of(schema)
+        return cls._opened(form, data, unseal(data, schema.fingerprint), checked=True, depth=_depth)
+
+    @classmethod
+    def trusted(cls, data: Buffer, schema: Schema) -> Batch:
+        """A batch from bytes that this process made or has checked before. Never from outside."""
+        word = HEADER.unpack_from(data)[1]
+        header = Header(word & limits.BATCH_ROWS, bool(word >> 28), schema.fingerprint)
+        return cls._opened(format_of(schema), data, header, checked=False, depth=0)
+
+    @classmethod
+    def _opened(cls, form: Format, data: Buffer, header: Header, checked: bool, depth: int) -> Batch:
+        rows = header.rows
+        directory = _read_directory(form, data, rows)
+        reader = Validator(form, data, len(data), depth)
+        groups = []
+        position = directory.end
+        for code, mine in directory.groups:
+            layout = form.boxed if code == BOXED else form.layout(code)
+            n = rows if mine is None else len(mine)
+            if checked:
+                reader.padding(position)
+                block = reader.block(layout, aligned(position), n)
+            else:
+                block = Block(layout, data, aligned(position), n)
+            groups.append(Group(code, block, mine))
+            if checked or header.with_ids or len(directory.groups) > 1:
+                position = block.end
+        ids = _read_ids(data, position, rows, reader) if header.with_ids else None
+        if checked and ids is None and position != len(data):
+            raise MalformedBatch(f"{len(data) - position} bytes follow the end of the batch at byte {position}")
+        made = cls(form, data, rows, tuple(groups), ids)
+        if checked:
+            graph.check(made)
+        return made
+
+    # Reading
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, row: int) -> Row | Node:
+        """One message: a light view of it, or the root node of a message type's graph."""
+        if not -self._rows <= row < self._rows:
+            raise IndexError(f"row {row} of {self._rows}")
+        row %= self._rows
+        if self.schema.message_type is not None:
+            return graph.node(self.schema.message_type, self.slice(row, row + 1)._flat_pylist()[0])
+        group, index = self._place(row)
+        return Row(self._form, group.block, index, self.ids[row] if self.ids is not None else None)
+
+    def __iter__(self) -> Iterator[Row | Node]:
+        return (self[row] for row in range(self._rows))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batch) and bytes(self.data) == bytes(other.data)
+
+    def __hash__(self) -> int:
+        return hash(bytes(self.data))
+
+    def __repr__(self) -> str:
+        return f"<Batch of {self._rows} {self.schema.name}, {len(self.data)} bytes>"
+
+    def _place(self, row: int) -> tuple[Group, int]:
+        if self.groups[0].rows is None:
+            return self.groups[0], row
+        return self.groups[self._owner[row]], int(self._rank[row])
+
+    @cached_property
+    def _owner(self) -> npt.NDArray[np.uint8]:
+        """The group of each row, for batches of several groups."""
+        owner = np.zeros(self._rows, np.uint8)
+        for number, group in enumerate(self.groups):
+            owner[group.rows if group.rows is not None else slice(None)] = number
+        return owner
+
+    @cached_property
+    def _rank(self) -> npt.NDArray[np.intp]:
+        """The place of each row within its group."""
+        rank = np.arange(self._rows)
+        for group in self.groups:
+            if group.rows is not None:
+                rank[group.rows] = np.arange(len(group.rows))
+        return rank
+
+    def id(self, row: int) -> MessageId | None:
+        """The message ID of one row."""
+        return self.ids[row] if self.ids is not None else None
+
+    def to_pylist(self) -> list[Any]:
+        """All messages as plain values: dicts, or the dict graphs of a message type."""
+        rows = self._flat_pylist()
+        if self.schema.message_type is not None:
+            return [graph.linked(self.schema.message_type, row) for row in rows]
+        return rows
+
+    def _flat_pylist(self) -> list[Any]:
+        values: list[Any] = [None] * self._rows
+        for group in self.groups:
+            made = plain(self._form, group.block, group.block.layout.root)
+            if group.rows is None:
+                return made
+            for row, value in zip(group.rows.tolist(), made, strict=True):
+                values[row] = value
+        return values
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """An Arrow record batch; fixed-width columns and text share this batch's bytes."""
+        from milepost.batch.arrow import to_arrow
+
+        return to_arrow(self)
+
+    def column(self, path: str) -> npt.NDArray[Any]:
+        """One field of every row as a NumPy array; masked where values are absent.
+
+        Fixed-width numbers are views of the batch's bytes. Text, bytes and decimals become objects: `arrow` gives
+        those without a copy. `lines[0].price` reads an element of a list in each row.
+        """
+        from milepost.batch.column import column
+
+        return column(self, path)
+
+    def arrow(self, path: str) -> pa.Array:
+        """One field of every row as an Arrow array over the same bytes."""
+        from milepost.batch.column import arrow
+
+        return arrow(self, path)
+
+    # Remaking
+
+    def take(self, rows: Sequence[int] | npt.NDArray[Any]) -> Batch:
+        """The given rows, in the given order, repeated if repeated."""
+        index = np.asarray(rows)
+        if index.dtype == np.bool_:
+            index = np.flatnonzero(index)
+        index = index.astype(np.intp, copy=False)
+        if len(index) and (index.min() < -self._rows or index.max() >= self._rows):
+            raise IndexError(f"rows beyond the {self._rows} of the batch")
+        index = np.where(index < 0, index + self._rows, index)
+        ids = self.ids.take(index) if self.ids is not None else None
+        return self._gathered(index, len(index), ids)
+
+    def slice(self, start: int = 0, stop: int | None = None) -> Batch:
+        """The rows from `start` up to but not including `stop`."""
+        start, stop, _ = slice(start, stop).indices(self._rows)
+        stop = max(start, stop)
+        ids = self.ids.take(np.arange(start, stop)) if self.ids is not None else None
+        if self.groups and self.groups[0].rows is None:
+            return self._gathered(slice(start, stop), stop - start, ids)
+        return self._gathered(np.arange(start, stop), stop - start, ids)
+
+    def _gathered(self, rows: npt.NDArray[np.intp] | slice, count: int, ids: Ids | None) -> Batch:
+        if self.groups and self.groups[0].rows is None:
+            only = self.groups[0]
+            return Batch.assemble(self._form, count, {only.code: (gather.gather(only.block, rows), None)}, ids)
+        assert not isinstance(rows, slice)
+        owner, rank = self._owner[rows], self._rank[rows]
+        chosen: dict[int, tuple[Columns, npt.NDArray[np.intp] | None]] = {}
+        for number, group in enumerate(self.groups):
+            here = np.flatnonzero(owner == number)
+            if len(here):
+                chosen[group.code] = gather.gather(group.block, rank[here]), here
+        return Batch.assemble(self._form, count, chosen, ids)
+
+    @classmethod
+    def concat(cls, batches: Iterable[Batch]) -> Batch:
+        """The rows of batches of one schema, one batch after the other."""
+        parts = list(batches)
+        parts = [part for part in parts if len(part)] or parts[:1]
+        if not parts:
+            raise InvalidValue("nothing to join: concat takes at least one batch")
+        form = parts[0]._form
+        if any(part.schema != parts[0].schema for part in parts):
+            raise InvalidValue("batches of different schemas do not join")
+        if len({part.ids is None for part in parts}) > 1:
+            raise InvalidValue("batches with and without message IDs do not join")
+        ids = Ids.concat(part.ids for part in parts if part.ids is not None) if parts[0].ids is not None else None
+        rows = sum(len(part) for part in parts)
+        limits.require("BATCH_ROWS", rows, "the rows of a batch")
+        codes = {group.code for part in parts for group in part.groups}
+        if BOXED in codes and len(codes) > 1 or len(codes) > limits.BATCH_GROUPS:
+            return cls.encode(form.schema, [row for part in parts for row in part._flat_pylist()], ids)
+        starts = np.cumsum([0, *(len(part) for part in parts)])
+        groups = {}
+        for code in sorted(codes):
+            found = [(start, group) for part, start in zip(parts, starts, strict=False) for group in part.groups]
+            mine = [(start, group) for start, group in found if group.code == code]
+            columns = gather.concat([group.block for _, group in mine])
+            places = None
+            if form.has_cases and code != BOXED:
+                places = np.concatenate([start + _all_rows(group) for start, group in mine])
+            groups[code] = columns, places
+        return cls.assemble(form, rows, groups, ids)
+
+    def replace(self, path: str, values: Any) -> Batch:
+        """This batch with one field of every row changed; the other columns are copied as they are.
+
+        `values` has a value for each row; a single value (no list or array) goes into every row.
+        """
+        from milepost.batch.column import replace
+
+        return replace(self, path, values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """Which cases occur, which rows they have, and where the first group's padding starts."""
+
+    groups: list[tuple[int, npt.NDArray[np.intp] | None]]
+    end: int
+
+
+def _all_rows(group: Group) -> npt.NDArray[np.intp]:
+    return group.rows if group.rows is not None else np.arange(group.block.n)
+
+
+def _directory(rows: int, groups: Mapping[int, tuple[Columns, npt.NDArray[np.intp] | None]]) -> bytes:
+    if BOXED in groups:
+        return bytes(8)
+    head = struct.pack(f"<I{len(groups)}I", len(groups), *groups)
+    if len(groups) == 1:
+        return head
+    owner = np.zeros(rows, np.uint8)
+    for number, (_, mine) in enumerate(groups.values()):
+        owner[mine if mine is not None else slice(None)] = number
+    return head + owner.tobytes()
+
+
+def _read_directory(form: Format, data: Buffer, rows: int) -> _Directory:
+    at = HEADER.size
+    if not form.has_cases:
+        return _Directory([(0, None)], at)
+    if len(data) < at + 8:
+        raise MalformedBatch("the directory of cases is cut off")
+    count, code = struct.unpack_from("<II", data, at)
+    if count == 0:
+        if code:
+            raise MalformedBatch("the boxed form has code 0")
+        return _Directory([(BOXED, None)], at + 8)
+    return _Directory(*_read_groups(form, data, rows, count))
+
+
+def _read_groups(
+    form: Format, data: Buffer, rows: int, count: int
+) -> tuple[list[tuple[int, npt.NDArray[np.intp] | None]], int]:
+    at = HEADER.size + 4
+    if count > limits.BATCH_GROUPS or form.always_boxed:
+        raise MalformedBatch(f"{count} cases in one batch are more than {limits.BATCH_GROUPS}")
+    if len(data) < at + 4 * count + (rows if count > 1 else 0):
+        raise MalformedBatch("the directory of cases is cut off")
+    codes = struct.unpack_from(f"<{count}I", data, at)
+    if max(codes) >= form.cases.count or len(set(codes)) < count:
+        raise MalformedBatch(f"case codes {codes[:8]} of {form.cases.count} cases")
+    at += 4 * count
+    if count == 1:
+        return [(codes[0], None)], at
+    owner = np.frombuffer(data, np.uint8, rows, at)
+    if rows and int(owner.max()) >= count:
+        raise MalformedBatch(f"a row in group {int(owner.max())} of {count}")
+    return [(code, np.flatnonzero(owner == number)) for number, code in enumerate(codes)], at + rows
+
+
+def _read_ids(data: Buffer, position: int, rows: int, reader: Validator) -> Ids:
+    reader.padding(position)
+    at = aligned(position)
+    if at + 8 * rows + 4 > len(data):
+        raise MalformedBatch("the message IDs are cut off")
+    stamps = np.frombuffer(data, "<u8", rows, at)
+    (count,) = _COUNT.unpack_from(data, at + 8 * rows)
+    at += 8 * rows + 4
+    if at + count * _RUN.size != len(data):
+        raise MalformedBatch(f"{count} runs of message IDs do not end with the batch")
+    runs = tuple(Run(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count))
+    try:
+        return Ids(runs, stamps)
+    except InvalidValue as error:
+        raise MalformedBatch(f"message IDs: {error}") from None
+
+
+def _blame(form: Format, depth: int, rows: list[Any]) -> None:
+    """Raise for the first row that cannot be encoded alone."""
+    encoder = Encoder(form, depth)
+    for number, row in enumerate(rows):
+        try:
+            Batch._encoded(form, encoder, [row], None)
+        except InvalidValue as error:
+            raise type(error)(str(error).removeprefix(f"{error.path}: "), error.path, number) from None

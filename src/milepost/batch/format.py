@@ -1,0 +1,76 @@
+"""How the messages of one schema become bytes: everything derived from a schema, derived once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import cached_property, lru_cache
+from threading import Lock
+from typing import Final
+
+from milepost import limits
+from milepost.batch.header import HEADER
+from milepost.batch.layout import Layout
+from milepost.schema.flat import SuperVariant, boxed, super_variant
+from milepost.schema.types import Field, Ref, Schema, Tuple
+
+BOXED: Final = -1  # stands for a multi-choice code where a batch is in boxed form
+FORMATS: Final = 512  # schemas kept derived; a broker with more of them in use at once derives again
+
+
+class Format:
+    """The layouts of a schema's cases, by multi-choice code, and where a batch's body starts."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema: Final = schema
+        self.cases: Final[SuperVariant] = super_variant(schema)
+        self.has_cases: Final = self.cases.count > 1
+        self.always_boxed: Final = self.cases.count > limits.CASE_CODES
+        # Where the first group starts when there is one group: the place of every field follows from it.
+        self.body: Final = HEADER.size + 8 * self.has_cases
+        self._layouts: OrderedDict[int, Layout] = OrderedDict()
+        self._refs: dict[str, Schema] = {}
+        self._lock = Lock()
+
+    def layout(self, code: int = 0) -> Layout:
+        """The layout of one case; `code` must be below the number of cases."""
+        with self._lock:
+            if code in self._layouts:
+                self._layouts.move_to_end(code)
+                return self._layouts[code]
+        layout = Layout(self.cases.flat(code))
+        with self._lock:
+            layout = self._layouts.setdefault(code, layout)
+            while len(self._layouts) > limits.CASE_CACHE:
+                self._layouts.popitem(last=False)
+        return layout
+
+    @cached_property
+    def boxed(self) -> Layout:
+        """The layout of the boxed form."""
+        return Layout(boxed(self.schema))
+
+    def referred(self, ref: Ref) -> Schema:
+        """The schema of a value stored for a recursive reference; wrapped in a tuple when it is none."""
+        if ref.name not in self._refs:
+            self._refs[ref.name] = self._referred(ref)
+        return self._refs[ref.name]
+
+    def _referred(self, ref: Ref) -> Schema:
+        schema = self.schema
+        kind = schema.resolve(ref)
+        named = (Field(schema.name, schema.type), *schema.definitions)
+        if isinstance(kind, Tuple):
+            return Schema(ref.name, kind, tuple(item for item in named if item.name != ref.name))
+        name = f"{ref.name}.{WRAPPED}"
+        while any(item.name == name for item in named):
+            name += "_"
+        return Schema(name, Tuple((Field(WRAPPED, kind),)), named)
+
+
+WRAPPED: Final = "value"  # the field that holds a recursive value which is no tuple
+
+
+@lru_cache(maxsize=FORMATS)
+def format_of(schema: Schema) -> Format:
+    """The format of a schema, from a bounded cache."""
+    return Format(schema)

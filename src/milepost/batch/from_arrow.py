@@ -1,0 +1,380 @@
+"""Arrow record batches, and whatever else speaks Arrow -> columns. Each column is copied once, into its place.
+
+Arrow says less than a schema: which values may be absent, and that a null struct's children are nothing. What the
+schema requires is checked here; what lies under a null is zeroed, so that equal messages have equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from milepost import limits
+from milepost.batch import atoms
+from milepost.batch.arrow import ABSENT, field_type
+from milepost.batch.block import DTYPES, OFFSET, arrow_type
+from milepost.batch.columns import Columns, pack_bits
+from milepost.batch.format import BOXED, Format
+from milepost.batch.layout import Layout
+from milepost.errors import InvalidValue, did_you_mean
+from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
+from milepost.schema.types import Atom, Optional, Schema, Tuple, Type, Variant
+
+Mask = npt.NDArray[np.bool_] | None
+
+
+def record_batch(schema: Schema, source: Any) -> pa.RecordBatch:
+    """Whatever speaks Arrow, or a mapping of columns, as one record batch with the schema's columns in order."""
+    assert isinstance(schema.type, Tuple)
+    names = [item.name for item in schema.type.fields]
+    if isinstance(source, Mapping):
+        _known(source.keys(), names)
+        cases = SuperVariant(schema.type, schema)
+        columns = {
+            item.name: _as_array(source[item.name], field_type(cases, item.type), item.name)
+            for item in schema.type.fields
+            if item.name in source
+        }
+        _same_length(columns)
+        return pa.RecordBatch.from_pydict(columns)
+    if isinstance(source, pa.RecordBatch):
+        table = source
+    elif hasattr(source, "__arrow_c_stream__"):
+        whole = pa.table(source).combine_chunks()
+        chunks = whole.to_batches()
+        table = chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=whole.schema)
+    else:
+        table = pa.record_batch(source)
+    _known(table.schema.names, names)
+    return table
+
+
+def _known(found: Any, names: list[str]) -> None:
+    for name in found:
+        if name not in names:
+            raise InvalidValue(f"there is no field {name!r}{did_you_mean(str(name), names)}")
+
+
+def _same_length(columns: Mapping[str, pa.Array]) -> None:
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise InvalidValue(f"columns of different lengths: {sizes}")
+
+
+def _as_array(values: Any, kind: pa.DataType, path: str) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        return values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values
+    try:
+        if isinstance(values, np.ndarray):
+            # A masked array says itself what is absent; NaN stays a value.
+            mask = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
+            data = np.ma.getdata(values)
+            return pa.array(data, mask=mask, from_pandas=False) if data.dtype != object else pa.array(data, kind)
+        return pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError) as reason:
+        raise InvalidValue(f"not a column of {kind}: {reason}", path) from None
+
+
+def groups_of(form: Format, table: pa.RecordBatch) -> dict[int, tuple[Columns, npt.NDArray[np.intp] | None]]:
+    """The columns of each flat-tuple case in a record batch, with their rows."""
+    root = _struct_of(form, table)
+    if not form.has_cases:
+        return {0: (_Reader(form).columns(form.layout(), root), None)}
+    codes = _Codes(form.cases).codes(form.schema.type, root)
+    distinct = np.unique(codes)
+    if form.always_boxed or len(codes) == 0 or len(distinct) > limits.BATCH_GROUPS:
+        return {BOXED: (_Reader(form).columns(form.boxed, root), None)}
+    groups: dict[int, tuple[Columns, npt.NDArray[np.intp] | None]] = {}
+    for code in distinct.tolist():
+        mine = np.flatnonzero(codes == code)
+        chosen = root if len(distinct) == 1 else root.take(pa.array(mine))
+        groups[code] = _Reader(form).columns(form.layout(code), chosen), mine
+    return groups
+
+
+def _struct_of(form: Format, table: pa.RecordBatch) -> pa.StructArray:
+    assert isinstance(form.schema.type, Tuple)
+    if not form.schema.type.fields:
+        return pa.array([{}] * table.num_rows, pa.struct([]))
+    return table.to_struct_array()
+
+
+class _Codes:
+    """The multi-choice codes of values in Arrow form, a column at a time."""
+
+    def __init__(self, cases: SuperVariant) -> None:
+        self.cases = cases
+
+    def codes(self, kind: Type, array: pa.Array) -> npt.NDArray[np.int64]:
+        """The code of every element."""
+        zeros = np.zeros(len(array), np.int64)
+        if self.cases.count_of(kind) == 1:
+            return zeros
+        kind = self.cases.inline(kind)
+        match kind:
+            case Optional(Variant() as inner):
+                numbers = _numbers(array, inner)
+                return np.where(numbers < 0, 0, 1 + self._variant(inner, array, numbers))
+            case Optional(inner):
+                return np.where(_valid(array), self.codes(inner, array), 0)
+            case Tuple(fields):
+                codes = zeros
+                for item in fields:
+                    count = self.cases.count_of(item.type)
+                    if count > 1:
+                        codes = codes * count + self.codes(item.type, _child(array, item.name, item.name))
+                return codes
+            case Variant():
+                return self._variant(kind, array, _numbers(array, kind))
+        raise AssertionError(kind)
+
+    def _variant(self, kind: Variant, array: pa.Array, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        codes = np.zeros(len(array), np.int64)
+        base = 0
+        for number, item in enumerate(kind.cases):
+            mine = np.flatnonzero(numbers == number)
+            codes[mine] = base + self.codes(item.type, _case(array, item.name, mine)) if len(mine) else 0
+            base += self.cases.count_of(item.type)
+        return codes
+
+
+def _numbers(array: pa.Array, kind: Variant) -> npt.NDArray[np.int64]:
+    """The position of each element's case among the variant's; -1 for absence."""
+    if not isinstance(array, pa.UnionArray):
+        raise InvalidValue(f"a variant is a union in Arrow, not {array.type}")
+    names = [item.name for item in kind.cases]
+    positions = np.full(128, -2, np.int64)
+    for number, code in enumerate(array.type.type_codes):
+        name = array.type.field(number).name
+        positions[code] = -1 if name == ABSENT else names.index(name) if name in names else -2
+    found = positions[np.asarray(array.type_codes)]
+    if bool((found == -2).any()):
+        raise InvalidValue(f"a union with a case that is none of {', '.join(names)}")
+    return found
+
+
+def _case(array: pa.UnionArray, name: str, rows: npt.NDArray[np.intp]) -> pa.Array:
+    """What some elements of a union, all in one case, hold."""
+    number = next(number for number in range(array.type.num_fields) if array.type.field(number).name == name)
+    child = array.field(number)
+    dense = array.type.mode == "dense"
+    return child.take(pa.array(np.asarray(array.offsets)[rows] if dense else rows))
+
+
+def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _child(array: pa.StructArray, name: str, path: str) -> pa.Array:
+    index = array.type.get_field_index(name)
+    if index < 0:
+        raise InvalidValue("missing; a variant is required here", path)
+    return array.field(index)
+
+
+class _Reader:
+    """Fills columns from Arrow arrays. `outer` says where the tuples around a value are present."""
+
+    def __init__(self, form: Format) -> None:
+        self.form = form
+
+    def columns(self, layout: Layout, array: pa.Array) -> Columns:
+        """The columns of one level."""
+        columns = Columns(layout, len(array))
+        self._fill(columns, layout.root, array, None)
+        return columns
+
+    def _fill(self, columns: Columns, shape: Shape, array: pa.Array | None, outer: Mask) -> None:
+        if array is not None and isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        match shape:
+            case AtomShape():
+                self._atom(columns, shape, array, outer)
+            case TupleShape():
+                self._tuple(columns, shape, array, outer)
+            case ListShape():
+                self._list(columns, shape, array, outer)
+            case ChoiceShape():
+                self._choice(columns, shape, array, outer)
+            case BoxShape():
+                self._box(columns, shape, array, outer)
+
+    def _present(self, columns: Columns, shape: Any, array: pa.Array | None, outer: Mask) -> Mask:
+        """Where there is a value; writes the validity bits. Refuses a null that the schema does not allow."""
+        n = columns.n
+        valid: Mask = None
+        if array is None:
+            valid = np.zeros(n, np.bool_)
+        elif array.null_count:
+            valid = _valid(array)
+        if shape.valid is not None:
+            if valid is None:
+                valid = outer
+            elif outer is not None:
+                valid = valid & outer
+            columns.bits[shape.valid] = pack_bits(np.ones(n, np.bool_) if valid is None else valid)
+            return valid
+        if valid is not None:
+            missing = ~valid if outer is None else ~valid & outer
+            if bool(missing.any()):
+                raise InvalidValue("missing; a value is required here", shape.path, int(np.argmax(missing)))
+        return outer
+
+    def _atom(self, columns: Columns, shape: AtomShape, array: pa.Array | None, outer: Mask) -> None:
+        kind = arrow_type(shape.type)
+        if array is not None and array.type != kind:
+            array = _cast(array, kind, shape)
+        present = self._present(columns, shape, array, outer)
+        if array is None:
+            array = pa.nulls(columns.n, kind)
+        _store(columns, shape, array, None if present is None or bool(present.all()) else present)
+
+    def _tuple(self, columns: Columns, shape: TupleShape, array: pa.Array | None, outer: Mask) -> None:
+        if array is not None and not pa.types.is_struct(array.type):
+            raise InvalidValue(f"a tuple is a struct in Arrow, not {array.type}", shape.path)
+        present = self._present(columns, shape, array, outer)
+        if array is not None:
+            _known([array.type.field(number).name for number in range(array.type.num_fields)], list(shape.fields))
+        for name, inner in shape.fields.items():
+            index = -1 if array is None else array.type.get_field_index(name)
+            self._fill(columns, inner, None if array is None or index < 0 else array.field(index), present)
+
+    def _list(self, columns: Columns, shape: ListShape, array: pa.Array | None, outer: Mask) -> None:
+        layout = columns.layout.items[shape.slot]
+        present = self._present(columns, shape, array, outer)
+        if array is None:
+            array = pa.nulls(columns.n, pa.list_(pa.null()))
+        if not pa.types.is_list(array.type):
+            if not (pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type)):
+                raise InvalidValue(f"a list is a list in Arrow, not {array.type}", shape.path)
+            array = array.cast(pa.list_(array.type.value_field))
+        offsets = np.frombuffer(array.buffers()[1] or bytes(4), OFFSET)[array.offset :][: len(array) + 1]
+        values = array.values
+        if present is not None and not present.all():
+            # Arrow lets a null list have elements; they belong to nobody.
+            starts, sizes = offsets[:-1], np.where(present, np.diff(offsets), 0)
+            ends = np.concatenate(([0], np.cumsum(sizes)))
+            values = values.take(pa.array(np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1])))
+            offsets = ends.astype(OFFSET)
+        else:
+            values = values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+        columns.lists[shape.slot] = offsets, self.columns(layout, values)
+
+    def _choice(self, columns: Columns, shape: ChoiceShape, array: pa.Array | None, outer: Mask) -> None:
+        if shape.shape is None:
+            return
+        if array is None:
+            raise InvalidValue("missing; a variant is required here", shape.path)
+        number = [item.name for item in shape.variant.cases].index(shape.case or "")
+        mine = _numbers(array, shape.variant) == number
+        wrong = ~mine if outer is None else ~mine & outer
+        if bool(wrong.any()):
+            raise InvalidValue("missing; a variant is required here", shape.path, int(np.argmax(wrong)))
+        if bool(mine.all()):
+            self._fill(columns, shape.shape, _case(array, shape.case or "", np.arange(len(array))), outer)
+            return
+        places = np.zeros(len(array), np.int64)
+        chosen = np.flatnonzero(mine)
+        places[chosen] = np.arange(len(chosen))
+        inner = _case(array, shape.case or "", chosen).take(pa.array(places, mask=~mine))
+        self._fill(columns, shape.shape, inner, mine if outer is None else outer & mine)
+
+    def _box(self, columns: Columns, shape: BoxShape, array: pa.Array | None, outer: Mask) -> None:
+        if array is None or pa.types.is_null(array.type):
+            if not shape.optional and (outer is None or bool(outer.any())):
+                raise InvalidValue("missing; a variant is required here", shape.path)
+            columns.fixed[shape.slot] = bytes(columns.n)
+            return
+        numbers = _numbers(array, shape.variant)
+        there = numbers >= 0 if outer is None else (numbers >= 0) & outer
+        missing = ~there if outer is None else ~there & outer
+        if not shape.optional and bool(missing.any()):
+            raise InvalidValue("missing; a variant is required here", shape.path, int(np.argmax(missing)))
+        tags = np.zeros(columns.n, np.uint8)
+        chosen = np.flatnonzero(there)
+        tags[chosen] = 1 + _Codes(shape.cases).codes(shape.variant, array.take(pa.array(chosen)))
+        columns.fixed[shape.slot] = tags
+        for tag in np.unique(tags[tags > 0]).tolist():
+            mine = array.take(pa.array(np.flatnonzero(tags == tag)))
+            columns.boxes[shape.index][tag] = self.columns(columns.layout.case(shape, tag), mine)
+
+
+def _store(columns: Columns, shape: AtomShape, array: pa.Array, present: Mask) -> None:
+    """Copy a column into its slot, with zeros where nothing is present."""
+    n = len(array)
+    if shape.type == Atom("bool"):
+        flags = _validless(array).to_numpy(zero_copy_only=False)
+        columns.bits[shape.slot] = pack_bits(flags if present is None else flags & present)
+    elif isinstance(shape.type, Atom) and shape.type.kind in DTYPES:
+        dtype = DTYPES[shape.type.kind]
+        column = np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset :][:n]
+        if present is not None:
+            column = column.copy()
+            column[~present] = np.zeros((), dtype)
+        _in_range(shape, shape.type, column, array)
+        columns.fixed[shape.slot] = column
+    else:
+        if present is not None:
+            array = pc.if_else(pa.array(present), array, pa.scalar("" if _is_text(array.type) else b"", array.type))
+        if shape.type == Atom("string"):
+            _utf8(array, shape)
+        _, offsets, data = array.buffers()
+        edges = np.frombuffer(offsets or bytes(4), OFFSET)[array.offset :][: n + 1]
+        columns.var[shape.slot] = edges, data or b""
+
+
+def _validless(array: pa.Array) -> pa.Array:
+    """The same values with the nulls forgotten."""
+    return pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], offset=array.offset)
+
+
+def _in_range(shape: AtomShape, kind: Atom, column: npt.NDArray[Any], array: pa.Array) -> None:
+    bounds = {"date": atoms.DATE_RANGE, "timestamp": atoms.TIMESTAMP_RANGE}.get(kind.kind)
+    if bounds is not None and len(column) and (int(column.min()) < bounds[0] or int(column.max()) > bounds[1]):
+        raise InvalidValue(f"a {kind} outside the years 1 to 9999", shape.path)
+    if kind.kind == "decimal":
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            raise InvalidValue(f"more digits than {kind} has", shape.path) from None
+
+
+def _utf8(array: pa.Array, shape: AtomShape) -> None:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as reason:
+        raise InvalidValue(f"not text: {reason}", shape.path) from None
+
+
+def _cast(array: pa.Array, kind: pa.DataType, shape: AtomShape) -> pa.Array:
+    """A column of a neighbouring type: other widths, other units, dictionaries; never text read as numbers."""
+    source = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if not any(test(source) and test(kind) for test in _FAMILIES) and not pa.types.is_null(source):
+        raise InvalidValue(f"a column of {array.type} is no column of {shape.type}", shape.path)
+    try:
+        return array.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
+        raise InvalidValue(f"a column of {array.type} does not fit {shape.type}: {reason}", shape.path) from None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    others = pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_binary_view(kind)
+    return bool(pa.types.is_binary(kind) or others)
+
+
+_FAMILIES: Final = (_is_number, _is_text, _is_bytes, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp)

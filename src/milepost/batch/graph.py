@@ -1,0 +1,121 @@
+"""Messages that are graphs: nodes that refer to nodes <-> one list of tuples per node type.
+
+A reference is stored as positions in the target's list, so a node that is reached twice is stored once, and a
+cycle is a number like any other. The root is the first of its list. Both directions walk with a worklist: a chain
+of a hundred thousand nodes is as good as a bush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from milepost.errors import InvalidValue, MalformedBatch, did_you_mean
+from milepost.schema.flat import ListShape, TupleShape
+from milepost.schema.messagetype import MessageType, NodeType, Reference
+
+if TYPE_CHECKING:
+    from milepost.schema.node import Node
+    from milepost.batch.batch import Batch
+
+
+def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[dict[str, Any]]]:
+    """A graph, given as dicts or as nodes, as lists of tuples. The same object reached twice is one node."""
+    lists: dict[str, list[dict[str, Any]]] = {node.name: [] for node in message_type.nodes}
+    places: dict[int, tuple[str, int]] = {}
+    todo: list[tuple[NodeType, Any, dict[str, Any]]] = []
+
+    def place(kind: NodeType, value: Any, path: str) -> int:
+        found = places.get(id(value))
+        if found is not None:
+            if found[0] != kind.name:
+                raise InvalidValue(f"one node is referred to as {found[0]} and as {kind.name}", path, row)
+            return found[1]
+        if value is None or isinstance(value, str | bytes | int | float | list | tuple):
+            raise InvalidValue(f"expected a node {kind.name}, got {value!r:.60}", path, row)
+        if isinstance(value, Mapping):
+            _known(kind, value, row)
+        position = len(lists[kind.name])
+        stored: dict[str, Any] = {}
+        lists[kind.name].append(stored)
+        places[id(value)] = kind.name, position
+        todo.append((kind, value, stored))
+        return position
+
+    place(message_type.node(message_type.root), root, message_type.root)
+    while todo:
+        kind, value, stored = todo.pop()
+        for member in kind.members:
+            got = value.get(member.name) if isinstance(value, Mapping) else getattr(value, member.name, None)
+            if isinstance(member, Reference):
+                path = f"{kind.name}.{member.name}"
+                target = message_type.node(member.target)
+                stored[member.name] = [place(target, item, path) for item in _targets(got, path, row)]
+            else:
+                stored[member.name] = got
+    return lists
+
+
+def _known(kind: NodeType, value: Mapping[str, Any], row: int) -> None:
+    names = [member.name for member in kind.members]
+    if unknown := value.keys() - set(names):
+        name = min(unknown, key=str)
+        raise InvalidValue(f"there is no member {name!r}{did_you_mean(str(name), names)}", kind.name, row)
+
+
+def _targets(value: Any, path: str, row: int) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, str | bytes | int | float):
+        raise InvalidValue(f"a reference is a list of nodes, got {value!r:.60}", path, row)
+    return [value]  # a reference to one node may be written without the brackets
+
+
+def linked(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Lists of tuples as a graph of dicts; the inverse of `unlinked`."""
+    nodes = {name: [dict(stored) for stored in items] for name, items in lists.items()}
+    for kind in message_type.nodes:
+        for member in kind.members:
+            if isinstance(member, Reference):
+                targets = nodes[member.target]
+                for made in nodes[kind.name]:
+                    made[member.name] = [targets[position] for position in made[member.name]]
+    return nodes[message_type.root][0]
+
+
+def node(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]]) -> Node:
+    """Lists of tuples as generic nodes; gives the root."""
+    from milepost.schema.node import build
+
+    return build(message_type, linked(message_type, lists))
+
+
+def check(batch: Batch) -> None:
+    """Refuse a batch of a message type with no root, or with a reference to a node that is not there."""
+    message_type = batch.schema.message_type
+    if message_type is None:
+        return
+    block = batch.groups[0].block
+    assert isinstance(block.layout.root, TupleShape)
+    lists = {name: shape for name, shape in block.layout.root.fields.items() if isinstance(shape, ListShape)}
+    counts = {name: np.diff(block.list_offsets(shape)) for name, shape in lists.items()}
+    if block.n and int(counts[message_type.root].min()) < 1:
+        raise MalformedBatch(f"{message_type.name}: a message without its root {message_type.root}")
+    for kind in message_type.nodes:
+        owners = np.repeat(np.arange(block.n), counts[kind.name])  # the message of each node
+        nodes = block.items[lists[kind.name].slot]
+        for member in kind.members:
+            if isinstance(member, Reference):
+                root = nodes.layout.root
+                assert isinstance(root, TupleShape)
+                shape = root.fields[member.name]
+                assert isinstance(shape, ListShape)
+                offsets, targets = nodes.list(shape)
+                positions = targets.values(targets.layout.root)  # type: ignore[arg-type]
+                bound = np.repeat(counts[member.target][owners], np.diff(offsets))
+                if bool((positions >= bound).any()):
+                    raise MalformedBatch(f"{kind.name}.{member.name}: a reference to a {member.target} that is not there")

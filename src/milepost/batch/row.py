@@ -1,0 +1,203 @@
+"""Rows as light views: a field is read when it is asked for, and only that field."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from milepost.batch import atoms
+from milepost.batch.block import DTYPES, Block
+from milepost.batch.format import Format
+from milepost.batch.ids import MessageId
+from milepost.batch.plain import cell
+from milepost.errors import did_you_mean
+from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, TupleShape
+from milepost.schema.types import Atom
+
+_PAIR: Final = struct.Struct("<II")
+_ONE: Final = {kind: struct.Struct(f"<{code}") for kind, code in atoms.CODES.items()}
+
+
+def read(form: Format, block: Block, shape: Shape, index: int) -> Any:
+    """The value of one shape for one element: a Python value or a view."""
+    match shape:
+        case AtomShape():
+            return _atom(form, block, shape, index) if _there(block, shape.valid, index) else None
+        case TupleShape():
+            return TupleView(form, block, shape, index) if _there(block, shape.valid, index) else None
+        case ListShape():
+            if not _there(block, shape.valid, index):
+                return None
+            at = block.base + block.layout.list_at(shape, block.n) + 4 * index
+            start, end = _PAIR.unpack_from(block.data, at)
+            return ListView(form, block.items[shape.slot], range(start, end))
+        case ChoiceShape():
+            return None if shape.shape is None else VariantView(form, block, shape, index)
+        case BoxShape():
+            tag = block.data[block.base + block.layout.fixed_at(shape, block.n) + index]
+            if not tag:
+                return None
+            inner = block.boxes[shape.index][tag]
+            rank = int((block.tags(shape)[:index] == tag).sum())
+            return read(form, inner, inner.layout.root, rank)
+
+
+def _there(block: Block, slot: int | None, index: int) -> bool:
+    if slot is None:
+        return True
+    byte = block.data[block.base + block.layout.bit_at(slot, block.n) + (index >> 3)]
+    return bool(byte >> (index & 7) & 1)
+
+
+def _atom(form: Format, block: Block, shape: AtomShape, index: int) -> Any:
+    kind = shape.type
+    data, n = block.data, block.n
+    name = kind.kind if isinstance(kind, Atom) else "dynamic"
+    if name == "bool":
+        return _there(block, shape.slot, index)
+    if name in DTYPES:
+        assert isinstance(kind, Atom)
+        at = block.base + block.layout.fixed_at(shape, n) + index * DTYPES[name].itemsize
+        return FROM_BYTES[name](kind, data, at)
+    at = block.base + block.layout.var_at(n) + 4 * (shape.slot * n + index)
+    start, end = _PAIR.unpack_from(data, at)
+    base = block.base + block.layout.data_at(n)
+    raw = bytes(data[base + start : base + end])
+    if name == "string":
+        return raw.decode()
+    return raw if name == "bytes" else cell(form, shape, raw)
+
+
+def _number(kind: Atom, data: Any, at: int) -> Any:
+    return _ONE[kind.kind].unpack_from(data, at)[0]
+
+
+FROM_BYTES: Final[dict[str, Callable[[Atom, Any, int], Any]]] = dict.fromkeys(_ONE, _number) | {
+    "date": lambda kind, data, at: atoms.date_of(_number(kind, data, at)),
+    "timestamp": lambda kind, data, at: atoms.timestamp_of(_number(kind, data, at)),
+    "uuid": lambda kind, data, at: atoms.uuid_of(bytes(data[at : at + 16])),
+    "decimal": lambda kind, data, at: atoms.decimal_of(kind, int.from_bytes(data[at : at + 16], "little", signed=True)),
+}
+"""How one value of each fixed-width type is read out of a buffer."""
+
+
+class TupleView(Mapping[str, Any]):
+    """A tuple: fields by attribute, or by item where a name is also a method's (`view["items"]`)."""
+
+    __slots__ = ("_block", "_form", "_index", "_shape")
+
+    def __init__(self, form: Format, block: Block, shape: TupleShape, index: int) -> None:
+        self._form = form
+        self._block = block
+        self._shape = shape
+        self._index = index
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            shape = self._shape.fields[name]
+        except KeyError:
+            raise KeyError(f"there is no field {name!r}{did_you_mean(name, self._shape.fields)}") from None
+        return read(self._form, self._block, shape, self._index)
+
+    def __getattr__(self, name: str) -> Any:
+        shape = self._shape.fields.get(name)
+        if shape is None:
+            raise AttributeError(f"there is no field {name!r}{did_you_mean(name, self._shape.fields)}")
+        return read(self._form, self._block, shape, self._index)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shape.fields)
+
+    def __len__(self) -> int:
+        return len(self._shape.fields)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._shape.fields]
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={self[name]!r}" for name in self)
+        return f"{type(self).__name__}({inside})"
+
+
+class Row(TupleView):
+    """A message. `id` is its message ID, or None; a field called `id` is read as `row["id"]`."""
+
+    __slots__ = ("id",)
+    id: MessageId | None
+
+    def __init__(self, form: Format, block: Block, index: int, message_id: MessageId | None) -> None:
+        assert isinstance(block.layout.root, TupleShape)
+        super().__init__(form, block, block.layout.root, index)
+        self.id = message_id
+
+
+class VariantView(Mapping[str, Any]):
+    """A variant: `case` and `value`; a case by name gives its value, or None when the variant is in another."""
+
+    __slots__ = ("_block", "_form", "_index", "_shape")
+
+    def __init__(self, form: Format, block: Block, shape: ChoiceShape, index: int) -> None:
+        self._form = form
+        self._block = block
+        self._shape = shape
+        self._index = index
+
+    @property
+    def case(self) -> str:
+        """The name of the case."""
+        assert self._shape.case is not None
+        return self._shape.case
+
+    @property
+    def value(self) -> Any:
+        """What the case holds."""
+        assert self._shape.shape is not None
+        return read(self._form, self._block, self._shape.shape, self._index)
+
+    def __getitem__(self, name: str) -> Any:
+        if name != self.case:
+            raise KeyError(f"the variant is in case {self.case!r}, not {name!r}")
+        return self.value
+
+    def __getattr__(self, name: str) -> Any:
+        names = [item.name for item in self._shape.variant.cases]
+        if name not in names:
+            raise AttributeError(f"there is no case {name!r}{did_you_mean(name, names)}")
+        return self.value if name == self.case else None
+
+    def __iter__(self) -> Iterator[str]:
+        yield self.case
+
+    def __len__(self) -> int:
+        return 1
+
+    def __repr__(self) -> str:
+        return f"VariantView({self.case}={self.value!r})"
+
+
+class ListView(Sequence[Any]):
+    """A list: elements by index, read when asked for."""
+
+    __slots__ = ("_block", "_form", "_range")
+
+    def __init__(self, form: Format, block: Block, span: range) -> None:
+        self._form = form
+        self._block = block
+        self._range = span
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return ListView(self._form, self._block, self._range[index])
+        return read(self._form, self._block, self._block.layout.root, self._range[index])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ListView({list(self)!r})"
