@@ -53,9 +53,9 @@ class Notation:
             position, found = len(text.rstrip()), "the end of the text"
         else:
             position = error.pos_in_stream or 0
-            found = repr(_FOUND.findall(text, position, position + 40)[0])
-            if found in ('"\'"', "'\"'") and "_QUOTED" in accepted:
+            if text[position] in "'\"" and "_QUOTED" in accepted:
                 return fault("this quote is never closed", text, position)
+            found = repr(_FOUND.findall(text, position, position + 40)[0])
         return fault(f"expected {self._expected(accepted)}, found {found}", text, position)
 
     def _expected(self, terminals: set[str]) -> str:
