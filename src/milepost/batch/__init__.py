@@ -6,6 +6,7 @@
 from milepost.batch.batch import Batch, Group
 from milepost.batch.dynamic import DynamicValue
 from milepost.batch.ids import Ids, MessageId, Run, Stamper
+from milepost.batch.reader import projection, reader
 from milepost.batch.row import ListView, Row, TupleView, VariantView
 
 __all__ = [
@@ -20,4 +21,6 @@ __all__ = [
     "Stamper",
     "TupleView",
     "VariantView",
+    "projection",
+    "reader",
 ]

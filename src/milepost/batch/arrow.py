@@ -79,6 +79,9 @@ def to_arrow(batch: Batch) -> pa.RecordBatch:
     """See `Batch.to_arrow`."""
     form = batch._form
     schema = arrow_schema(batch.schema)
+    if not schema.names:  # only a struct keeps the number of rows when there is no column
+        rows = pa.Array.from_buffers(pa.struct([]), len(batch), [None], children=[])
+        return pa.RecordBatch.from_struct_array(rows).replace_schema_metadata(schema.metadata)
     if len(batch.groups) == 1:
         arrays = _fields(form, batch.groups[0].block, batch.groups[0].block.layout.root)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -148,7 +151,7 @@ def _choice_to_arrow(form: Format, block: Block, shape: ChoiceShape) -> pa.Array
     kind = _union(form.cases, shape.variant, shape.optional)
     names = [kind.field(number).name for number in range(kind.num_fields)]
     number = names.index(ABSENT if shape.case is None else shape.case)
-    children = [pa.array([], kind.field(other).type) for other in range(kind.num_fields)]
+    children = [pa.nulls(0, kind.field(other).type) for other in range(kind.num_fields)]
     if shape.shape is None:
         children[number] = pa.nulls(block.n)
     else:
@@ -182,7 +185,7 @@ def _box_to_arrow(form: Format, block: Block, shape: BoxShape) -> pa.Array:
         else:
             chunks[number].append(_filler(kind.field(number).type))
     children = [
-        pa.concat_arrays(chunk) if chunk else pa.array([], kind.field(number).type)
+        pa.concat_arrays(chunk) if chunk else pa.nulls(0, kind.field(number).type)
         for number, chunk in enumerate(chunks)
     ]
     return _dense(kind, codes, places, children)

@@ -22,6 +22,7 @@ from milepost.batch.ids import Ids, MessageId, Run
 from milepost.batch.layout import aligned
 from milepost.batch.plain import plain
 from milepost.batch.row import Row
+from milepost.batch.single import REFUSED
 from milepost.batch.validate import Validator
 from milepost.errors import InvalidValue, MalformedBatch
 from milepost.schema.types import Schema
@@ -80,6 +81,12 @@ class Batch:
             return cls.from_arrow(schema, record_batch(schema, source), ids)
         rows = source if isinstance(source, list) else list(source)
         limits.require("BATCH_ROWS", len(rows), "the rows of a batch")
+        if len(rows) == 1 and form.single is not None:
+            try:
+                body = form.single.pack(rows[0])
+                return cls._sealed(form, [body], len(body), 1, ids)
+            except REFUSED:
+                pass  # the way by columns takes it, or says what is wrong with it
         if schema.message_type is not None:
             rows = [graph.unlinked(schema.message_type, row, number) for number, row in enumerate(rows)]
         try:
@@ -124,8 +131,6 @@ class Batch:
         ids: Ids | None,
     ) -> Batch:
         """A batch from the columns of each case that occurs, with the rows they belong to."""
-        if ids is not None and len(ids) != rows:
-            raise InvalidValue(f"{len(ids)} IDs for {rows} rows")
         if not groups:  # no rows, and so no case: the boxed form needs none
             groups = {BOXED: (Encoder(form).columns(form.boxed, []), None)}
         parts: list[Bytes] = [_directory(rows, groups)] if form.has_cases else []
@@ -134,13 +139,21 @@ class Batch:
             padding = -position % 8
             parts.append(bytes(padding))
             position = columns.write(parts, position + padding)
+        return cls._sealed(form, parts, position - HEADER.size, rows, ids)
+
+    @classmethod
+    def _sealed(cls, form: Format, parts: list[Bytes], size: int, rows: int, ids: Ids | None) -> Batch:
+        """Header, groups and IDs as one batch; `size` is that of the groups."""
         if ids is not None:
-            parts.append(bytes(-position % 8))
-            parts += (ids.stamps.astype("<u8", copy=False), _COUNT.pack(len(ids.runs)))
-            parts += [_RUN.pack(*run) for run in ids.runs]
-        body = b"".join(parts)
-        limits.require("BATCH_BYTES", HEADER.size + len(body), "the bytes of a batch")
-        return cls.trusted(seal(body, rows, ids is not None, form.schema.fingerprint), form.schema)
+            if len(ids) != rows:
+                raise InvalidValue(f"{len(ids)} IDs for {rows} rows")
+            runs = [_RUN.pack(*run) for run in ids.runs]
+            parts = [*parts, bytes(-size % 8), ids.stamps.astype("<u8", copy=False), _COUNT.pack(len(runs)), *runs]
+        limits.require("BATCH_BYTES", HEADER.size + size, "the bytes of a batch")
+        data = seal(parts, rows, ids is not None, form.schema.fingerprint)
+        if form.has_cases:
+            return cls.trusted(data, form.schema)
+        return cls(form, data, rows, (Group(0, Block(form.layout(), data, HEADER.size, rows), None),), ids)
 
     @classmethod
     def decode(cls, data: Buffer, schema: Schema, *, _depth: int = 0) -> Batch:

@@ -1,231 +1,223 @@
-"""One field of every row: found by path, read as NumPy or Arrow, or replaced."""
+"""One field of every row: found by path, read as Arrow or NumPy, or replaced."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from milepost.batch import atoms, gather
 from milepost.batch.arrow import shape_to_arrow
 from milepost.batch.block import DTYPES, Block
 from milepost.batch.encode import Encoder
-from milepost.batch.plain import plain
+from milepost.batch.format import Format
+from milepost.batch.plain import cell
 from milepost.errors import InvalidValue, did_you_mean
-from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, TupleShape
-from milepost.schema.types import Atom
+from milepost.schema.flat import AtomShape, ListShape, Shape, TupleShape
+from milepost.schema.types import Atom, Dynamic, List, Optional, Ref, Schema, Tuple, Type, Variant
 
 if TYPE_CHECKING:
     from milepost.batch.batch import Batch
 
-_STEP: Final = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
+Step = str | int
+_STEP: Final = re.compile(r"(?:\A|\.)([A-Za-z_][A-Za-z0-9_]*)|\[(\d{1,9})\]")
 
 
-def steps(path: str) -> list[str | int]:
+def steps(path: str) -> list[Step]:
     """A path such as `lines[0].item.name` as names and positions."""
-    found: list[str | int] = []
+    found: list[Step] = []
     at = 0
-    while at < len(path):
+    if path.startswith((".", "[")):
+        raise InvalidValue("a path starts with the name of a field", path)
+    while at < len(path) or not found:
         match = _STEP.match(path, at)
-        if match is None or (at == 0 and path[0] in ".["):
-            raise InvalidValue(f"{path!r} is no path at character {at + 1}: write names and [0] with dots between")
+        if match is None:
+            raise InvalidValue(f"no path at character {at + 1}: write names and positions as in lines[0].price", path)
         found.append(match[1] if match[1] is not None else int(match[2]))
         at = match.end()
-    if not found:
-        raise InvalidValue("an empty path names no field")
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A shape in a block, the elements of it that belong to the rows asked for, and which of them are there."""
-
-    block: Block
-    shape: Shape | None  # None where the path leads into a case the rows are not in
-    index: npt.NDArray[np.intp] | None  # element for each row; None: all, in order
-    there: npt.NDArray[np.bool_] | None  # None: all are
-
-
-def find(block: Block, path: str) -> _Found:
-    """Follow a path from the root of a block."""
-    shape: Shape | None = block.layout.root
-    index: npt.NDArray[np.intp] | None = None
-    there: npt.NDArray[np.bool_] | None = None
+def type_at(schema: Schema, path: str) -> Type:
+    """The type a path leads to; says what is there instead when it leads nowhere."""
+    kind: Type = schema.type
     for step in steps(path):
-        if isinstance(shape, TupleShape | ListShape):
-            there = _and(there, _at(block.valid(shape), index))
-        if isinstance(shape, BoxShape):
-            return _find_boxed(block, shape, index, there, path)
-        block, shape, index, there = _follow(block, shape, index, there, step, path)
-        if shape is None:
-            break
-    return _Found(block, shape, index, there)
+        kind = _bare(schema, kind)
+        match kind:
+            case Tuple(fields) | Variant(fields) if isinstance(step, str):
+                inside = {item.name: item.type for item in fields}
+                if step not in inside:
+                    what = "field" if isinstance(kind, Tuple) else "case"
+                    raise InvalidValue(f"there is no {what} {step!r}{did_you_mean(step, inside)}", path)
+                kind = inside[step]
+            case List(item) if isinstance(step, int):
+                kind = item
+            case _:
+                raise InvalidValue(f"{step!r} does not lead into {_kind_name(kind)}", path)
+    return _bare(schema, kind)
 
 
-def _follow(
-    block: Block, shape: Shape | None, index: Any, there: Any, step: str | int, path: str
-) -> tuple[Block, Shape | None, Any, Any]:
-    match shape:
-        case TupleShape(_, fields) if isinstance(step, str):
-            if step not in fields:
-                raise InvalidValue(f"there is no field {step!r}{did_you_mean(step, fields)}", path)
-            return block, fields[step], index, there
-        case ChoiceShape(_, variant, case, inner) if isinstance(step, str):
-            names = [item.name for item in variant.cases]
-            if step not in names:
-                raise InvalidValue(f"there is no case {step!r}{did_you_mean(step, names)}", path)
-            return block, inner if step == case else None, index, there
-        case ListShape() if isinstance(step, int):
-            offsets, items = block.list(shape)
-            starts, ends = _at(offsets[:-1], index), _at(offsets[1:], index)
-            inside = starts + step < ends
-            places = np.where(inside, starts + step, 0).astype(np.intp)
-            return items, items.layout.root, places, _and(there, inside)
-    raise InvalidValue(f"{step!r} does not lead on from {shape.path if shape else path!r}", path)
+def _bare(schema: Schema, kind: Type) -> Type:
+    while isinstance(kind, Optional) or (isinstance(kind, Ref) and kind.name not in schema.recursive):
+        kind = kind.type if isinstance(kind, Optional) else schema.resolve(kind)
+    return kind
 
 
-def _find_boxed(block: Block, shape: BoxShape, index: Any, there: Any, path: str) -> _Found:
-    raise InvalidValue(f"{shape.path} is boxed in this batch; read it with to_arrow() or row by row", path)
+def _kind_name(kind: Type) -> str:
+    return "a list: say which element, as in [0]" if isinstance(kind, List) else f"a {kind!s:.40}"
 
 
-def _at(array: Any, index: npt.NDArray[np.intp] | None) -> Any:
-    return array if array is None or index is None else array[index] if len(array) else np.zeros(len(index), array.dtype)
+def arrow(batch: Batch, path: str) -> pa.Array:
+    """See `Batch.arrow`."""
+    type_at(batch.schema, path)
+    way = steps(path)
+    if len(batch.groups) > 1:
+        array = batch.to_arrow().column(str(way[0]))
+        rest = way[1:]
+    else:
+        block = batch.groups[0].block
+        shape, rest = _descend(block.layout.root, way)
+        array = shape_to_arrow(batch._form, block, shape)
+    for step in rest:
+        array = _element(array, step) if isinstance(step, int) else _member(array, step)
+    return array
 
 
-def _and(first: Any, second: Any) -> Any:
-    if first is None or second is None:
-        return first if second is None else second
-    return first & second
+def _descend(shape: Shape, way: list[Step]) -> tuple[Shape, list[Step]]:
+    """Through tuples that are always present, which are nothing but names."""
+    while way and isinstance(shape, TupleShape) and shape.valid is None and isinstance(way[0], str):
+        shape, way = shape.fields[way[0]], way[1:]
+    return shape, way
+
+
+def _member(array: pa.Array, name: str) -> pa.Array:
+    if isinstance(array, pa.StructArray):
+        return pc.struct_field(array, name)  # shares the data; only validity bits are combined
+    number = next(number for number in range(array.type.num_fields) if array.type.field(number).name == name)
+    mine = np.asarray(array.type_codes) == array.type.type_codes[number]
+    child = array.field(number)
+    if mine.all() and len(child) == len(array):
+        return child
+    return child.take(pa.array(np.asarray(array.offsets), mask=~mine))
+
+
+def _element(array: pa.ListArray, position: int) -> pa.Array:
+    offsets = np.asarray(array.offsets)
+    places = offsets[:-1].astype(np.int64) + position
+    outside = (places >= offsets[1:]) | ~np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+    return array.values.take(pa.array(places, mask=outside))
 
 
 def column(batch: Batch, path: str) -> npt.NDArray[Any]:
     """See `Batch.column`."""
-    if len(batch.groups) == 1:
-        return _numpy(batch, find(batch.groups[0].block, path))
-    parts = [(group.rows, _numpy(batch, find(group.block, path))) for group in batch.groups]
-    kinds = {part.dtype for _, part in parts if not _nothing(part)} or {np.dtype(object)}
-    whole = np.ma.masked_all(len(batch), kinds.pop() if len(kinds) == 1 else object)
-    for rows, part in parts:
-        if not _nothing(part):
-            whole[rows] = part
-    return whole if np.ma.is_masked(whole) else whole.data
-
-
-def _nothing(part: npt.NDArray[Any]) -> bool:
-    return part.dtype == object and np.ma.isMaskedArray(part) and bool(np.ma.getmaskarray(part).all())
-
-
-def _numpy(batch: Batch, found: _Found) -> npt.NDArray[Any]:
-    block, shape = found.block, found.shape
-    count = len(found.index) if found.index is not None else block.n
-    if shape is None:
-        return np.ma.masked_all(count, object)
-    values: npt.NDArray[Any]
-    there = found.there
-    if isinstance(shape, AtomShape):
-        there = _and(there, _at(block.valid(shape), found.index))
-    if isinstance(shape, AtomShape) and isinstance(shape.type, Atom) and shape.type.kind in _NUMERIC:
-        values = _at(_converted(shape.type, block.values(shape)), found.index)
+    kind = type_at(batch.schema, path)
+    if not isinstance(kind, Atom | Dynamic | Ref):
+        parts = [_walk(row, steps(path)) for row in batch.to_pylist()]
+        return _maybe_masked(_object_array(parts), np.array([part is None for part in parts], np.bool_))
+    array = arrow(batch, path)
+    if isinstance(kind, Atom) and kind.kind in _NUMERIC:
+        values = _numbers(kind, array)
     else:
-        objects = plain(batch._form, block, shape)
-        values = np.empty(len(objects), object)
-        values[:] = objects
-        values = _at(values, found.index)
-        if isinstance(shape, TupleShape | ListShape | ChoiceShape | BoxShape):
-            there = _and(there, np.array([value is not None for value in values], np.bool_))
-    return values if there is None or bool(there.all()) else np.ma.array(values, mask=~there)
+        values = _object_array(_objects(batch._form, kind, array))
+    if not array.null_count:
+        return values
+    return _maybe_masked(values, array.is_null().to_numpy(zero_copy_only=False))
+
+
+def _maybe_masked(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    return np.ma.array(values, mask=absent) if absent.any() else values
+
+
+def _object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made
+
+
+def _walk(value: Any, way: Sequence[Step]) -> Any:
+    """Follow a path in a plain value; None where it does not lead on."""
+    for step in way:
+        if isinstance(step, int):
+            value = value[step] if value is not None and step < len(value) else None
+        else:
+            value = None if value is None else value.get(step)
+    return value
 
 
 _NUMERIC: Final = {*DTYPES, "bool"} - {"decimal", "uuid"}
 
 
-def _converted(kind: Atom, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _numbers(kind: Atom, array: pa.Array) -> npt.NDArray[Any]:
+    raw = array.buffers()[1] or b""
+    if kind.kind == "bool":
+        bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")
+        return bits[array.offset : array.offset + len(array)].view(np.bool_)
+    values = np.frombuffer(raw, DTYPES[kind.kind], len(array), array.offset * DTYPES[kind.kind].itemsize)
     if kind.kind == "timestamp":
-        return values.view("datetime64[us]")
-    return values.astype("datetime64[D]") if kind.kind == "date" else values
+        return values.view("<M8[us]")
+    return values.astype("<M8[D]") if kind.kind == "date" else values
 
 
-def arrow(batch: Batch, path: str) -> pa.Array:
-    """See `Batch.arrow`."""
-    if len(batch.groups) != 1:
-        return _from_struct(batch.to_arrow(), path)
-    found = find(batch.groups[0].block, path)
-    if found.shape is None:
-        return pa.nulls(len(batch))
-    made = shape_to_arrow(batch._form, found.block, found.shape)
-    if found.index is not None:
-        made = made.take(pa.array(found.index, mask=None if found.there is None else ~found.there))
-    elif found.there is not None and not found.there.all():
-        made = made.take(pa.array(np.arange(len(batch)), mask=~found.there))
-    return made
-
-
-def _from_struct(table: pa.RecordBatch, path: str) -> pa.Array:
-    raise InvalidValue("the batch holds several cases; read the whole with to_arrow()", path)
+def _objects(form: Format, kind: Type, array: pa.Array) -> list[Any]:
+    if isinstance(kind, Dynamic | Ref):
+        shape = AtomShape("", kind)
+        return [None if raw is None else cell(form, shape, raw) for raw in array.to_pylist()]
+    if kind == Atom("uuid"):
+        return [None if raw is None else atoms.uuid_of(raw) for raw in array.to_pylist()]
+    return array.to_pylist()  # type: ignore[no-any-return]
 
 
 def replace(batch: Batch, path: str, values: Any) -> Batch:
     """See `Batch.replace`."""
     from milepost.batch.batch import Batch
 
-    rows = len(batch)
-    column = _column_of(values, rows, path)
-    form = batch._form
+    type_at(batch.schema, path)
+    given = _one_each(values, len(batch), path)
+    way = steps(path)
     groups = {}
     for group in batch.groups:
-        mine = column if group.rows is None else [column[row] for row in group.rows.tolist()]
-        found = find(group.block, path)
-        if found.index is not None or found.there is not None or isinstance(found.shape, ChoiceShape) or found.shape is None:
-            return _replace_rows(batch, path, column)
-        columns = gather.gather(group.block, slice(None))
-        Encoder(form).fill(columns, found.shape, mine)
-        groups[group.code] = columns, group.rows
-    return Batch.assemble(form, rows, groups, batch.ids)
+        shape, rest = _descend(group.block.layout.root, way)
+        if rest or not isinstance(shape, AtomShape | TupleShape | ListShape):
+            # Inside an optional tuple, a list or a variant a new value may change more than one column.
+            return _replace_rows(batch, way, given)
+        mine = given if group.rows is None else [given[row] for row in group.rows.tolist()]
+        groups[group.code] = _replaced(batch._form, group.block, shape, mine), group.rows
+    return Batch.assemble(batch._form, len(batch), groups, batch.ids)
 
 
-def _column_of(values: Any, rows: int, path: str) -> Sequence[Any]:
-    if isinstance(values, np.ndarray | pa.Array | pa.ChunkedArray):
-        values = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
-    if not isinstance(values, list | tuple):
+def _replaced(form: Format, block: Block, shape: Shape, values: Sequence[Any]) -> Any:
+    columns = gather.gather(block, slice(None))
+    Encoder(form).fill(columns, shape, values)
+    return columns
+
+
+def _one_each(values: Any, rows: int, path: str) -> Sequence[Any]:
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    elif isinstance(values, pa.Array | pa.ChunkedArray):
+        values = values.to_pylist()
+    if not isinstance(values, list | tuple) or rows == 0:
         return [values] * rows
     if len(values) != rows:
         raise InvalidValue(f"{len(values)} values for {rows} rows", path)
     return values
 
 
-def _replace_rows(batch: Batch, path: str, column: Sequence[Any]) -> Batch:
-    """Where a new value may move a row to another case, or lies inside a list: decode and encode again."""
+def _replace_rows(batch: Batch, way: list[Step], values: Sequence[Any]) -> Batch:
     from milepost.batch.batch import Batch
 
-    made = batch._flat_pylist()
-    way = steps(path)
-    for row, value in zip(made, column, strict=True):
+    rows = batch.to_pylist()
+    for row, value in zip(rows, values, strict=True):
         place = row
         for step in way[:-1]:
-            place = place[step]
+            place = place[step] if isinstance(step, int) else place.get(step)
             if place is None:
-                raise InvalidValue("a part on the way is absent", path)
-        place[way[-1]] = value
-    if batch.schema.message_type is not None:
-        raise InvalidValue("replace the node's list as a whole", path)
-    return Batch.encode(batch.schema, made, batch.ids)
-
-
-def paths(shape: Shape) -> Iterator[str]:
-    """The paths of the leaves of a flat-tuple's shape, lists not entered."""
-    match shape:
-        case TupleShape(_, fields):
-            for inner in fields.values():
-                yield from paths(inner)
-        case ChoiceShape(_, _, _, inner) if inner is not None:
-            yield from paths(inner)
-        case _:
-            yield shape.path
-
-
-__all__ = ["arrow", "atoms", "column", "find", "paths", "replace", "steps"]
+                break
+        else:
+            place[way[-1]] = value
+    return Batch.encode(batch.schema, rows, batch.ids)

@@ -10,6 +10,7 @@ from typing import Final
 from milepost import limits
 from milepost.batch.header import HEADER
 from milepost.batch.layout import Layout
+from milepost.batch.single import Single
 from milepost.schema.flat import SuperVariant, boxed, super_variant
 from milepost.schema.types import Field, Ref, Schema, Tuple
 
@@ -48,6 +49,11 @@ class Format:
     def boxed(self) -> Layout:
         """The layout of the boxed form."""
         return Layout(boxed(self.schema))
+
+    @cached_property
+    def single(self) -> Single | None:
+        """The packing of one row alone, where the schema allows it."""
+        return None if self.has_cases or self.schema.message_type is not None else Single.compile(self.layout())
 
     def referred(self, ref: Ref) -> Schema:
         """The schema of a value stored for a recursive reference; wrapped in a tuple when it is none."""

@@ -84,7 +84,7 @@ def _as_array(values: Any, kind: pa.DataType, path: str) -> pa.Array:
 
 def groups_of(form: Format, table: pa.RecordBatch) -> dict[int, tuple[Columns, npt.NDArray[np.intp] | None]]:
     """The columns of each flat-tuple case in a record batch, with their rows."""
-    root = _struct_of(form, table)
+    root = table.to_struct_array()
     if not form.has_cases:
         return {0: (_Reader(form).columns(form.layout(), root), None)}
     codes = _Codes(form.cases).codes(form.schema.type, root)
@@ -97,13 +97,6 @@ def groups_of(form: Format, table: pa.RecordBatch) -> dict[int, tuple[Columns, n
         chosen = root if len(distinct) == 1 else root.take(pa.array(mine))
         groups[code] = _Reader(form).columns(form.layout(code), chosen), mine
     return groups
-
-
-def _struct_of(form: Format, table: pa.RecordBatch) -> pa.StructArray:
-    assert isinstance(form.schema.type, Tuple)
-    if not form.schema.type.fields:
-        return pa.array([{}] * table.num_rows, pa.struct([]))
-    return table.to_struct_array()
 
 
 class _Codes:
@@ -347,6 +340,9 @@ def _in_range(shape: AtomShape, kind: Atom, column: npt.NDArray[Any], array: pa.
 
 
 def _utf8(array: pa.Array, shape: AtomShape) -> None:
+    data = array.buffers()[2]
+    if data is None or data.to_pybytes().isascii():
+        return  # at memory speed; Arrow's own check takes string by string
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as reason:

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from milepost import limits
 from milepost.errors import MalformedBatch
@@ -44,11 +45,14 @@ class Header:
     fingerprint: int
 
 
-def seal(body: bytes, rows: int, with_ids: bool, fingerprint: int) -> bytes:
-    """Header and body as one batch; `body` is everything behind the header."""
+def seal(parts: Sequence[Any], rows: int, with_ids: bool, fingerprint: int) -> bytes:
+    """Header and body as one batch; `parts` are the buffers that make up the body, joined here and only once."""
     flags = VERSION | (WITH_IDS if with_ids else 0)
     head = HEADER.pack(0, rows | flags << 24, fingerprint)[4:]
-    return b"".join((zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little"), head, body))
+    checksum = zlib.crc32(head)
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return b"".join((checksum.to_bytes(4, "little"), head, *parts))
 
 
 def unseal(data: Buffer, fingerprint: int) -> Header:

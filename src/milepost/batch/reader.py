@@ -14,9 +14,9 @@ from milepost.batch import atoms
 from milepost.batch.block import Block
 from milepost.batch.format import BOXED, Format, format_of
 from milepost.batch.layout import Layout
-from milepost.batch.row import FROM_BYTES, read
-from milepost.errors import InvalidValue
-from milepost.schema.flat import AtomShape, ChoiceShape, Shape, TupleShape
+from milepost.batch.row import read
+from milepost.errors import InvalidValue, did_you_mean
+from milepost.schema.flat import AtomShape, ChoiceShape, ListShape, Shape, TupleShape
 from milepost.schema.types import Atom, Schema
 
 Reader = Callable[[bytes], Any]
@@ -29,23 +29,22 @@ _CODE: Final = struct.Struct(f"<{_CODE_AT}xII")
 def reader(schema: Schema, path: str) -> Reader:
     """Compile the access to one field; the result takes the bytes of a batch of one row."""
     form = format_of(schema)
-    names = path.split(".")
     if not form.has_cases:
-        return _leaf(form, form.layout(), names, path)
-    return _by_case(form, lambda layout: _leaf(form, layout, names, path))
+        return _leaf(form, form.layout(), path)
+    return _by_case(form, lambda layout: _leaf(form, layout, path))
 
 
 def projection(schema: Schema, paths: Sequence[str]) -> Projection:
     """Compile the access to a set of fields, read in one call; the result is a tuple in the order of the paths."""
     form = format_of(schema)
-    ways = [(path, path.split(".")) for path in paths]
     if not form.has_cases:
-        return _project(form, form.layout(), ways)
-    return _by_case(form, lambda layout: _project(form, layout, ways))
+        return _project(form, form.layout(), paths)
+    return _by_case(form, lambda layout: _project(form, layout, paths))
 
 
 def _by_case(form: Format, compiled: Callable[[Layout], Callable[[bytes], Any]]) -> Callable[[bytes], Any]:
     """One compiled access for each case, made when the case first comes."""
+    compiled(form.layout(0))  # a wrong path is found now, not when the first message comes
     made: dict[int, Callable[[bytes], Any]] = {}
 
     def access(data: bytes) -> Any:
@@ -56,25 +55,163 @@ def _by_case(form: Format, compiled: Callable[[Layout], Callable[[bytes], Any]])
             made[code] = compiled(form.boxed if code == BOXED else form.layout(code))
         return made[code](data)
 
-    if form.cases.count:  # check the path now, not when the first message comes
-        compiled(form.boxed)
     return access
 
 
-def _find(layout: Layout, names: Sequence[str], path: str) -> tuple[Shape | None, list[int]]:
-    """The shape at a path, and the validity bits on the way to it."""
+def _find(layout: Layout, path: str) -> tuple[Shape | None, list[int]]:
+    """The shape at a path (None: in another case), and the validity bits on the way to it."""
     shape: Shape | None = layout.root
     bits: list[int] = []
-    for name in names:
+    for name in path.split("."):
         match shape:
-            case TupleShape(_, fields) if name in fields:
+            case TupleShape(_, fields):
+                if name not in fields:
+                    raise InvalidValue(f"there is no field {name!r}{did_you_mean(name, fields)}", path)
                 shape = fields[name]
-            case ChoiceShape(_, variant, case, inner) if any(item.name == name for item in variant.cases):
+            case ChoiceShape(_, variant, case, inner):
+                names = [item.name for item in variant.cases]
+                if name not in names:
+                    raise InvalidValue(f"there is no case {name!r}{did_you_mean(name, names)}", path)
                 shape = inner if name == case else None
             case None:
                 return None, bits
             case _:
-                raise InvalidValue(f"there is no field {name!r} here", path)
-        if isinstance(shape, TupleShape | AtomShape) and shape.valid is not None:
+                raise InvalidValue(f"{shape.path} has no fields to step into; read it as a whole", path)
+        if isinstance(shape, TupleShape | AtomShape | ListShape) and shape.valid is not None:
             bits.append(shape.valid)
     return shape, bits
+
+
+def _code_of(shape: Shape | None) -> str | None:
+    """The struct code of a number that is read as it is."""
+    if isinstance(shape, AtomShape) and isinstance(shape.type, Atom) and shape.type.kind not in ("date", "timestamp"):
+        return atoms.CODES.get(shape.type.kind)
+    return None
+
+
+def _is_text(shape: Shape | None) -> bool:
+    return isinstance(shape, AtomShape) and shape.type == Atom("string")
+
+
+def _leaf(form: Format, layout: Layout, path: str) -> Reader:
+    shape, bits = _find(layout, path)
+    if shape is None:
+        return _nothing
+    start = form.body
+    code = _code_of(shape)
+    flags = [start + layout.bit_at(slot, 1) for slot in bits]
+    if len(flags) <= 1 and isinstance(shape, AtomShape):
+        if code is not None:
+            return _number(start + layout.fixed_at(shape, 1), code, flags)
+        if _is_text(shape):
+            return _text(start + layout.var_at(1) + 4 * shape.slot, start + layout.data_at(1), flags)
+    return _viewed(form, layout, shape, bits)
+
+
+def _nothing(data: bytes) -> None:
+    """The field of a case that the message is not in."""
+
+
+def _number(at: int, code: str, flags: list[int]) -> Reader:
+    # The place goes into the format as padding: one argument fewer at every call than an offset.
+    if not flags:
+        unpack = struct.Struct(f"<{at}x{code}").unpack_from
+        return lambda data: unpack(data)[0]
+    gap = flags[0] - at - struct.calcsize(f"<{code}")
+    both = struct.Struct(f"<{at}x{code}{gap}xB").unpack_from
+
+    def optional(data: bytes) -> Any:
+        value, there = both(data)
+        return value if there else None
+
+    return optional
+
+
+def _text(at: int, base: int, flags: list[int]) -> Reader:
+    if not flags:
+        pair = struct.Struct(f"<{at}xII").unpack_from
+
+        def text(data: bytes) -> str:
+            start, end = pair(data)
+            return data[base + start : base + end].decode()
+
+        return text
+    triple = struct.Struct(f"<{at}xII{flags[0] - at - 8}xB").unpack_from
+
+    def optional(data: bytes) -> str | None:
+        start, end, there = triple(data)
+        return data[base + start : base + end].decode() if there else None
+
+    return optional
+
+
+def _viewed(form: Format, layout: Layout, shape: Shape, bits: list[int]) -> Reader:
+    """Any other shape: through the view that reads it in batches of every size."""
+    start = form.body
+    flags = [start + layout.bit_at(slot, 1) for slot in bits]
+
+    def view(data: bytes) -> Any:
+        if all(data[at] for at in flags):
+            return read(form, Block(layout, data, start, 1), shape, 0)
+        return None
+
+    return view
+
+
+def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
+    """One unpacking for all numbers, offsets and validity bits; one decoding for all text.
+
+    The function is written out for its fields, as `dataclasses` writes `__init__`: a loop over them takes twice as
+    long. Its text is made of numbers from the layout alone; no name and no value from outside gets into it.
+    """
+    start, base = form.body, form.body + layout.data_at(1)
+    wanted: dict[int, str] = {}  # place -> struct code
+    terms = []
+    scope: dict[str, Any] = {}
+    text_end = start + layout.var_at(1) + 4 * layout.flat.strings
+    for number, path in enumerate(paths):
+        shape, bits = _find(layout, path)
+        code = _code_of(shape)
+        if shape is None:
+            terms.append("None")
+            continue
+        if isinstance(shape, AtomShape) and code is not None:
+            at = start + layout.fixed_at(shape, 1)
+            wanted[at] = code
+            term = f"v{at}"
+        elif isinstance(shape, AtomShape) and _is_text(shape):
+            at = start + layout.var_at(1) + 4 * shape.slot
+            wanted |= {at: "I", at + 4: "I", text_end: "I"}
+            term = f"text[v{at}:v{at + 4}]"
+        else:
+            scope[f"read{number}"] = _leaf(form, layout, path)
+            terms.append(f"read{number}(data)")
+            continue
+        flags = [start + layout.bit_at(slot, 1) for slot in bits]
+        wanted |= dict.fromkeys(flags, "B")
+        terms.append(f"{term} if {' and '.join(f'v{flag}' for flag in flags)} else None" if flags else term)
+    unpack = _unpacker(wanted)
+    if all(term.startswith("v") and term.isalnum() for term in terms) and terms == [f"v{at}" for at in sorted(wanted)]:
+        return unpack
+    scope["unpack"] = unpack
+    lines = ["def project(data):"]
+    if wanted:
+        lines.append(f"    {', '.join(f'v{at}' for at in sorted(wanted))}, = unpack(data)")
+    if text_end in wanted and any("text[" in term for term in terms):
+        scope["one_by_one"] = [_leaf(form, layout, path) for path in paths]
+        lines.append(f"    text = data[{base}:{base}+v{text_end}].decode()")
+        lines.append(f"    if len(text) != v{text_end}:")  # offsets count bytes, and here a character took several
+        lines.append("        return tuple([read(data) for read in one_by_one])")
+    lines.append(f"    return ({', '.join(terms)},)" if terms else "    return ()")
+    exec("\n".join(lines), scope)  # noqa: S102 - numbers from the layout only, see above
+    return scope["project"]  # type: ignore[no-any-return]
+
+
+def _unpacker(wanted: dict[int, str]) -> Projection:
+    """The unpacking of values at some places, in the order of the places."""
+    parts = ["<"]
+    end = 0
+    for at, code in sorted(wanted.items()):
+        parts.append(f"{at - end}x{code}")
+        end = at + struct.calcsize(f"<{code}")
+    return struct.Struct("".join(parts)).unpack_from
