@@ -12,7 +12,7 @@ from benchmarks.clock import best, seconds
 from benchmarks.messages import SHAPES
 from milepost import query
 from milepost.batch import Batch
-from milepost.schema import parse
+from milepost.schema.text import parse
 
 ROWS = 10_000
 DICT_ROWS = 1_000

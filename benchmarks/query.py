@@ -14,7 +14,7 @@ from benchmarks.clock import best
 from benchmarks.report import Report
 from milepost import query
 from milepost.batch import Batch
-from milepost.schema import parse
+from milepost.schema.text import parse
 
 ROWS = 10_000
 REPEATS, QUICK_REPEATS = 400, 60

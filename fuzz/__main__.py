@@ -1,4 +1,7 @@
-"""`python -m fuzz [--seconds N]`: every target in turn, each in a process of its own, and how many inputs it ran."""
+"""`python -m fuzz [--seconds N]`: every target in turn, each in a process of its own, and how many inputs it ran.
+
+With `--runs N --seed S` the inputs are the same every time: that is how the tests see that the targets work.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +23,30 @@ INPUT_BYTES = 4096
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="for all targets together")
+    parser.add_argument("--runs", type=int, default=-1, help="inputs for each target, if the time allows; -1: no limit")
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("targets", nargs="*", default=list(TARGETS), metavar="target", help=", ".join(TARGETS))
     arguments = parser.parse_args()
     if importlib.util.find_spec("atheris") is None:
         print("Atheris is not installed: it ships for Linux and Python 3.11 to 3.13 only, so use one of these.")
         return 1
     whole = sum(TARGETS[name] for name in arguments.targets)
-    return max(run(name, max(1, round(arguments.seconds * TARGETS[name] / whole))) for name in arguments.targets)
+    extra = [f"-runs={arguments.runs}", f"-seed={arguments.seed}"]
+    results = []
+    for name in arguments.targets:
+        seconds = max(1, round(arguments.seconds * TARGETS[name] / whole))
+        print(f"fuzzing {name} for {seconds} s", flush=True)
+        results.append(run(name, [f"-max_total_time={seconds}", *extra]))
+    return max(results)
 
 
-def run(name: str, seconds: int) -> int:
+def run(name: str, bounds: list[str]) -> int:
     """One target; 0 when nothing was found."""
-    print(f"fuzzing {name} for {seconds} s", flush=True)
     with tempfile.TemporaryDirectory() as corpus:
         command = [
             sys.executable, "-m", f"fuzz.{name}", corpus,
-            f"-max_total_time={seconds}", f"-timeout={INPUT_SECONDS}", f"-rss_limit_mb={RSS_LIMIT_MB}",
-            f"-max_len={INPUT_BYTES}", "-print_final_stats=1", "-verbosity=1",
+            *bounds, f"-timeout={INPUT_SECONDS}", f"-rss_limit_mb={RSS_LIMIT_MB}", f"-max_len={INPUT_BYTES}",
+            "-print_final_stats=1",
         ]  # fmt: skip
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     ran = re.search(r"number_of_executed_units:\s*(\d+)", done.stdout)

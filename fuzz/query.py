@@ -16,7 +16,7 @@ with atheris.instrument_imports(include=["milepost"], enable_loader_override=Fal
     from milepost import query
     from milepost.batch import Batch
     from milepost.errors import LimitExceeded, QueryError
-    from milepost.schema import parse
+    from milepost.schema.text import parse
 
 from fuzz.target import start
 

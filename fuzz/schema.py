@@ -8,7 +8,7 @@ import atheris
 
 with atheris.instrument_imports(include=["milepost"]):
     from milepost.errors import LimitExceeded, SchemaError
-    from milepost.schema import parse
+    from milepost.schema.text import parse
 
 from fuzz.target import start
 

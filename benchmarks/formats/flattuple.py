@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarks.formats.format import Format, Reader
 from benchmarks.messages import Shape, Values
 from milepost.batch import Batch, projection, reader
-from milepost.schema import parse
+from milepost.schema.text import parse
 
 
 class FlatTuple(Format):

@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from milepost.schema import parse
+from milepost.schema.text import parse
 
 TRADE_TEXT = """\
 trade: [

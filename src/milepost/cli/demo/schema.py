@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from rich.syntax import Syntax
 
 from milepost.batch.format import format_of
 from milepost.cli import parts, tree
 from milepost.cli.demo.market import TRADE, TRADE_TEXT
 from milepost.cli.demo.stage import Stage
-from milepost.schema import parse
 from milepost.schema.flat import super_variant
+from milepost.schema.text import parse
 
 ENVELOPE = """
 envelope: [
@@ -28,10 +30,12 @@ def play(stage: Stage) -> None:
 
     stage.say("\nNesting is for people. On the wire there are only columns, the widest first. In a message that")
     stage.say("travels alone, each sits at a place that follows from the schema:")
-    layout = format_of(TRADE).layout()
     stage.show(parts.places(TRADE))
-    aligned = all(part.start % 4 == 0 for part in parts.of_columns(layout, format_of(TRADE).body, 1) if part.size >= 4)
-    stage.claim("every column is aligned, and no byte is padding", aligned)
+    form = format_of(TRADE)
+    columns = [*parts.of_columns(form.layout(), form.body, 1)]
+    tight = all(before.end == after.start for before, after in pairwise(columns))
+    aligned = all(part.start % part.size == 0 for part in columns if part.sort == "fixed")
+    stage.claim("every value is aligned to its width, and no byte is padding", tight and aligned)
 
     envelope = parse(ENVELOPE)
     count = super_variant(envelope).count

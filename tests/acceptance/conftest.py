@@ -1,0 +1,38 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def root():
+    return ROOT
+
+
+@pytest.fixture
+def run():
+    """Run a command in the root of the project, as a user does: no terminal, and nothing of pytest's environment."""
+
+    def command(*arguments, **changes):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+        # Parallel workers share the cores with what is run here, so a limit is only there to end what hangs.
+        return subprocess.run(
+            arguments, cwd=ROOT, env=environment | changes, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=300, check=False,
+        )  # fmt: skip
+
+    return command
+
+
+@pytest.fixture
+def milepost(run):
+    """Run the `milepost` command."""
+
+    def command(*arguments, **changes):
+        return run(sys.executable, "-m", "milepost.cli", *map(str, arguments), **changes)
+
+    return command
