@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
+from milepost.batch.batch import Batch
 from milepost.batch.block import Block
 from milepost.batch.format import format_of
 from milepost.batch.header import HEADER
@@ -16,7 +17,15 @@ from milepost.schema.flat import AtomShape, FlatTuple, width
 from milepost.schema.types import Schema
 
 # How each sort of part is coloured.
-STYLES = {"header": "magenta", "fixed": "cyan", "offsets": "yellow", "bits": "green", "data": "blue", "zeros": "dim"}
+STYLES = {
+    "header": "magenta",
+    "fixed": "cyan",
+    "offsets": "yellow",
+    "bits": "green",
+    "data": "blue",
+    "ids": "red",
+    "zeros": "dim",
+}
 
 
 @dataclass(frozen=True)
@@ -74,16 +83,29 @@ def of_block(block: Block) -> Iterator[Part]:
         yield from of_block(inner)
 
 
-def with_zeros(parts: Iterator[Part], end: int) -> Iterator[Part]:
+def of_batch(batch: Batch) -> list[Part]:
+    """All parts of a batch, in their order; together they are all of its bytes."""
+    size = len(batch.data)
+    blocks = [group.block for group in batch.groups]
+    parts = [*of_header(blocks[0].base if blocks else size)]
+    for block in blocks:
+        parts += of_block(block)
+    if batch.ids is not None:
+        runs = size - 12 * len(batch.ids.runs) - 4
+        parts.append(Part(runs - 8 * len(batch), 8 * len(batch), "ids", "", "stamps: time and counter of each row"))
+        parts.append(Part(runs, size - runs, "ids", "", "runs of rows by publisher and broker"))
+    return [*_with_zeros(parts, size)]
+
+
+def _with_zeros(parts: list[Part], end: int) -> Iterator[Part]:
     """The same parts with the gaps between them filled in."""
     at = 0
-    for part in parts:
+    for part in [*parts, Part(end, 0, "zeros", "", "")]:
         if part.start > at:
             yield Part(at, part.start - at, "zeros", "", "zeros, up to a multiple of 8")
-        yield part
+        if part.size:
+            yield part
         at = part.end
-    if end > at:
-        yield Part(at, end - at, "zeros", "", "zeros, up to a multiple of 8")
 
 
 def _vars(flat: FlatTuple) -> str:
@@ -104,7 +126,7 @@ def places(schema: Schema, code: int = 0) -> Table:
     return table
 
 
-def hexdump(data: bytes, parts: Iterator[Part]) -> Table:
+def hexdump(data: bytes, parts: list[Part]) -> Table:
     """The bytes themselves, a line or more for each part."""
     table = _table("at", "bytes", "field", "what")
     for part in parts:

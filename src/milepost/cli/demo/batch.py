@@ -18,9 +18,8 @@ def play(stage: Stage) -> None:
     batch = Batch.encode(TRADE, FEW)
     data = bytes(batch.data)
     stage.say(f"Three trades are {len(data)} bytes, and these are all of them:")
-    header = parts.of_header(batch.groups[0].block.base)
-    drawn = [*parts.with_zeros(iter([*header, *parts.of_block(batch.groups[0].block)]), len(data))]
-    stage.show(parts.hexdump(data, iter(drawn)))
+    drawn = parts.of_batch(batch)
+    stage.show(parts.hexdump(data, drawn))
     stage.claim("the parts drawn above cover every byte once", _covers(drawn, len(data)))
     stage.claim("reading the bytes gives back the trades", Batch.decode(data, TRADE).to_pylist() == FEW)
 
