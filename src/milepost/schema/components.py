@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from typing import TypeVar
+
+T = TypeVar("T", bound=Hashable)
 
 
-def components(edges: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
+def components(edges: Mapping[T, Collection[T]]) -> Iterator[list[T]]:
     """Each component, after every component that it points to. `edges` has a key for each name it mentions.
 
     Tarjan's algorithm with a stack of its own: linear, and not bounded by Python's recursion limit. A closure
     computed by joining sets would be shorter, but takes quadratic memory on a hostile chain of definitions.
     """
-    order: dict[str, int] = {}  # when a name was first met
-    low: dict[str, int] = {}  # the earliest name of the open component that it reaches
-    open_names: dict[str, None] = {}  # met, not yet assigned to a component; in the order they were met
+    order: dict[T, int] = {}  # when a name was first met
+    low: dict[T, int] = {}  # the earliest name of the open component that it reaches
+    open_names: dict[T, None] = {}  # met, not yet assigned to a component; in the order they were met
     for start in edges:
         if start in order:
             continue
@@ -41,7 +44,7 @@ def components(edges: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
                     yield component
 
 
-def circular(edges: Mapping[str, Collection[str]]) -> frozenset[str]:
+def circular(edges: Mapping[T, Collection[T]]) -> frozenset[T]:
     """The names that reach themselves."""
     return frozenset(
         name for component in components(edges) for name in component if len(component) > 1 or name in edges[name]

@@ -174,10 +174,11 @@ class _Printer:
         yield "        *,"
         yield from (f"        {self._parameter(member)}," for member in kind.members)
         yield "    ) -> None:"
-        yield f"        {self.scope.free('members')} = {{"
+        given = self.scope.free("members")
+        yield f"        {given} = {{"
         yield from (f'            "{member.name}": {member.name},' for member in kind.members)
         yield "        }"
-        yield f'        {self.node}.__init__({self.this}, {self.origin}.node("{kind.name}"), {self.scope.free("members")})'
+        yield f'        {self.node}.__init__({self.this}, {self.origin}.node("{kind.name}"), {given})'
 
     def _annotation(self, member: Member) -> str:
         if isinstance(member, Reference):
