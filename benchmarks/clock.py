@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
+
+Name = TypeVar("Name", bound=Hashable)
 
 
-def best(contestants: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+def best(contestants: Mapping[Name, Callable[[], Any]], repeats: int) -> dict[Name, float]:
     """Nanoseconds of the quickest of `repeats` runs of each contestant.
 
     The runs are interleaved, so that a neighbour's noise on the machine hits all alike, and the quickest is kept,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.clock import best
 from benchmarks.formats import Format
 from benchmarks.formats.arrow import Arrow
 from benchmarks.formats.bare import Bare
@@ -30,18 +30,25 @@ VARIATIONS: tuple[type[Format], ...] = (MessagePackArray, MessagePackPartial, Pr
 FORMATS: tuple[type[Format], ...] = (FlatTuple, *PEERS, *VARIATIONS, Bare)
 
 
-def measure(shape: Shape, count: int, repeats: int, seed: int) -> dict[str, dict[str, float]]:
-    """For one shape: `one` and `nine` (ns), `bytes`, each by format, and `validate` (ns, ours alone)."""
+@dataclass
+class Contest:
+    """One shape, ready to be timed: for each format a loop over all messages, and what a message takes."""
+
+    one: dict[str, Callable[[], None]]
+    nine: dict[str, Callable[[], None]]
+    validate: Callable[[], None]  # ours alone
+    size: dict[str, float]  # bytes, the mean
+
+
+def prepare(shape: Shape, count: int, seed: int) -> Contest:
+    """Write the messages in every format, choose the fields, and see that all formats read what was written."""
     rng = random.Random(seed)
     messages = shape.messages(count, seed)
     single = [rng.randrange(FIELDS) for _ in messages]
     sets = [sorted(rng.sample(range(FIELDS), NINE)) for _ in range(CHOICES)]
     several = [rng.randrange(CHOICES) for _ in messages]
 
-    ones: dict[str, Callable[[], None]] = {}
-    nines: dict[str, Callable[[], None]] = {}
-    size: dict[str, float] = {}
-    validate: Callable[[], None] | None = None
+    contest = Contest({}, {}, lambda: None, {})
     for kind in FORMATS:
         if kind is Bare and shape.kind != "int":
             continue
@@ -55,18 +62,12 @@ def measure(shape: Shape, count: int, repeats: int, seed: int) -> dict[str, dict
             _agree(kind.name, work, [values[field] for values, field in zip(messages, single, strict=True)])
             wanted = [tuple(values[i] for i in sets[choice]) for values, choice in zip(messages, several, strict=True)]
             _agree(kind.name, wide, wanted)
-        ones[kind.name] = partial(_read, work)
-        nines[kind.name] = partial(_read, wide)
-        size[kind.name] = sum(map(len, written)) / count
+        contest.one[kind.name] = partial(_read, work)
+        contest.nine[kind.name] = partial(_read, wide)
+        contest.size[kind.name] = sum(map(len, written)) / count
         if isinstance(made, FlatTuple):
-            validate = partial(_validate, written, made.schema)
-
-    assert validate is not None
-    spent = {name: best(loops, repeats) for name, loops in (("one", ones), ("nine", nines))}
-    spent["validate"] = best({FlatTuple.name: validate}, repeats)
-    return {what: {name: ns / count for name, ns in figures.items()} for what, figures in spent.items()} | {
-        "bytes": size
-    }
+            contest.validate = partial(_validate, written, made.schema)
+    return contest
 
 
 def _read(work: list[tuple[Reader, bytes]]) -> None:
