@@ -58,7 +58,8 @@ def _notation() -> Notation:
         words={
             "NAME": "a definition (name: type)",
             "DIGITS": "a number",
-            "LPAR": "",  # goes on after `decimal` alone, but the grammar does not know which name that is
+            "QMARK": "",  # may follow every type: no news
+            "LPAR": "",  # may follow `decimal` alone, but the grammar does not know which name that is
             "_CHECK": "a check",
             "_PLAIN": "a predicate",
             "_QUOTED": "a quoted text",
