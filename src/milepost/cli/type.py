@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from milepost import schema as notation
 from milepost.batch.format import format_of
 from milepost.cli import parts, tree
 from milepost.errors import IncompatibleSchema, SchemaError
-from milepost.schema.evolution import breaks
-from milepost.schema.types import Schema
+from milepost.query import rules
+from milepost.schema import Schema, breaks, dataclass_source, parse, python_source
 
 app = typer.Typer(no_args_is_help=True, help="Look at, check and use the schemas and message types in files.")
 
@@ -62,7 +61,9 @@ def check(
 @app.command()
 def python(file: File) -> None:
     """Print Python classes for a schema or message type, for editors and type checkers."""
-    print(notation.generate(_read(file)), end="")
+    schema = _read(file)
+    source = dataclass_source(schema) if schema.message_type is None else python_source(schema.message_type)
+    print(source, end="")
 
 
 def _read(file: Path) -> Schema:
@@ -70,4 +71,6 @@ def _read(file: Path) -> Schema:
         text = file.read_text()
     except UnicodeDecodeError as error:
         raise SchemaError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from None
-    return notation.parse(text)
+    schema = parse(text)
+    rules(schema)  # a check that does not fit the schema is found here, as it would be where a topic is declared
+    return schema

@@ -44,7 +44,7 @@ def play(stage: Stage) -> None:
             ", ".join(row["tags"]),
         )
     stage.show(table)
-    one_by_one = [wanted.test(row) for row in rows]
+    one_by_one = [wanted.test(row) is True for row in rows]
     stage.claim("the vector back end finds what plain Python finds, row by row", found.tolist() == one_by_one)
 
     stage.say("\nA query is checked against the schema before it runs. With a slip of the pen:")
