@@ -30,9 +30,11 @@ DYNAMIC_DEPTH: Final = 64  # dynamic values inside dynamic values, recursion inc
 
 # Queries: text that arrives from the network and is parsed by the broker.
 QUERY_TEXT_CHARS: Final = 100_000
+QUERY_TOKENS: Final = 50_000  # words and signs; the parser takes some ten microseconds for each
 QUERY_DEPTH: Final = 100  # nested expressions, for the stack's sake
 QUERY_NODES: Final = 20_000  # one `in` list of 10,000 literals fits
 LIKE_PATTERN_CHARS: Final = 1_000  # the matcher carries one bit of state per pattern character
+QUERY_BINDINGS: Final = 5_000_000  # combinations of elements looked at in one message: nested quantifiers multiply
 
 
 def require(limit: str, value: int, what: str) -> None:

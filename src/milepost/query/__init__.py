@@ -1,0 +1,38 @@
+"""The query language: one grammar, one AST, one type checker, and a back end for each place that asks.
+
+::
+
+    query.lark, parser          text -> AST                 ast, printer, source
+    checker, clauses            AST -> typed AST            kinds, place, scope, functions, header, literal
+    typed                       the typed AST: what every back end walks over
+    python/                     back end: one message at a time; the reference
+    mask/                       back end: all rows of a batch at once
+    expression, selection       compiled predicates, expressions and queries, as callers hold them
+    rules                       a schema's rules, enforced where messages enter
+
+What the language means is fixed in `docs/query.md`. A further back end (SQL for SQLite and PostgreSQL, Spark columns)
+is one more walk over `typed`, beside `python` and `mask`, tested against `python` on the same generated queries.
+"""
+
+from milepost.query.expression import Expression, Predicate, compile, expression
+from milepost.query.functions import AGGREGATES, FUNCTIONS, SPECIAL
+from milepost.query.header import ATTRIBUTES
+from milepost.query.rules import decode, encode, enforce, rules
+from milepost.query.selection import Query, parse_query
+
+__all__ = [
+    "compile",
+    "expression",
+    "parse_query",
+    "Predicate",
+    "Expression",
+    "Query",
+    "encode",
+    "decode",
+    "enforce",
+    "rules",
+    "FUNCTIONS",
+    "AGGREGATES",
+    "SPECIAL",
+    "ATTRIBUTES",
+]

@@ -1,0 +1,418 @@
+"""AST to typed AST: every name found in the schema, every type checked, every constant calculated.
+
+What does not fit is refused with its place in the text, both types where two clash, and a way out where there is one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+from milepost import limits
+from milepost.query import ast, clauses, kinds, like, subnet, typed
+from milepost.query.functions import AGGREGATES, FUNCTIONS, NETWORK, SPECIAL, Function, matching, usage
+from milepost.query.header import ATTRIBUTES
+from milepost.query.kinds import BOOLEAN, DATE, DOUBLE, IDENT, INTEGER, NULL, STRING, TIMESTAMP, Scalar
+from milepost.query.literal import adapted, constant
+from milepost.query.place import Place, WrongStep, described, unknown
+from milepost.query.printer import literal
+from milepost.query.python import evaluated
+from milepost.query.scope import ElementScope, Scope
+from milepost.query.source import syntax_error, type_error
+from milepost.query.typed import Const, Typed
+from milepost.schema.types import Schema, Variant
+
+_VERBS: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "divide"}
+_ADVICE: Final = {
+    ("+", "string"): "; strings are joined with ||",
+    ("-", "date"): "; use days_between",
+    ("-", "timestamp"): "; use seconds_between",
+}
+
+
+class Checker:
+    """One query on its way to types; `clauses` knows what concerns `select`."""
+
+    def __init__(self, text: str, schema: Schema) -> None:
+        self.text = text
+        self.schema = schema
+
+    def scope(self) -> Scope:
+        """The names that a plain predicate starts with."""
+        return ElementScope(None, Place.root(self.schema))
+
+    def scalar(self, node: ast.Expression, scope: Scope) -> Typed:
+        """The typed form of an expression that has a value, not a structure."""
+        found = self.any(node, scope)
+        if not isinstance(found.kind, Scalar):
+            self.fail(f"{node} is {described(found.kind)}, and not a single value{_way(node, found.kind)}", node.at)
+        return found
+
+    def boolean(self, node: ast.Expression, scope: Scope, user: str) -> Typed:
+        """The typed form of an expression that must be true or false; `user` is what needs it so."""
+        found = self.scalar(node, scope)
+        if found.kind == NULL:
+            return Const(None, BOOLEAN)
+        if found.kind != BOOLEAN:
+            self.fail(f"{user} takes what is true or false, and {node} is {described(found.kind)}", node.at)
+        return found
+
+    def any(self, node: ast.Expression, scope: Scope) -> Typed:
+        """The typed form of an expression, which may be a structure."""
+        found = self._typed(node, scope)
+        if not isinstance(found, Const | typed.Read | typed.Header | typed.Fold) and all(
+            isinstance(child, Const) for child in typed.children(found)
+        ):
+            assert isinstance(found.kind, Scalar)
+            return Const(evaluated(found), found.kind)
+        return found
+
+    def _typed(self, node: ast.Expression, scope: Scope) -> Typed:
+        match node:
+            case ast.Literal():
+                return constant(node)
+            case ast.Path():
+                return self._path(node, scope)
+            case ast.Minus(operand):
+                return self._minus(node, self.scalar(operand, scope))
+            case ast.Binary(operator, left, right):
+                left_typed, right_typed = self.scalar(left, scope), self.scalar(right, scope)
+                if operator == "||":
+                    return self._concatenation(node, left_typed, right_typed)
+                if operator in _VERBS:
+                    return self._arithmetic(node, left_typed, right_typed)
+                return self.comparison(operator, left_typed, right_typed, node.at)
+            case ast.Chain("and", terms):
+                return typed.And(tuple(self.boolean(term, scope, "'and'") for term in terms))
+            case ast.Chain(_, terms):
+                return typed.Or(tuple(self.boolean(term, scope, "'or'") for term in terms))
+            case ast.Negation(operand):
+                return typed.Not(self.boolean(operand, scope, "'not'"))
+            case ast.Between():
+                return _negated(node.negated, self._between(node, scope))
+            case ast.In(_, ast.Path() as path):
+                return _negated(node.negated, self._in_path(node, path, scope))
+            case ast.In(_, tuple() as items):
+                return _negated(node.negated, self._in_items(node, items, scope))
+            case ast.Like():
+                return _negated(node.negated, self._like(node, scope))
+            case ast.Is():
+                return _negated(node.negated, self._is(node, scope))
+            case ast.Call(name, arguments):
+                if name in AGGREGATES:
+                    return self._aggregate(node, scope)
+                if isinstance(arguments, ast.Select):
+                    self.fail(f"only {', '.join(AGGREGATES)} take a query", node.at)
+                if name in SPECIAL:
+                    return self._special(node, arguments, scope)
+                return self._call(node, arguments, scope)
+            case _:
+                raise AssertionError(node)
+
+    # Names
+
+    def place(self, path: ast.Path, scope: Scope) -> Place:
+        """Where a path leads."""
+        place = self._first(path, scope)
+        for step, at in zip(path.steps, path.places, strict=True):
+            place = self._step(place, step, at)
+        return place
+
+    def _first(self, path: ast.Path, scope: Scope) -> Place:
+        try:
+            return scope.find(path.name)
+        except WrongStep as error:
+            quoted = self.text[path.at : path.at + 1] == '"'
+            hint = f"; a string is written {literal('string', path.name)}" if quoted else ""
+            self.fail(f"{error}{hint}", path.at)
+
+    def _step(self, place: Place, step: str | int, at: int) -> Place:
+        try:
+            return place.step(step)
+        except WrongStep as error:
+            self.fail(str(error), at)
+
+    def _path(self, path: ast.Path, scope: Scope) -> Typed:
+        match path.steps:
+            case [str() as name, *rest] if name in ATTRIBUTES:
+                if isinstance(self._first(path, scope).type, kinds.Message):
+                    if rest:
+                        self.fail(
+                            f"{path.name}.{name} is {described(ATTRIBUTES[name])}, which has no parts", path.places[1]
+                        )
+                    return typed.Header(name, ATTRIBUTES[name])
+        return self.place(path, scope).read
+
+    # Numbers and strings
+
+    def _minus(self, node: ast.Minus, operand: Typed) -> Typed:
+        kind = _scalar(operand)
+        if kind == NULL:
+            return operand
+        if not kinds.is_number(kind):
+            self.fail(f"only a number has a sign, and {node.operand} is {described(kind)}", node.at)
+        return typed.Negate(operand, kind)
+
+    def _arithmetic(self, node: ast.Binary, left: Typed, right: Typed) -> Typed:
+        sides = (_scalar(left), _scalar(right))
+        for kind in sides:
+            if kind != NULL and not kinds.is_number(kind):
+                advice = _ADVICE.get((node.operator, kind.name), "")
+                self.fail(f"cannot {_VERBS[node.operator]} {sides[0]} and {sides[1]}{advice}", node.at)
+        result = self._result(node, *sides)
+        if NULL in sides:
+            return Const(None, result)
+        if result == DOUBLE:
+            left, right = adapted(left, DOUBLE, exact=False), adapted(right, DOUBLE, exact=False)
+        return typed.Arithmetic(node.operator, left, right, result)
+
+    def _result(self, node: ast.Binary, left: Scalar, right: Scalar) -> Scalar:
+        if node.operator == "/" or DOUBLE in (left, right):
+            return DOUBLE
+        if {left, right} <= {INTEGER, NULL}:
+            return INTEGER
+        scale = left.scale + right.scale if node.operator == "*" else max(left.scale, right.scale)
+        if scale > limits.DECIMAL_DIGITS:
+            self.fail(
+                f"multiplying {left} by {right} would leave {scale} digits after the point, and a decimal has "
+                f"{limits.DECIMAL_DIGITS} at most; multiply one side by 1e0 to calculate with doubles",
+                node.at,
+            )
+        whole = [kinds.whole_digits(kind) for kind in (left, right) if kind != NULL]
+        return kinds.decimal((sum(whole) if node.operator == "*" else max(whole) + 1) + scale, scale)
+
+    def _concatenation(self, node: ast.Binary, left: Typed, right: Typed) -> Typed:
+        sides = (_scalar(left), _scalar(right))
+        if not {*sides} <= {STRING, NULL}:
+            self.fail(f"|| joins strings, not {sides[0]} and {sides[1]}", node.at)
+        return Const(None, STRING) if NULL in sides else typed.Call("||", (left, right), STRING)
+
+    # Tests
+
+    def comparison(self, operator: str, left: Typed, right: Typed, at: int) -> Typed:
+        """Two values compared; a constant takes the kind of the other side where that changes nothing."""
+        left, right = self._alike(left, right, at)
+        if NULL in (left.kind, right.kind):
+            return Const(None, BOOLEAN)
+        return typed.Compare(operator, left, right)
+
+    def _alike(self, left: Typed, right: Typed, at: int) -> tuple[Typed, Typed]:
+        kind, other = _scalar(left), _scalar(right)
+        if NULL not in (kind, other) and not kinds.comparable(kind, other):
+            self.fail(f"cannot compare {kind} with {other}{_comparison_advice(left, right)}", at)
+        for side, value in ((left, right), (right, left)):
+            if isinstance(side, typed.CaseName) and isinstance(value, Const) and value.value is not None:
+                self._require_case(side, value.value, at)
+        return adapted(left, other), adapted(right, kind)
+
+    def _require_case(self, node: typed.CaseName, name: str, at: int) -> None:
+        kind = node.variant.kind
+        assert isinstance(kind, kinds.Structure)
+        assert isinstance(kind.type, Variant)
+        names = [case.name for case in kind.type.cases]
+        if name not in names:
+            self.fail(unknown(name, names, f"there is no case {name!r}"), at)
+
+    def _between(self, node: ast.Between, scope: Scope) -> Typed:
+        operand = self.scalar(node.operand, scope)
+        low, high = self.scalar(node.low, scope), self.scalar(node.high, scope)
+        _, low = self._alike(operand, low, node.low.at)
+        _, high = self._alike(operand, high, node.high.at)
+        kind = _scalar(operand)
+        if kind == NULL or low.kind == high.kind == NULL:
+            return Const(None, BOOLEAN)
+        # One end may be a null and the other still decide, so the null only takes the operand's kind.
+        low, high = (Const(None, kind) if end.kind == NULL else end for end in (low, high))
+        return typed.Between(operand, low, high)
+
+    def _in_items(self, node: ast.In, items: tuple[ast.Expression, ...], scope: Scope) -> Typed:
+        operand = self.scalar(node.operand, scope)
+        kind = _scalar(operand)
+        found = []
+        for item in items:
+            value = self.any(item, scope)
+            if isinstance(value.kind, kinds.Elements):
+                self.fail(f"{item} is a list; write {node.operand} in {item}, without parentheses", item.at)
+            if not isinstance(value.kind, Scalar):
+                self.fail(f"{item} is {described(value.kind)}, and not a single value", item.at)
+            _, value = self._alike(operand, value, item.at)
+            found.append(Const(None, kind) if value.kind == NULL else value)
+        return Const(None, BOOLEAN) if kind == NULL else typed.In(operand, tuple(found))
+
+    def _in_path(self, node: ast.In, path: ast.Path, scope: Scope) -> Typed:
+        operand = self.any(node.operand, scope)
+        place = self.place(path, scope)
+        if isinstance(place.type, kinds.Nodes):
+            self.fail(f"{path} is a reference; let a variable go through it: from …, {path} x", node.at)
+        element = self._element(place, scope, path)
+        if not (isinstance(operand.kind, Scalar) and isinstance(element.kind, Scalar)):
+            self.fail(f"{described(operand.kind)} is not looked for among {described(element.kind)}s", node.at)
+        body = self.comparison("=", element.read, operand, node.at)
+        return typed.Fold("any", (typed.Binding(element.variable, place.entered()),), None, body, BOOLEAN)
+
+    def _like(self, node: ast.Like, scope: Scope) -> Typed:
+        operand = self.scalar(node.operand, scope)
+        if operand.kind not in (STRING, NULL):
+            self.fail(f"like takes a string, and {node.operand} is {described(operand.kind)}", node.at)
+        try:
+            pattern = like.compiled(node.pattern, node.escape)
+        except ValueError as error:
+            raise syntax_error(str(error), self.text, node.at) from None
+        return Const(None, BOOLEAN) if operand.kind == NULL else typed.Like(operand, pattern)
+
+    def _is(self, node: ast.Is, scope: Scope) -> Typed:
+        if node.what is not None:
+            word = "is true" if node.what else "is false"
+            return typed.IsTrue(self.boolean(node.operand, scope, f"'{word}'"), node.what)
+        operand = self.any(node.operand, scope)
+        if isinstance(operand.kind, kinds.Nodes):
+            self.fail(f"a reference is never null, but it may be empty: write count({node.operand}) = 0", node.at)
+        if isinstance(operand.kind, kinds.Node | kinds.Message):
+            self.fail(f"{node.operand} is {described(operand.kind)}, and never null", node.at)
+        return typed.IsNull(operand)
+
+    # Functions
+
+    def _call(self, node: ast.Call, arguments: tuple[ast.Expression, ...], scope: Scope) -> Typed:
+        function = FUNCTIONS.get(node.name)
+        if function is None:
+            names = (*FUNCTIONS, *SPECIAL, *AGGREGATES)
+            self.fail(unknown(node.name, names, f"there is no function {node.name!r}"), node.at)
+        given = tuple(self.scalar(argument, scope) for argument in arguments)
+        given_kinds = tuple(_scalar(argument) for argument in given)
+        result = matching(function, given_kinds)
+        if result is None:
+            shown = ", ".join(str(kind) for kind in given_kinds)
+            self.fail(f"{usage(function)} does not take ({shown})", node.at)
+        self._require_network(function, node, arguments, given)
+        return Const(None, result) if NULL in given_kinds else typed.Call(node.name, given, result)
+
+    def _require_network(
+        self, function: Function, node: ast.Call, arguments: tuple[ast.Expression, ...], given: tuple[Typed, ...]
+    ) -> None:
+        for parameter, argument, value in zip(function.signatures[0].parameters, arguments, given, strict=False):
+            if parameter == NETWORK:
+                if not isinstance(value, Const):
+                    self.fail(f"the network of {node.name} is a literal, such as '10.0.0.0/8'", argument.at)
+                try:
+                    subnet.network(value.value)
+                except ValueError as error:
+                    self.fail(str(error), argument.at)
+
+    def _special(self, node: ast.Call, arguments: tuple[ast.Expression, ...], scope: Scope) -> Typed:
+        if node.name == "case":
+            return self._case(node, arguments, scope)
+        if not arguments:
+            self.fail("coalesce takes at least one argument", node.at)
+        given = tuple(self.scalar(argument, scope) for argument in arguments)
+        kind = kinds.common(_scalar(argument) for argument in given)
+        if kind is None:
+            shown = ", ".join(dict.fromkeys(str(argument.kind) for argument in given))
+            self.fail(f"the arguments of coalesce have no type in common: {shown}", node.at)
+        known = [argument for argument in given if argument.kind != NULL]
+        if not known:
+            return given[0]
+        return typed.Call("coalesce", tuple(_converted(argument, kind) for argument in known), kind)
+
+    def _case(self, node: ast.Call, arguments: tuple[ast.Expression, ...], scope: Scope) -> Typed:
+        if len(arguments) != 1:
+            self.fail("case takes one variant", node.at)
+        found = self.any(arguments[0], scope)
+        if not (isinstance(found, typed.Read) and isinstance(found.kind, kinds.Structure)) or not isinstance(
+            found.kind.type, Variant
+        ):
+            self.fail(f"only a variant has cases, and {arguments[0]} is {described(found.kind)}", arguments[0].at)
+        return typed.CaseName(found)
+
+    # Iteration
+
+    def _element(self, place: Place, scope: Scope, path: ast.Path) -> Place:
+        try:
+            return place.element(scope.variables)
+        except WrongStep as error:
+            self.fail(str(error), path.at)
+
+    def _aggregate(self, node: ast.Call, scope: Scope) -> Typed:
+        if isinstance(node.arguments, ast.Select):
+            return clauses.subquery(self, node, node.arguments, scope)
+        if not 1 <= len(node.arguments) <= 2 or not isinstance(node.arguments[0], ast.Path):
+            self.fail(f"{node.name} takes a list and an expression for its elements: {node.name}(list, …)", node.at)
+        path = node.arguments[0]
+        place = self.place(path, scope)
+        element = self._element(place, scope, path)
+        bindings = (typed.Binding(element.variable, place.entered()),)
+        inner = ElementScope(scope, element)
+        if node.name == "count":
+            where = self.boolean(node.arguments[1], inner, "count") if len(node.arguments) == 2 else None
+            return typed.Fold("count", bindings, where, None, INTEGER)
+        if len(node.arguments) == 2:
+            body = self.scalar(node.arguments[1], inner)
+        elif isinstance(element.kind, Scalar):
+            body = element.read
+        else:
+            self.fail(f"{node.name} needs to know what of each element: {node.name}({path}, …)", node.at)
+        return self.folded(node, bindings, None, body)
+
+    def folded(self, node: ast.Call, bindings: tuple[typed.Binding, ...], where: Typed | None, body: Typed) -> Typed:
+        """An aggregate other than `count` over a body, with the kind it gives."""
+        kind = _scalar(body)
+        match node.name:
+            case "any" | "all":
+                if kind == NULL:
+                    body = Const(None, BOOLEAN)
+                elif kind != BOOLEAN:
+                    self.fail(f"{node.name} takes a predicate, and this is {described(kind)}", node.at)
+                return typed.Fold(node.name, bindings, where, body, BOOLEAN)
+            case "min" | "max":
+                return typed.Fold(node.name, bindings, where, body, kind) if kind != NULL else body
+        if kind == NULL:
+            return body
+        if not kinds.is_number(kind):
+            self.fail(f"{node.name} takes numbers, and this is {described(kind)}", node.at)
+        if node.name == "avg":
+            return typed.Fold("avg", bindings, where, body, DOUBLE)
+        result = kinds.decimal(limits.DECIMAL_DIGITS, kind.scale) if kind.name == "decimal" else kind
+        return typed.Fold("sum", bindings, where, body, result)
+
+    def fail(self, message: str, at: int) -> NoReturn:
+        """Refuse the query."""
+        raise type_error(message, self.text, at)
+
+
+def _scalar(node: Typed) -> Scalar:
+    assert isinstance(node.kind, Scalar)
+    return node.kind
+
+
+def _negated(negated: bool, node: Typed) -> Typed:
+    return typed.Not(node) if negated else node
+
+
+def _converted(node: Typed, kind: Scalar) -> Typed:
+    if node.kind == kind or {node.kind, kind} == {IDENT, INTEGER}:
+        return node
+    found = typed.Convert(node, kind)
+    return Const(evaluated(found), kind) if isinstance(node, Const) else found
+
+
+def _way(node: ast.Expression, kind: kinds.Kind) -> str:
+    """What to do instead with a structure."""
+    match kind:
+        case kinds.Elements() | kinds.Nodes():
+            return f"; write count({node}) or any({node}, …)"
+        case kinds.Structure(Variant()):
+            return f"; write case({node}), or name a case"
+        case kinds.Structure() | kinds.Node():
+            return (
+                f"; name one of its fields, or ask whether {node} is null" if isinstance(kind, kinds.Structure) else ""
+            )
+        case _:
+            return ""
+
+
+def _comparison_advice(left: Typed, right: Typed) -> str:
+    sides = {left.kind, right.kind}
+    if sides == {DATE, TIMESTAMP}:
+        return "; write date(…) of the timestamp"
+    if STRING in sides and (word := next((kind for kind in sides if kind in (DATE, TIMESTAMP, kinds.UUID)), None)):
+        return f"; a {word} is written {word} '…'"
+    return ""

@@ -1,0 +1,182 @@
+"""The clauses of JPMQ's queries: which variables `from` binds, and what `select`, `where` and `order by` make of them.
+
+The variables of a `from` clause are the nodes, and the references they follow the arcs, of a directed graph that must
+hang together from the message: a variable that cannot be reached is *free*, and refused. Free variables would make a
+query look at every pair of nodes; with the rule, it only ever follows references.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from milepost import limits
+from milepost.query import ast, kinds, typed
+from milepost.query.kinds import BOOLEAN, INTEGER, Scalar
+from milepost.query.place import Place, described, unknown
+from milepost.query.scope import Scope, VariableScope
+from milepost.query.typed import ROOT, Binding, Const, Typed
+
+if TYPE_CHECKING:
+    from milepost.query.checker import Checker
+    from milepost.schema.messagetype import MessageType
+
+
+def exists(checker: Checker, select: ast.Select) -> Typed:
+    """A query as a predicate: whether some binding of its variables makes `where` true."""
+    clauses = _checked(checker, select, None)
+    _require_unordered(checker, select)
+    where = clauses.where or Const(True, BOOLEAN)
+    if not clauses.bindings:
+        return typed.IsTrue(where, True) if clauses.where else where
+    return typed.Fold("any", clauses.bindings, None, typed.IsTrue(where, True), BOOLEAN)
+
+
+def selection(checker: Checker, select: ast.Select) -> typed.Selection:
+    """A query of its own."""
+    clauses = _checked(checker, select, None)
+    order = tuple(
+        typed.Sorting(checker.scalar(item.expression, clauses.scope), item.descending) for item in select.orders
+    )
+    return typed.Selection((*clauses.bindings, *clauses.followed), clauses.where, clauses.columns, order)
+
+
+def subquery(checker: Checker, node: ast.Call, select: ast.Select, outer: Scope) -> Typed:
+    """An aggregate of a query."""
+    clauses = _checked(checker, select, outer)
+    _require_unordered(checker, select)
+    bindings = (*clauses.bindings, *clauses.followed)
+    columns = clauses.columns
+    if node.name == "count" and not select.selected:
+        return typed.Fold("count", bindings, clauses.where, None, INTEGER)
+    if len(columns) != 1 or not select.selected:
+        checker.fail(f"{node.name} takes a query that selects one thing, and this one selects {len(columns)}", node.at)
+    (body,) = columns
+    if node.name == "count":
+        counted = body if isinstance(body.kind, Scalar) else None
+        return typed.Fold("count", bindings, clauses.where, counted, INTEGER)
+    if not isinstance(body.kind, Scalar):
+        what = select.selected[0]
+        checker.fail(f"{node.name} takes values, and {what} is {described(body.kind)}; select an attribute", what.at)
+    return checker.folded(node, bindings, clauses.where, body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clauses:
+    scope: Scope
+    bindings: tuple[Binding, ...]  # of the from clause
+    followed: tuple[Binding, ...]  # of references that are selected, and so stand for each of their nodes
+    where: Typed | None
+    columns: tuple[Typed, ...]
+
+
+def _checked(checker: Checker, select: ast.Select, outer: Scope | None) -> _Clauses:
+    message_type = checker.schema.message_type
+    if message_type is None:
+        checker.fail(
+            "select works on message types; here any(list, …), count(list, …) and the like do its work", select.at
+        )
+    limits.require("QUERY_DEPTH", len(select.sources), "variables in a from clause")
+    scope, bindings = _From(checker, select, outer, message_type).bound()
+    where = None if select.where is None else checker.boolean(select.where, scope, "where")
+    columns: list[Typed] = []
+    followed: list[Binding] = []
+    if not select.selected:
+        columns = [scope.places[source.variable].read for source in select.sources]
+    for item in select.selected:
+        column = checker.any(item, scope)
+        if isinstance(column, typed.Read) and isinstance(column.kind, kinds.Nodes):
+            binding = Binding(scope.variables + len(followed), column)
+            followed.append(binding)
+            column = typed.Read(binding.variable, (), kinds.Node(column.kind.target))
+        columns.append(column)
+    return _Clauses(scope, bindings, tuple(followed), where, tuple(columns))
+
+
+def _require_unordered(checker: Checker, select: ast.Select) -> None:
+    if select.orders:
+        checker.fail("order by has no meaning here: only a query of its own gives rows to order", select.at)
+
+
+class _From:
+    """A `from` clause on its way to bindings."""
+
+    def __init__(self, checker: Checker, select: ast.Select, outer: Scope | None, message_type: MessageType) -> None:
+        self.checker = checker
+        self.sources = select.sources
+        self.outer = outer
+        self.message_type = message_type
+        self.anchor = f"mt_{message_type.name}"
+        self.next = ROOT + 1 if outer is None else outer.variables
+        self.places: dict[str, Place] = {}
+        self.bindings: list[Binding] = []
+
+    def bound(self) -> tuple[VariableScope, tuple[Binding, ...]]:
+        """The variables, and the bindings in an order in which each starts from an earlier one."""
+        self._require_distinct()
+        waiting = [source for source in self.sources if not self._is_anchor(source)]
+        if not self.places:
+            self.checker.fail(f"a query begins with its message: from {self.anchor} m, m.root …", self.sources[0].at)
+        # The clause may be written in any order; each round binds what the rounds before made reachable.
+        while ready := [source for source in waiting if source.path.name in self.places]:
+            waiting = [source for source in waiting if source.path.name not in self.places]
+            for source in ready:
+                self._bind(source)
+        if waiting:
+            self._free(waiting)
+        places = {source.variable: self.places[source.variable] for source in self.sources}
+        return VariableScope(self.outer, self.next, places), tuple(self.bindings)
+
+    def _require_distinct(self) -> None:
+        seen = set()
+        for source in self.sources:
+            if source.variable in seen:
+                self.checker.fail(f"two variables are called {source.variable!r}", source.at)
+            seen.add(source.variable)
+
+    def _is_anchor(self, source: ast.Source) -> bool:
+        if source.path.steps or source.path.name.lower() != self.anchor.lower():
+            return False
+        if self.places:
+            self.checker.fail(f"{self.anchor} stands in a from clause once: a query is about one message", source.at)
+        root = Place.root(self.checker.schema)
+        self.places[source.variable] = replace(root, type=kinds.Message(), written=source.variable)
+        return True
+
+    def _bind(self, source: ast.Source) -> None:
+        scope = VariableScope(None, self.next, self.places)
+        place = self.checker.place(source.path, scope)
+        if isinstance(place.type, kinds.Nodes):
+            element = replace(place.element(self.next), written=source.variable)
+            self.bindings.append(Binding(self.next, place.read))
+            self.places[source.variable] = element
+            self.next += 1
+        elif isinstance(place.type, kinds.Node):
+            self.places[source.variable] = replace(place, written=source.variable)
+        else:
+            message = f"a variable goes through a reference, and {source.path} is {described(place.kind)}"
+            self.checker.fail(message, source.at)
+
+    def _free(self, waiting: list[ast.Source]) -> None:
+        source = waiting[0]
+        declared = {other.variable for other in self.sources}
+        if not source.path.steps:
+            if source.path.name.lower().startswith("mt_"):
+                self.checker.fail(f"the messages here are of type {self.anchor}, not {source.path.name}", source.at)
+            message = f"{source.variable!r} is a free variable: nothing leads to it from {self.anchor}"
+            self.checker.fail(f"{message}{self._way(source)}", source.at)
+        if source.path.name not in declared:
+            message = unknown(source.path.name, sorted(declared), f"there is no variable {source.path.name!r}")
+            self.checker.fail(message, source.at)
+        names = ", ".join(repr(other.variable) for other in waiting)
+        self.checker.fail(f"free variables that no path from {self.anchor} leads to: {names}", source.at)
+
+    def _way(self, source: ast.Source) -> str:
+        """How to reach the node type that a free variable names."""
+        ways = [
+            f"{variable}.{name} {source.variable}"
+            for variable, place in self.places.items()
+            for name, kind in place.members.items()
+            if kind == kinds.Nodes(source.path.name)
+        ]
+        return f"; write {' or '.join(ways)}" if ways else ""

@@ -1,0 +1,172 @@
+"""Compiled queries: predicates and expressions, each a value that is compared, printed and evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from milepost.errors import QueryError
+from milepost.query import ast, clauses, typed
+from milepost.query.checker import Checker
+from milepost.query.fields import fields
+from milepost.query.kinds import NULL, Scalar
+from milepost.query.parser import parse
+from milepost.query.python import Moment, compiled, plain
+from milepost.query.source import type_error
+from milepost.query.typed import Typed, Unfold
+from milepost.schema.types import Schema
+
+if TYPE_CHECKING:
+    from milepost.batch import Batch
+    from milepost.query.mask import Column
+    from milepost.query.mask.vector import Bools
+
+
+class Expression:
+    """An expression of a scalar type over the messages of one schema.
+
+    Expressions are equal when they mean the same by the same steps: white space, letters of keywords, names of
+    variables and needless parentheses make no difference. So equal predicates of many subscribers can be one.
+    """
+
+    def __init__(self, text: str, schema: Schema, tree: ast.Expression | ast.Select, root: Typed) -> None:
+        self.text = text
+        self.schema = schema
+        self.tree = tree  # as written
+        self.root = root  # as checked: what back ends work from
+
+    @property
+    def type(self) -> Scalar:
+        """The type of the value."""
+        assert isinstance(self.root.kind, Scalar)
+        return self.root.kind
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """The paths of the fields that are read, sorted."""
+        return fields(self.schema, self.root)
+
+    def value(self, message: Any, header: Mapping[str, Any] | None = None) -> Any:
+        """The value for one message, a plain value, a row of a batch or a node; None for null.
+
+        `header` gives the administrative attributes, as far as there are any.
+        """
+        return plain(self._evaluate(Moment(message, header)), self.root)
+
+    def column(self, batch: Batch, header: Mapping[str, Any] | None = None) -> Column:
+        """The value for each row of a batch; `header` has one sequence for each attribute."""
+        self._require_schema(batch)
+        if self._row_by_row:
+            from milepost.query.mask import column_of
+
+            return column_of([self._evaluate(moment) for moment in _moments(batch, header)], self.type)
+        found: Column = self._column(batch, header)
+        return found
+
+    @cached_property
+    def _evaluate(self) -> Any:
+        return compiled(self.root)
+
+    @cached_property
+    def _column(self) -> Any:
+        from milepost.query.mask import column
+
+        return column(self.root)
+
+    @cached_property
+    def _row_by_row(self) -> bool:
+        """Whether a path goes through a recursive reference: a batch stores what is behind it apart, row by row."""
+        return any(
+            isinstance(step, Unfold)
+            for node in typed.walk(self.root)
+            if isinstance(node, typed.Read)
+            for step in node.steps
+        )
+
+    def _require_schema(self, batch: Batch) -> None:
+        if batch.schema is not self.schema and batch.schema.fingerprint != self.schema.fingerprint:
+            raise QueryError(
+                f"the query was compiled for {self.schema.name} ({self.schema.fingerprint:016x}), and the batch is of "
+                f"{batch.schema.name} ({batch.schema.fingerprint:016x}); compile it for the batch's schema"
+            )
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.schema.fingerprint, self.root))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Expression):
+            return NotImplemented
+        return self.schema.fingerprint == other.schema.fingerprint and self.root == other.root
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return str(self.tree)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {str(self)!r} over {self.schema.name}>"
+
+
+class Predicate(Expression):
+    """An expression that is true, false or null."""
+
+    def test(self, message: Any, header: Mapping[str, Any] | None = None) -> bool | None:
+        """The answer for one message: a plain value, a row of a batch or a node."""
+        answer: bool | None = self._evaluate(Moment(message, header))
+        return answer
+
+    def mask(self, batch: Batch, header: Mapping[str, Any] | None = None) -> Bools:
+        """The rows of a batch for which the answer is true; `header` has one sequence for each attribute."""
+        self._require_schema(batch)
+        if self._row_by_row:
+            import numpy as np
+
+            return np.array([self._evaluate(moment) is True for moment in _moments(batch, header)], np.bool_)
+        rows: Bools = self._mask(batch, header)
+        return rows
+
+    @cached_property
+    def _mask(self) -> Any:
+        from milepost.query.mask import mask
+
+        return mask(self.root)
+
+
+def _moments(batch: Batch, header: Mapping[str, Any] | None) -> list[Moment]:
+    values = header or {}
+    return [
+        Moment(message, {name: column[row] for name, column in values.items()})
+        for row, message in enumerate(batch.to_pylist())
+    ]
+
+
+def compile(text: str, schema: Schema) -> Predicate:
+    """A predicate: an expression that is true or false, or a query, which holds where it finds something.
+
+    Raises `QuerySyntaxError`, `QueryTypeError` or `LimitExceeded`.
+    """
+    tree = parse(text)
+    checker = Checker(text, schema)
+    if isinstance(tree, ast.Select):
+        return Predicate(text, schema, tree, clauses.exists(checker, tree))
+    return Predicate(text, schema, tree, checker.boolean(tree, checker.scope(), "a predicate"))
+
+
+def expression(text: str, schema: Schema) -> Expression:
+    """An expression of any scalar type, such as a priority or an order.
+
+    Raises `QuerySyntaxError`, `QueryTypeError` or `LimitExceeded`.
+    """
+    tree = parse(text)
+    if isinstance(tree, ast.Select):
+        raise type_error(
+            "a query gives rows, and not one value; put it into count(…), sum(…) or the like", text, tree.at
+        )
+    checker = Checker(text, schema)
+    root = checker.scalar(tree, checker.scope())
+    if root.kind == NULL:
+        raise type_error("null alone has no type", text, tree.at)
+    return Expression(text, schema, tree, root)

@@ -1,0 +1,84 @@
+"""`like` patterns: compiled once, matched in one pass over the text without backtracking.
+
+The matcher simulates the pattern's automaton with one bit per pattern character (bit-parallel, after Baeza-Yates and
+Gonnet). Bit k is set while the first k characters of the pattern cover the text read so far; a `%` is no bit of its
+own, but lets the bit before it stay. One text character costs a shift, an and and an or on integers as long as the
+pattern: linear in the text, whatever the pattern. A regular expression in Python would backtrack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from milepost import limits
+
+ANY: Final = None  # in `Pattern.characters`: the `_` that stands for one code point
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern without its notation: characters, and after how many of them a run of anything may come."""
+
+    characters: tuple[str | None, ...]
+    runs: frozenset[int]
+    _masks: dict[str, int] = field(init=False, repr=False, compare=False)
+    _any: int = field(init=False, repr=False, compare=False)
+    _stay: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        masks: dict[str, int] = {}
+        anything = 0
+        for position, character in enumerate(self.characters):
+            if character is ANY:
+                anything |= 2 << position
+            else:
+                masks[character] = masks.get(character, 0) | 2 << position
+        object.__setattr__(self, "_masks", masks)
+        object.__setattr__(self, "_any", anything)
+        object.__setattr__(self, "_stay", sum(1 << position for position in self.runs))
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text is an instance of the pattern."""
+        masks, anything, stay = self._masks, self._any, self._stay
+        state = 1
+        for character in text:
+            state = (state << 1) & (masks.get(character, 0) | anything) | state & stay
+            if not state:
+                return False
+        return bool(state >> len(self.characters) & 1)
+
+    @property
+    def pieces(self) -> tuple[str, ...] | None:
+        """The texts between runs, the first and the last possibly empty; None when the pattern has a `_`."""
+        if ANY in self.characters:
+            return None
+        cuts = [0, *sorted(self.runs), len(self.characters)]
+        text = "".join(character for character in self.characters if character is not ANY)
+        return tuple(text[start:end] for start, end in pairwise(cuts))
+
+
+def compiled(text: str, escape: str | None) -> Pattern:
+    """The pattern that a text means; ValueError, with a sentence for the author, when it means none."""
+    limits.require("LIKE_PATTERN_CHARS", len(text), "characters in a like pattern")
+    if escape is not None and len(escape) != 1:
+        raise ValueError(f"escape takes one character, and {escape!r} has {len(escape)}")
+    characters: list[str | None] = []
+    runs = set()
+    escaped = False
+    for character in text:
+        if escaped:
+            if character not in ("%", "_", escape):
+                raise ValueError(f"{escape}{character} escapes nothing: {escape} goes before %, _ and {escape}")
+            characters.append(character)
+            escaped = False
+        elif character == escape:
+            escaped = True
+        elif character == "%":
+            runs.add(len(characters))
+        else:
+            characters.append(ANY if character == "_" else character)
+    if escaped:
+        raise ValueError(f"the pattern ends with its escape character {escape}")
+    return Pattern(tuple(characters), frozenset(runs))

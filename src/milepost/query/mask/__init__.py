@@ -1,0 +1,17 @@
+"""The vector back end: a whole batch at once, column by column, in NumPy and Arrow.
+
+::
+
+    program    typed AST -> functions of a frame
+    frame      the rows being looked at, and where their variables are
+    spot       where a path leads in a batch
+    reading    columns at the end of paths
+    exact, doubles, comparing, text, address, functions      what is done with columns
+    folding    quantifiers and aggregates
+    vector     columns of values, some of them not known
+    batches    from a batch to a mask or a column of its rows
+"""
+
+from milepost.query.mask.batches import Column, column, column_of, mask
+
+__all__ = ["Column", "column", "column_of", "mask"]

@@ -1,0 +1,160 @@
+"""From a batch to an answer for each of its rows: one evaluation for each group, scattered to the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.query.header import ATTRIBUTES
+from milepost.query.kinds import DATE, DOUBLE, TIMESTAMP, Scalar
+from milepost.query.kinds import UUID as UUID_KIND
+from milepost.query.mask.folding import TooManyElements
+from milepost.query.mask.frame import Frame, Origin
+from milepost.query.mask.program import Program
+from milepost.query.mask.vector import Array, Bools, Index, Part, Vector, from_list, gathered, merged, spread
+from milepost.query.number import scaled
+from milepost.query.typed import Typed
+
+HeaderColumns = Mapping[str, Any]  # attribute -> a sequence with one value a row, None where it is absent
+Answer = TypeVar("Answer")
+
+
+class Column(NamedTuple):
+    """A value for each row, and in which rows there is one; `known` is None when in all.
+
+    `values` holds numbers and booleans as such, dates and timestamps as `datetime64`, anything else as objects. Where
+    a row has no value, what stands there means nothing.
+    """
+
+    values: Array
+    known: Bools | None
+
+    def to_pylist(self) -> list[Any]:
+        """The values as Python has them, None where there is none."""
+        values = self.values.tolist()
+        if self.known is None:
+            return values  # type: ignore[no-any-return]
+        return [value if known else None for value, known in zip(values, self.known.tolist(), strict=True)]
+
+
+def mask(node: Typed) -> Callable[[Batch, HeaderColumns | None], Bools]:
+    """A predicate as a function from a batch to the rows for which it is true."""
+    holds = Program().holds(node)
+
+    def rows(batch: Batch, header: HeaderColumns | None = None) -> Bools:
+        parts = _evaluated(holds, batch, header)
+        if len(parts) == 1 and parts[0][0] is None:
+            return parts[0][1]
+        found = np.zeros(len(batch), np.bool_)
+        for places, values in parts:
+            found[slice(None) if places is None else places] = values
+        return found
+
+    return rows
+
+
+def column(node: Typed) -> Callable[[Batch, HeaderColumns | None], Column]:
+    """An expression as a function from a batch to its value in each row."""
+    evaluate = Program().vector(node)
+    kind = node.kind
+    assert isinstance(kind, Scalar)
+
+    def values(batch: Batch, header: HeaderColumns | None = None) -> Column:
+        n = len(batch)
+        everywhere = np.arange(n)
+        parts = [
+            Part(everywhere if rows is None else rows, found) for rows, found in _evaluated(evaluate, batch, header)
+        ]
+        vector = merged(parts, n, kind)
+        if vector is None:
+            return Column(np.full(n, None, object), np.zeros(n, np.bool_))
+        return Column(_public(spread(vector, n, kind), kind), vector.known)
+
+    return values
+
+
+def column_of(values: list[Any], kind: Scalar) -> Column:
+    """A column from values of the language, None for null."""
+    vector = from_list(values, kind)
+    return Column(_public(vector.values, kind), vector.known)
+
+
+def _evaluated(
+    evaluate: Callable[[Frame], Answer], batch: Batch, header: HeaderColumns | None
+) -> list[tuple[Index | None, Answer]]:
+    """The answers for the rows of each group; None for the rows of a batch that has one group."""
+    answers: list[tuple[Index | None, Answer]] = []
+    for group in batch.groups:
+        origin = Origin(batch.schema, group.block, _header(header, group.rows, len(batch)))
+        for rows, answer in _in_pieces(evaluate, origin, None):
+            if group.rows is not None:
+                rows = group.rows if rows is None else group.rows[rows]
+            answers.append((rows, answer))
+    return answers
+
+
+def _in_pieces(
+    evaluate: Callable[[Frame], Answer], origin: Origin, rows: Index | None
+) -> list[tuple[Index | None, Answer]]:
+    """The answer for all rows, or, where elements multiply beyond the limit, for halves of them."""
+    try:
+        return [(rows, evaluate(Frame.outermost(origin, rows)))]
+    except TooManyElements as error:
+        every = np.arange(origin.block.n) if rows is None else rows
+        if len(every) == 1:
+            limits.require("QUERY_BINDINGS", error.rows, "combinations of elements in one message")
+        half = len(every) // 2
+        return [*_in_pieces(evaluate, origin, every[:half]), *_in_pieces(evaluate, origin, every[half:])]
+
+
+def _header(header: HeaderColumns | None, rows: Index | None, n: int) -> dict[str, Vector]:
+    """The header's columns for the rows of one group."""
+    found = {}
+    for name, values in (header or {}).items():
+        kind = ATTRIBUTES[name]
+        if len(values) != n:
+            raise ValueError(f"{len(values)} values of {name} for {n} rows")
+        vector = _header_vector(values, kind)
+        if rows is not None:
+            vector = Vector(gathered(vector.values, rows), None if vector.known is None else vector.known[rows])
+        found[name] = vector
+    return found
+
+
+def _header_vector(values: Any, kind: Scalar) -> Vector:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu" and kind.name in ("double", "integer"):
+        values = values.astype(np.float64) if kind == DOUBLE else values
+        known = ~np.isnan(values) if kind == DOUBLE else None
+        return Vector(values, known)
+    plain = values.tolist() if isinstance(values, np.ndarray | pa.Array) else list(values)
+    if kind == DOUBLE:
+        plain = [None if value is None or value != value else float(value) for value in plain]
+    return from_list(plain, kind)
+
+
+def _public(values: Any, kind: Scalar) -> Array:
+    """The form in which a column leaves the language."""
+    if isinstance(values, pa.Array):
+        return _objects(values.to_pylist())
+    if kind == DATE:
+        return values.astype("datetime64[D]")  # type: ignore[no-any-return]
+    if kind == TIMESTAMP:
+        return values.astype("datetime64[us]")  # type: ignore[no-any-return]
+    if kind == UUID_KIND:
+        # NumPy drops zero bytes at the end of what it takes for text.
+        return _objects([UUID(bytes=value.ljust(16, b"\0")) for value in values.tolist()])
+    if kind.name == "decimal":
+        return _objects([scaled(value, kind.scale) for value in values.tolist()])
+    return values  # type: ignore[no-any-return]
+
+
+def _objects(values: list[Any]) -> Array:
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found

@@ -1,0 +1,107 @@
+"""Frames: the rows an expression is evaluated for, and where their variables are in the columns of a batch.
+
+The outermost frame has one row for each message of a group. A quantifier makes an inner frame with one row for each
+element; `parents` leads from there to the row of the outer frame, so that what is read outside can be repeated for
+each element. Only what an expression asks for is ever repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from milepost.batch.block import Block
+from milepost.query.mask.spot import Spot
+from milepost.query.mask.vector import Index, Vector
+from milepost.query.typed import ROOT
+from milepost.schema.flat import ListShape, TupleShape
+from milepost.schema.types import Schema
+
+
+class Origin:
+    """What all frames of one evaluation share: the group's block, its rows, and the header's columns."""
+
+    def __init__(self, schema: Schema, block: Block, header: Mapping[str, Vector]) -> None:
+        self.block = block
+        self.header = header
+        self._message_type = schema.message_type
+        self._nodes: dict[str, tuple[Index, Block]] = {}
+
+    def nodes(self, name: str) -> tuple[Index, Block]:
+        """The nodes of one type: where those of each message start, and the block of all."""
+        if name not in self._nodes:
+            root = self.block.layout.root
+            assert isinstance(root, TupleShape)
+            shape = root.fields[name]
+            assert isinstance(shape, ListShape)
+            offsets, block = self.block.list(shape)
+            self._nodes[name] = offsets.astype(np.int64), block
+        return self._nodes[name]
+
+    def root(self, rows: Index | None) -> Spot:
+        """Where the variable of the message is, or that of the root node, for these rows of the group."""
+        if self._message_type is None:
+            return Spot(self.block, self.block.layout.root, rows)
+        starts, block = self.nodes(self._message_type.root)
+        places = starts[:-1] if rows is None else starts[:-1][rows]
+        return Spot(block, block.layout.root, places)
+
+
+class Frame:
+    """One level of rows."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        n: int,
+        outer: Frame | None = None,
+        parents: Callable[[], Index] | None = None,
+        messages: Index | None = None,
+    ) -> None:
+        self.origin = origin
+        self.n = n
+        self.outer = outer
+        self.memo: dict[int, Any] = {}  # columns read so far, by the number the program gave to the path
+        self._parents = parents
+        self._messages = messages
+        self._spots: dict[int, Spot] = {}
+
+    @classmethod
+    def outermost(cls, origin: Origin, rows: Index | None) -> Frame:
+        """The frame of a group's messages, or of some of them."""
+        frame = cls(origin, origin.block.n if rows is None else len(rows), messages=rows)
+        frame.bind(ROOT, origin.root(rows))
+        return frame
+
+    @cached_property
+    def parents(self) -> Index:
+        """The row of the outer frame that each row here belongs to."""
+        assert self._parents is not None
+        return self._parents()
+
+    @cached_property
+    def messages(self) -> Index | None:
+        """The row of the group that each row here belongs to; None when they are the same."""
+        if self.outer is None:
+            return self._messages
+        outer = self.outer.messages
+        return self.parents if outer is None else outer[self.parents]
+
+    def bind(self, variable: int, spot: Spot) -> None:
+        """Say where a variable is."""
+        self._spots[variable] = spot
+
+    def spot(self, variable: int) -> Spot:
+        """Where a variable is, for each row here."""
+        found = self._spots.get(variable)
+        if found is None:
+            assert self.outer is not None
+            found = self._spots[variable] = self.outer.spot(variable).at(self.parents)
+        return found
+
+    def within(self, rows: Index) -> Frame:
+        """Some of the rows, as a frame of their own."""
+        return Frame(self.origin, len(rows), self, lambda: rows)

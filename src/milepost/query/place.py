@@ -1,0 +1,174 @@
+"""Where a path leads: one step after the other through the types of a schema, with an answer for every wrong turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from milepost.errors import did_you_mean
+from milepost.query import kinds
+from milepost.query.header import ATTRIBUTES
+from milepost.query.typed import ROOT, At, Get, InCase, Read, Step, Unfold
+from milepost.schema.messagetype import Attribute
+from milepost.schema.types import DYNAMIC, FLOAT, Atom, Dynamic, List, Optional, Ref, Schema, Tuple, Type, Variant
+
+PlaceType: TypeAlias = Type | kinds.Node | kinds.Nodes | kinds.Message
+
+_NAMES_LISTED: Final = 20  # in the message about an unknown name
+
+
+class WrongStep(Exception):
+    """A step that leads nowhere; the message is for the author of the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A variable, steps from it, and the type of what is there."""
+
+    schema: Schema
+    variable: int
+    type: PlaceType  # resolved: neither optional nor a reference to a definition
+    steps: tuple[Step, ...] = ()
+    written: str = ""  # the path up to here, for messages
+    single: bool = False  # a 32-bit float
+    folded: bool = False  # behind a recursive reference that no step has entered yet
+    # By the identity of a tuple's fields, which the schema keeps alive: a wide tuple is searched for many names.
+    indexes: dict[int, dict[str, PlaceType]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def root(cls, schema: Schema) -> Place:
+        """Where plain predicates start: the message, or the root node of a message type."""
+        message_type = schema.message_type
+        return cls(schema, ROOT, schema.type if message_type is None else kinds.Node(message_type.root))
+
+    def _to(self, kind: PlaceType) -> Place:
+        """The same place with another type, resolved."""
+        folded = False
+        seen = set()
+        while isinstance(kind, Optional | Ref):
+            if isinstance(kind, Optional):
+                kind = kind.type
+                continue
+            if kind.name in seen:
+                kind = DYNAMIC  # optional references that only lead to each other: nothing but null can be there
+                break
+            seen.add(kind.name)
+            folded |= kind.name in self.schema.recursive
+            kind = self.schema.resolve(kind)
+        return replace(self, type=kind, single=kind == FLOAT, folded=folded)
+
+    @property
+    def kind(self) -> kinds.Kind:
+        """The kind of what is here, for the type checker."""
+        match self.type:
+            case Atom() as atom:
+                return kinds.of_atom(atom)
+            case List(item):
+                return kinds.Elements(item)
+            case Tuple() | Variant() | Dynamic() as structure:
+                return kinds.Structure(structure)
+            case kinds.Node() | kinds.Nodes() | kinds.Message() as kind:
+                return kind
+            case _:
+                raise AssertionError(self.type)
+
+    @property
+    def read(self) -> Read:
+        """The node that reads what is here."""
+        return Read(self.variable, self.steps, self.kind, self.single)
+
+    @property
+    def members(self) -> Mapping[str, PlaceType]:
+        """What a name may be the next step, and where it leads."""
+        match self.type:
+            case Tuple(fields) | Variant(fields):
+                if id(fields) not in self.indexes:
+                    self.indexes[id(fields)] = {field.name: field.type for field in fields}
+                return self.indexes[id(fields)]
+            case kinds.Node(name):
+                assert self.schema.message_type is not None
+                return {
+                    member.name: member.type if isinstance(member, Attribute) else kinds.Nodes(member.target)
+                    for member in self.schema.message_type.node(name).members
+                }
+            case _:
+                return {}
+
+    def element(self, variable: int) -> Place:
+        """The place of a new variable that takes each element of the list here, or each node of the reference."""
+        match self.type:
+            case List(item):
+                return self._variable(variable, item)
+            case kinds.Nodes(target):
+                return self._variable(variable, kinds.Node(target))
+            case _:
+                raise WrongStep(f"{self.written or 'this'} is {described(self.kind)}, and not a list")
+
+    def _variable(self, variable: int, kind: PlaceType) -> Place:
+        return replace(self, variable=variable, steps=(), written="it")._to(kind)
+
+    def step(self, step: str | int) -> Place:
+        """One step further; raises `WrongStep`."""
+        return self._index(step) if isinstance(step, int) else self._name(step)
+
+    def _index(self, index: int) -> Place:
+        match self.type:
+            case List(item):
+                return self._further(At(index), item, f"[{index}]")
+            case kinds.Nodes():
+                raise WrongStep(f"{self.written} is a reference, whose nodes have no order: {self._advice()}")
+            case _:
+                raise WrongStep(f"only a list has elements, and {self.written} is {described(self.kind)}")
+
+    def _name(self, name: str) -> Place:
+        match self.type:
+            case kinds.Nodes():
+                raise WrongStep(f"{self.written} is a reference, a set of nodes: {self._advice(name)}")
+            case List():
+                way = f"any({self.written}, {name} …) or {self.written}[0].{name}"
+                raise WrongStep(f"{self.written} is a list: write {way}")
+            case Dynamic():
+                raise WrongStep(f"what the dynamic value {self.written} contains is known only when it arrives")
+            case kinds.Message() if name == "root":
+                return replace(Place.root(self.schema), written=f"{self.written}.root", indexes=self.indexes)
+            case kinds.Message():
+                raise WrongStep(unknown(name, ("root", *ATTRIBUTES), f"{self.written} has no {name!r}"))
+            case Atom():
+                raise WrongStep(f"{self.written} is {described(self.kind)}, which has no parts")
+        members = self.members
+        if name not in members:
+            where = f"{self.written} has no {name!r}" if self.written else f"there is no {name!r}"
+            raise WrongStep(unknown(name, members, where))
+        step = InCase(name) if isinstance(self.type, Variant) else Get(name)
+        return self._further(step, members[name], f".{name}")
+
+    def _advice(self, name: str = "") -> str:
+        inner = f"{name} …" if name else "…"
+        return f"write any({self.written}, {inner}), or in a query: from …, {self.written} x"
+
+    def _further(self, step: Step, kind: PlaceType, written: str) -> Place:
+        steps = (*self.steps, Unfold(), step) if self.folded else (*self.steps, step)
+        return replace(self, steps=steps, written=f"{self.written}{written}".removeprefix("."))._to(kind)
+
+    def entered(self) -> Read:
+        """The node that reads the list here in order to go through its elements."""
+        steps = (*self.steps, Unfold()) if self.folded else self.steps
+        return Read(self.variable, steps, self.kind)
+
+
+def unknown(name: str, known: Iterable[str], what: str) -> str:
+    """The message about a name that is not there: the nearest one, and those that are."""
+    known = tuple(known)
+    more = ", …" if len(known) > _NAMES_LISTED else ""
+    listed = ", ".join(known[:_NAMES_LISTED])
+    near = did_you_mean(name, known)
+    if not known:
+        return what
+    return f"{what}{near} There are {listed}{more}" if near else f"{what}; there are {listed}{more}"
+
+
+def described(kind: kinds.Kind) -> str:
+    """A kind with its article: "an integer"."""
+    text = str(kind)
+    return text if text == "bytes" else f"{'an' if text[0] in 'aei' else 'a'} {text}"

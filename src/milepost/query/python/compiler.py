@@ -1,0 +1,125 @@
+"""The typed AST as closures: one for each node, from the inside out."""
+
+from __future__ import annotations
+
+from milepost.query import typed
+from milepost.query.kinds import Scalar
+from milepost.query.python.arithmetic import calculation, comparison, converted, negation
+from milepost.query.python.folding import conjunction, disjunction, fold
+from milepost.query.python.functions import function
+from milepost.query.python.moment import Evaluate, Moment, Value
+from milepost.query.python.reading import case_name, header, read
+from milepost.query.typed import Typed
+
+
+def compiled(node: Typed) -> Evaluate:
+    """The function of a moment that a node means."""
+    match node:
+        case typed.Const(value):
+            return lambda moment: value
+        case typed.Read():
+            return read(node)
+        case typed.Header():
+            return header(node)
+        case typed.CaseName():
+            return case_name(node)
+        case typed.Negate(operand, kind):
+            return _strict(negation(kind), operand)
+        case typed.Convert(operand, kind):
+            return _strict(converted(_kind(operand), kind), operand)
+        case typed.Arithmetic(operator, left, right, kind):
+            return _strict(calculation(operator, _kind(left), _kind(right), kind), left, right)
+        case typed.Compare(operator, left, right):
+            return _strict(comparison(operator, _kind(left), _kind(right)), left, right)
+        case typed.Call("coalesce", arguments):
+            return _coalesce(tuple(compiled(argument) for argument in arguments))
+        case typed.Call(name, arguments):
+            return _strict(function(name, tuple(_kind(argument) for argument in arguments)), *arguments)
+        case typed.Between():
+            return _between(node)
+        case typed.In():
+            return _in(node)
+        case typed.Like(operand, pattern):
+            return _strict(pattern.matches, operand)
+        case typed.IsNull(operand):
+            value_of = compiled(operand)
+            return lambda moment: value_of(moment) is None
+        case typed.IsTrue(operand, wanted):
+            truth = compiled(operand)
+            return lambda moment: truth(moment) is wanted
+        case typed.Not(operand):
+            return _strict(lambda value: not value, operand)
+        case typed.And(terms):
+            parts = tuple(compiled(term) for term in terms)
+            return lambda moment: conjunction(part(moment) for part in parts)
+        case typed.Or(terms):
+            parts = tuple(compiled(term) for term in terms)
+            return lambda moment: disjunction(part(moment) for part in parts)
+        case typed.Fold(_, _, where, body):
+            return fold(node, None if where is None else compiled(where), None if body is None else compiled(body))
+
+
+def evaluated(node: Typed) -> Value:
+    """The value of an expression that reads nothing."""
+    return compiled(node)(Moment(None))
+
+
+def _kind(node: Typed) -> Scalar:
+    assert isinstance(node.kind, Scalar)
+    return node.kind
+
+
+def _strict(operation: object, *operands: Typed) -> Evaluate:
+    """An operation that is null as soon as an operand is."""
+    assert callable(operation)
+    parts = tuple(compiled(operand) for operand in operands)
+
+    def evaluate(moment: Moment) -> Value:
+        values = []
+        for part in parts:
+            value = part(moment)
+            if value is None:
+                return None
+            values.append(value)
+        return operation(*values)
+
+    return evaluate
+
+
+def _coalesce(parts: tuple[Evaluate, ...]) -> Evaluate:
+    def evaluate(moment: Moment) -> Value:
+        for part in parts:
+            value = part(moment)
+            if value is not None:
+                return value
+        return None
+
+    return evaluate
+
+
+def _between(node: typed.Between) -> Evaluate:
+    operand, low, high = compiled(node.operand), compiled(node.low), compiled(node.high)
+    above = comparison(">=", _kind(node.operand), _kind(node.low))
+    below = comparison("<=", _kind(node.operand), _kind(node.high))
+
+    def evaluate(moment: Moment) -> bool | None:
+        value, start, end = operand(moment), low(moment), high(moment)
+        if value is None:
+            return None
+        return conjunction((None if start is None else above(value, start), None if end is None else below(value, end)))
+
+    return evaluate
+
+
+def _in(node: typed.In) -> Evaluate:
+    operand = compiled(node.operand)
+    kind = _kind(node.operand)
+    items = [(compiled(item), comparison("=", kind, _kind(item))) for item in node.items]
+
+    def evaluate(moment: Moment) -> bool | None:
+        value = operand(moment)
+        if value is None:
+            return None
+        return disjunction(None if (other := item(moment)) is None else equal(value, other) for item, equal in items)
+
+    return evaluate

@@ -1,0 +1,123 @@
+"""Paths: from a message to a value of the language."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final
+
+from milepost.query.kinds import Kind, Nodes, Scalar
+from milepost.query.number import unscaled
+from milepost.query.python.moment import Evaluate, Moment
+from milepost.query.typed import At, CaseName, Get, Header, InCase, Read, Unfold
+
+_SINGLE: Final = struct.Struct("<f")
+
+
+def read(node: Read) -> Evaluate:
+    """What is at the end of a path; None as soon as something on the way is."""
+    variable = node.variable
+    steps = tuple(_step(step) for step in node.steps if not isinstance(step, Unfold))
+    value_of = _value(node.kind, node.single)
+
+    def evaluate(moment: Moment) -> Any:
+        value = moment.variables[variable]
+        for step in steps:
+            if value is None:
+                return None
+            value = step(value)
+        return None if value is None else value_of(value)
+
+    return evaluate
+
+
+def header(node: Header) -> Evaluate:
+    """An administrative attribute."""
+    value_of = _value(node.kind, False)
+
+    def evaluate(moment: Moment) -> Any:
+        value = moment.header.get(node.name)
+        return None if value is None else value_of(value)
+
+    return evaluate
+
+
+def case_name(node: CaseName) -> Evaluate:
+    """The only key of a variant, or the class of an object that stands for its case."""
+    variant = read(node.variant)
+
+    def evaluate(moment: Moment) -> str | None:
+        value = variant(moment)
+        if value is None:
+            return None
+        return str(next(iter(value))) if isinstance(value, Mapping) else type(value).__name__
+
+    return evaluate
+
+
+def _step(step: Get | InCase | At) -> Callable[[Any], Any]:
+    match step:
+        case Get(name):
+            return partial(_field, name)
+        case InCase(name):
+            return partial(_in_case, name)
+        case At(index):
+            return partial(_element, index)
+
+
+def _field(name: str, value: Any) -> Any:
+    # Plain values and views of rows are mappings. Nodes have items too, and dataclasses attributes.
+    if isinstance(value, Mapping):
+        return value.get(name)
+    return value[name] if hasattr(value, "__getitem__") else getattr(value, name, None)
+
+
+def _in_case(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name)
+    return value if type(value).__name__ == name else None
+
+
+def _element(index: int, value: Sequence[Any]) -> Any:
+    return value[index] if index < len(value) else None
+
+
+def _value(kind: Kind, single: bool) -> Callable[[Any], Any]:
+    """From a field's plain value to the language's."""
+    match kind:
+        case Scalar("decimal", _, scale):
+            return partial(_units, scale)
+        case Scalar("double"):
+            return _widened if single else number
+        case Nodes():
+            return _nodes
+        case _:
+            return _as_it_is
+
+
+def number(value: float) -> float | None:
+    """A double; NaN is null."""
+    return None if math.isnan(value) else float(value)
+
+
+def _widened(value: float) -> float | None:
+    try:
+        return number(_SINGLE.unpack(_SINGLE.pack(value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _units(scale: int, value: Decimal | int) -> int:
+    return unscaled(Decimal(value), scale)
+
+
+def _nodes(value: Any) -> Any:
+    # A reference to one node may be written without the brackets.
+    return value if isinstance(value, Sequence) else (value,)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -1,0 +1,74 @@
+"""What a name means at one point of a query: fields of the innermost element first, then whatever it means outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from milepost.query.place import Place, WrongStep, unknown
+
+ELEMENT = "it"
+
+
+class Scope:
+    """One level of names: those of the message, of an element, or of a `from` clause."""
+
+    def __init__(self, outer: Scope | None, variables: int) -> None:
+        self.outer = outer
+        self.variables = variables  # how many are in use, so that the next one has this number
+
+    def local(self, name: str) -> Place | None:
+        """What a name means on this level."""
+        raise NotImplementedError
+
+    def names(self) -> tuple[str, ...]:
+        """All names of this level."""
+        raise NotImplementedError
+
+    def find(self, name: str) -> Place:
+        """What a name means; raises `WrongStep` when it means nothing."""
+        level: Scope | None = self
+        while level is not None:
+            if (place := level.local(name)) is not None:
+                return place
+            level = level.outer
+        raise WrongStep(unknown(name, self._visible(), f"there is no {name!r}"))
+
+    def _visible(self) -> tuple[str, ...]:
+        names: dict[str, None] = {}
+        level: Scope | None = self
+        while level is not None:
+            names.update(dict.fromkeys(level.names()))
+            level = level.outer
+        return tuple(names)
+
+
+class ElementScope(Scope):
+    """The fields of the message, or of an element, which is also called `it`."""
+
+    def __init__(self, outer: Scope | None, place: Place) -> None:
+        super().__init__(outer, place.variable + 1)
+        self.place = place
+
+    def local(self, name: str) -> Place | None:
+        if name in self.place.members:
+            # Inside a quantifier a field is written without its element, and messages should say it that way.
+            return replace(self.place, written="").step(name)
+        return self.place if name == ELEMENT and self.outer is not None else None
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.place.members) or ((ELEMENT,) if self.outer is not None else ())
+
+
+class VariableScope(Scope):
+    """The variables of a `from` clause."""
+
+    def __init__(self, outer: Scope | None, variables: int, places: Mapping[str, Place]) -> None:
+        super().__init__(outer, variables)
+        self.places = places
+
+    def local(self, name: str) -> Place | None:
+        return self.places.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.places)

@@ -1,0 +1,21 @@
+"""Places in the text of a query, and the errors that point at them."""
+
+from __future__ import annotations
+
+from milepost.errors import QuerySyntaxError, QueryTypeError
+
+
+def syntax_error(message: str, text: str, at: int) -> QuerySyntaxError:
+    """The error for text that does not parse at position `at`."""
+    return QuerySyntaxError(message, text, *_place(text, at))
+
+
+def type_error(message: str, text: str, at: int) -> QueryTypeError:
+    """The error for what parses, but does not fit the schema, at position `at`."""
+    return QueryTypeError(message, text, *_place(text, at))
+
+
+def _place(text: str, at: int) -> tuple[int, int]:
+    """Line and column, from 1, by the same notion of a line that the error is drawn with."""
+    lines = (text[:at] + "|").splitlines()
+    return len(lines), len(lines[-1])

@@ -1,0 +1,304 @@
+"""The typed AST: a query with every name resolved and every type known. A back end is a walk over these nodes.
+
+It is smaller than the AST. All iteration, from `any(lines, …)` to `count(select …)`, is one node, `Fold`; names are
+numbered variables and steps from them, so that two queries which differ in the names of their variables are equal;
+what is constant has been calculated. Nodes are immutable and compare by content.
+
+Values of constants, and of all expressions inside a back end, are those of the plain form, except that a decimal
+is an integer, the number of units in its last place: `Const(1990, decimal(4,2))` is 19.90.
+
+::
+
+    Const  Read  Header  CaseName                  where values come from
+    Negate  Arithmetic  Call  Convert              calculation
+    Compare  Between  In  Like  IsNull  IsTrue     tests
+    Not  And  Or                                   logic
+    Fold                                           iteration
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from milepost.query.kinds import BOOLEAN, STRING, Kind, Scalar
+from milepost.query.like import Pattern
+
+ROOT = 0  # the variable of the message, or of the root node of a message type; inner variables count up from it
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """The step to a tuple's field or a node's member."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class InCase:
+    """The step to what a variant holds in one case; null in the others."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The step to an element of a list; null behind its end."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfold:
+    """The step into a recursive reference: none at all for plain values, but batches store what is inside apart."""
+
+    def __str__(self) -> str:
+        return ""
+
+
+Step: TypeAlias = Get | InCase | At | Unfold
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A value known beforehand, None for null."""
+
+    value: Any
+    kind: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What is at the end of a path from a variable."""
+
+    variable: int
+    steps: tuple[Step, ...]
+    kind: Kind
+    single: bool = False  # a 32-bit float, which plain values may hold with more digits than are stored
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """An administrative attribute of the message."""
+
+    name: str
+    kind: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class CaseName:
+    """The name of the case a variant is in."""
+
+    variant: Read
+    kind: Scalar = field(default=STRING, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    """The number with the other sign."""
+
+    operand: Typed
+    kind: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """An operation on two numbers, whose kinds may differ from each other and from the result's."""
+
+    operator: str  # + - * / %
+    left: Typed
+    right: Typed
+    kind: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the table in `functions`, or `||`."""
+
+    function: str
+    arguments: tuple[Typed, ...]
+    kind: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """A number in another kind of number: an argument of `coalesce` in their common kind."""
+
+    operand: Typed
+    kind: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """An order of two values; numbers of different kinds are compared as `docs/query.md` says."""
+
+    operator: str  # = <> < <= > >=
+    left: Typed
+    right: Typed
+    kind: Scalar = field(default=BOOLEAN, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`low <= operand and operand <= high`, with the operand evaluated once."""
+
+    operand: Typed
+    low: Typed
+    high: Typed
+    kind: Scalar = field(default=BOOLEAN, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Whether the operand equals one of the items."""
+
+    operand: Typed
+    items: tuple[Typed, ...]
+    kind: Scalar = field(default=BOOLEAN, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """Whether a string matches a pattern."""
+
+    operand: Typed
+    pattern: Pattern
+    kind: Scalar = field(default=BOOLEAN, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Whether there is no value; never null itself. The operand may be a structure."""
+
+    operand: Typed
+    kind: Scalar = field(default=BOOLEAN, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IsTrue:
+    """Whether a boolean is known to be `wanted`; never null itself."""
+
+    operand: Typed
+    wanted: bool
+    kind: Scalar = field(default=BOOLEAN, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The other boolean."""
+
+    operand: Typed
+    kind: Scalar = field(default=BOOLEAN, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """False if one term is, else null if one term is, else true."""
+
+    terms: tuple[Typed, ...]
+    kind: Scalar = field(default=BOOLEAN, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """True if one term is, else null if one term is, else false."""
+
+    terms: tuple[Typed, ...]
+    kind: Scalar = field(default=BOOLEAN, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A variable that takes each element of a list, or each node of a reference, in turn."""
+
+    variable: int
+    source: Read
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One value from all combinations of the bindings for which `where` is true.
+
+    `any` and `all` join the values of `body` by `or` and `and`; `count` counts those that are not null, or all when
+    there is no body; `sum`, `min`, `max` and `avg` pass over nulls. The first source decides for the whole: when it is
+    null, so is the fold. Later bindings may start from the variables of earlier ones.
+    """
+
+    operator: str  # any all count sum min max avg
+    bindings: tuple[Binding, ...]
+    where: Typed | None
+    body: Typed | None
+    kind: Scalar
+
+
+Typed: TypeAlias = (
+    Const | Read | Header | CaseName | Negate | Arithmetic | Call | Convert | Compare | Between | In | Like
+    | IsNull | IsTrue | Not | And | Or | Fold
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """One criterion of an order."""
+
+    key: Typed
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A query of its own: for each combination of the bindings that makes `where` true, one row of values."""
+
+    bindings: tuple[Binding, ...]
+    where: Typed | None
+    columns: tuple[Typed, ...]
+    order: tuple[Sorting, ...]
+
+
+def children(node: Typed) -> Iterator[Typed]:
+    """The nodes directly inside a node."""
+    match node:
+        case CaseName(operand):
+            yield operand
+        case Negate(operand) | Convert(operand) | Like(operand) | IsNull(operand) | IsTrue(operand) | Not(operand):
+            yield operand
+        case Arithmetic(_, left, right) | Compare(_, left, right):
+            yield from (left, right)
+        case Call(_, nodes) | And(nodes) | Or(nodes):
+            yield from nodes
+        case Between(operand, low, high):
+            yield from (operand, low, high)
+        case In(operand, nodes):
+            yield operand
+            yield from nodes
+        case Fold(_, bindings, where, body):
+            yield from (binding.source for binding in bindings)
+            yield from (part for part in (where, body) if part is not None)
+
+
+def walk(*nodes: Typed) -> Iterator[Typed]:
+    """The nodes and everything inside them, from the outside in."""
+    stack = list(reversed(nodes))
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(list(children(node))))
+
+
+def parts(selection: Selection) -> Iterator[Typed]:
+    """The outermost expressions of a query."""
+    yield from (binding.source for binding in selection.bindings)
+    if selection.where is not None:
+        yield selection.where
+    yield from selection.columns
+    yield from (item.key for item in selection.order)
