@@ -169,7 +169,9 @@ def _box_to_arrow(form: Format, block: Block, shape: BoxShape) -> pa.Array:
     names = [kind.field(number).name for number in range(kind.num_fields)]
     for tag, elements in cases.items():
         root = elements.layout.root
-        assert isinstance(root, ChoiceShape) and root.case is not None and root.shape is not None
+        assert isinstance(root, ChoiceShape)
+        assert root.case is not None
+        assert root.shape is not None
         number = names.index(root.case)
         mine = tags == tag
         codes[mine] = number

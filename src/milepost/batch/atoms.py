@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
@@ -20,7 +20,7 @@ from milepost.schema.types import INTEGER_RANGES, Atom
 
 Values = Sequence[Any]
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 # The span of Python's datetime, which is also what SQL stores: other numbers in these columns are refused.
 DATE_RANGE: Final = (date.min.toordinal() - EPOCH_DAY, date.max.toordinal() - EPOCH_DAY)

@@ -25,6 +25,7 @@ from milepost.batch.row import Row
 from milepost.batch.single import REFUSED
 from milepost.batch.validate import Validator
 from milepost.errors import InvalidValue, MalformedBatch
+from milepost.schema.relax import relaxed
 from milepost.schema.types import Schema
 
 if TYPE_CHECKING:
@@ -288,6 +289,20 @@ class Batch:
 
     # Remaking
 
+    def read_as(self, schema: Schema) -> Batch:
+        """The rows as a reader of another version of the schema sees them.
+
+        What the reader does not know is left out; what the writer did not know is absent, in a field that the
+        result's schema makes optional. `IncompatibleSchema` when neither version follows from the other.
+        """
+        if schema == self.schema:
+            return self
+        from milepost.batch.from_arrow import groups_of
+
+        form = format_of(relaxed(schema, self.schema))
+        groups = groups_of(form, self.to_arrow(), written=self._form)
+        return Batch.assemble(form, len(self), groups, self.ids)
+
     def take(self, rows: Sequence[int] | npt.NDArray[Any]) -> Batch:
         """The given rows, in the given order, repeated if repeated."""
         index = np.asarray(rows)
@@ -309,7 +324,7 @@ class Batch:
             return self._gathered(slice(start, stop), stop - start, ids)
         return self._gathered(np.arange(start, stop), stop - start, ids)
 
-    def _gathered(self, rows: npt.NDArray[np.intp] | slice, count: int, ids: Ids | None) -> Batch:
+    def _gathered(self, rows: gather.Rows, count: int, ids: Ids | None) -> Batch:
         if self.groups and self.groups[0].rows is None:
             only = self.groups[0]
             return Batch.assemble(self._form, count, {only.code: (gather.gather(only.block, rows), None)}, ids)
@@ -338,7 +353,7 @@ class Batch:
         rows = sum(len(part) for part in parts)
         limits.require("BATCH_ROWS", rows, "the rows of a batch")
         codes = {group.code for part in parts for group in part.groups}
-        if BOXED in codes and len(codes) > 1 or len(codes) > limits.BATCH_GROUPS:
+        if (BOXED in codes and len(codes) > 1) or len(codes) > limits.BATCH_GROUPS:
             return cls.encode(form.schema, [row for part in parts for row in part._flat_pylist()], ids)
         starts = np.cumsum([0, *(len(part) for part in parts)])
         groups = {}
@@ -353,7 +368,7 @@ class Batch:
         return cls.assemble(form, rows, groups, ids)
 
     def replace(self, path: str, values: Any) -> Batch:
-        """This batch with one field of every row changed; the other columns are copied as they are.
+        """The same rows with one field of each changed; the other columns are copied as they are.
 
         `values` has a value for each row; a single value (no list or array) goes into every row.
         """

@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from milepost.batch import atoms, gather
 from milepost.batch.arrow import shape_to_arrow
 from milepost.batch.block import DTYPES, Block
+from milepost.batch.columns import pack_bits
 from milepost.batch.encode import Encoder
 from milepost.batch.format import Format
 from milepost.batch.plain import cell
 from milepost.errors import InvalidValue, did_you_mean
-from milepost.schema.flat import AtomShape, ListShape, Shape, TupleShape
+from milepost.schema.flat import AtomShape, ChoiceShape, Shape, TupleShape
 from milepost.schema.types import Atom, Dynamic, List, Optional, Ref, Schema, Tuple, Type, Variant
 
 if TYPE_CHECKING:
     from milepost.batch.batch import Batch
 
 Step = str | int
+Mask = npt.NDArray[np.bool_] | None
 _STEP: Final = re.compile(r"(?:\A|\.)([A-Za-z_][A-Za-z0-9_]*)|\[(\d{1,9})\]")
 
 
@@ -83,9 +84,10 @@ def arrow(batch: Batch, path: str) -> pa.Array:
         block = batch.groups[0].block
         shape, rest = _descend(block.layout.root, way)
         array = shape_to_arrow(batch._form, block, shape)
+    there: Mask = None  # where all tuples on the way are present; Arrow keeps that apart from their members
     for step in rest:
-        array = _element(array, step) if isinstance(step, int) else _member(array, step)
-    return array
+        array, there = _element(array, there, step) if isinstance(step, int) else _member(array, there, step)
+    return array if there is None or bool(there.all()) else _masked(array, there)
 
 
 def _descend(shape: Shape, way: list[Step]) -> tuple[Shape, list[Step]]:
@@ -95,22 +97,48 @@ def _descend(shape: Shape, way: list[Step]) -> tuple[Shape, list[Step]]:
     return shape, way
 
 
-def _member(array: pa.Array, name: str) -> pa.Array:
-    if isinstance(array, pa.StructArray):
-        return pc.struct_field(array, name)  # shares the data; only validity bits are combined
+def _member(array: pa.Array, there: Mask, name: str) -> tuple[pa.Array, Mask]:
     number = next(number for number in range(array.type.num_fields) if array.type.field(number).name == name)
-    mine = np.asarray(array.type_codes) == array.type.type_codes[number]
     child = array.field(number)
+    if isinstance(array, pa.StructArray):
+        return child, _and(there, array)
+    mine = np.asarray(array.type_codes) == array.type.type_codes[number]
     if mine.all() and len(child) == len(array):
-        return child
-    return child.take(pa.array(np.asarray(array.offsets), mask=~mine))
+        return child, there
+    places = np.where(mine, np.asarray(array.offsets), 0)
+    return _picked(child, places), mine if there is None else there & mine
 
 
-def _element(array: pa.ListArray, position: int) -> pa.Array:
+def _element(array: pa.ListArray, there: Mask, position: int) -> tuple[pa.Array, Mask]:
     offsets = np.asarray(array.offsets)
     places = offsets[:-1].astype(np.int64) + position
-    outside = (places >= offsets[1:]) | ~np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
-    return array.values.take(pa.array(places, mask=outside))
+    inside = places < offsets[1:]
+    there = _and(there, array)
+    return _picked(array.values, np.where(inside, places, 0)), inside if there is None else there & inside
+
+
+def _and(there: Mask, array: pa.Array) -> Mask:
+    if not array.null_count:
+        return there
+    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+    return valid if there is None else there & valid
+
+
+def _picked(array: pa.Array, places: npt.NDArray[Any]) -> pa.Array:
+    return array.take(pa.array(places)) if len(array) else pa.nulls(len(places), array.type)
+
+
+def _masked(array: pa.Array, there: npt.NDArray[np.bool_]) -> pa.Array:
+    """The same values, absent also where a part on the way is. Only bits are made; a union has none to make."""
+    if isinstance(array, pa.UnionArray):
+        return array
+    both = there if not array.null_count else there & np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+    if pa.types.is_nested(array.type):
+        return array.take(pa.array(np.arange(len(array)), mask=~both))
+    bits = pack_bits(np.concatenate([np.zeros(array.offset, np.bool_), both]))
+    return pa.Array.from_buffers(
+        array.type, len(array), [pa.py_buffer(bits), *array.buffers()[1:]], offset=array.offset
+    )
 
 
 def column(batch: Batch, path: str) -> npt.NDArray[Any]:
@@ -182,12 +210,19 @@ def replace(batch: Batch, path: str, values: Any) -> Batch:
     groups = {}
     for group in batch.groups:
         shape, rest = _descend(group.block.layout.root, way)
-        if rest or not isinstance(shape, AtomShape | TupleShape | ListShape):
-            # Inside an optional tuple, a list or a variant a new value may change more than one column.
+        if rest or _decided(shape):
+            # Inside an optional tuple, a list or a variant a new value may change more than its own columns.
             return _replace_rows(batch, way, given)
         mine = given if group.rows is None else [given[row] for row in group.rows.tolist()]
         groups[group.code] = _replaced(batch._form, group.block, shape, mine), group.rows
     return Batch.assemble(batch._form, len(batch), groups, batch.ids)
+
+
+def _decided(shape: Shape) -> bool:
+    """Whether the flat-tuple case decides about something inside, so that a new value may need another case."""
+    if isinstance(shape, TupleShape):
+        return any(_decided(inner) for inner in shape.fields.values())
+    return isinstance(shape, ChoiceShape)
 
 
 def _replaced(form: Format, block: Block, shape: Shape, values: Sequence[Any]) -> Any:

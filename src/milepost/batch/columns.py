@@ -12,7 +12,7 @@ from milepost.batch.block import OFFSET
 from milepost.batch.layout import Layout
 from milepost.schema.flat import width
 
-Bytes = bytes | bytearray | memoryview | npt.NDArray[Any]
+Bytes = Any  # whatever has a buffer: bytes, memoryview, a NumPy array, an Arrow buffer
 _ZEROS = bytes(8)
 
 

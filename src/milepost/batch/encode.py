@@ -117,9 +117,7 @@ class Encoder:
             return  # the code of the group says that it is absent
         if any(value is None for value in values):
             raise InvalidValue("missing; a variant is required here", shape.path)
-        inner = [
-            _ABSENT if value is _ABSENT else case_of(shape.variant, value, shape.path)[1] for value in values
-        ]
+        inner = [_ABSENT if value is _ABSENT else case_of(shape.variant, value, shape.path)[1] for value in values]
         self.fill(columns, shape.shape, inner)
 
     def _box(self, columns: Columns, shape: BoxShape, values: Values) -> None:

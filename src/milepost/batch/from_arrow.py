@@ -6,7 +6,7 @@ schema requires is checked here; what lies under a null is zeroed, so that equal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +20,11 @@ from milepost.batch.arrow import ABSENT, field_type
 from milepost.batch.block import DTYPES, OFFSET, arrow_type
 from milepost.batch.columns import Columns, pack_bits
 from milepost.batch.format import BOXED, Format
+from milepost.batch.header import fingerprint_of
 from milepost.batch.layout import Layout
 from milepost.errors import InvalidValue, did_you_mean
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
-from milepost.schema.types import Atom, Optional, Schema, Tuple, Type, Variant
+from milepost.schema.types import Atom, Optional, Ref, Schema, Tuple, Type, Variant
 
 Mask = npt.NDArray[np.bool_] | None
 
@@ -82,38 +83,45 @@ def _as_array(values: Any, kind: pa.DataType, path: str) -> pa.Array:
         raise InvalidValue(f"not a column of {kind}: {reason}", path) from None
 
 
-def groups_of(form: Format, table: pa.RecordBatch) -> dict[int, tuple[Columns, npt.NDArray[np.intp] | None]]:
-    """The columns of each flat-tuple case in a record batch, with their rows."""
+def groups_of(
+    form: Format, table: pa.RecordBatch, written: Format | None = None
+) -> dict[int, tuple[Columns, npt.NDArray[np.intp] | None]]:
+    """The columns of each flat-tuple case in a record batch, with their rows.
+
+    With `written`, the table is of another version of the schema: what `form` does not know is passed over.
+    """
+    reader = _Reader(form, written)
     root = table.to_struct_array()
     if not form.has_cases:
-        return {0: (_Reader(form).columns(form.layout(), root), None)}
-    codes = _Codes(form.cases).codes(form.schema.type, root)
+        return {0: (reader.columns(form.layout(), root), None)}
+    codes = _Codes(form.cases, written is not None).codes(form.schema.type, root)
     distinct = np.unique(codes)
     if form.always_boxed or len(codes) == 0 or len(distinct) > limits.BATCH_GROUPS:
-        return {BOXED: (_Reader(form).columns(form.boxed, root), None)}
+        return {BOXED: (reader.columns(form.boxed, root), None)}
     groups: dict[int, tuple[Columns, npt.NDArray[np.intp] | None]] = {}
     for code in distinct.tolist():
         mine = np.flatnonzero(codes == code)
         chosen = root if len(distinct) == 1 else root.take(pa.array(mine))
-        groups[code] = _Reader(form).columns(form.layout(code), chosen), mine
+        groups[code] = reader.columns(form.layout(code), chosen), mine
     return groups
 
 
 class _Codes:
     """The multi-choice codes of values in Arrow form, a column at a time."""
 
-    def __init__(self, cases: SuperVariant) -> None:
+    def __init__(self, cases: SuperVariant, lenient: bool) -> None:
         self.cases = cases
+        self.lenient = lenient  # a case of another version counts as absence
 
     def codes(self, kind: Type, array: pa.Array) -> npt.NDArray[np.int64]:
         """The code of every element."""
         zeros = np.zeros(len(array), np.int64)
-        if self.cases.count_of(kind) == 1:
+        if self.cases.count_of(kind) == 1 or pa.types.is_null(array.type):
             return zeros
         kind = self.cases.inline(kind)
         match kind:
             case Optional(Variant() as inner):
-                numbers = _numbers(array, inner)
+                numbers = _numbers(array, inner, self.lenient)
                 return np.where(numbers < 0, 0, 1 + self._variant(inner, array, numbers))
             case Optional(inner):
                 return np.where(_valid(array), self.codes(inner, array), 0)
@@ -122,10 +130,12 @@ class _Codes:
                 for item in fields:
                     count = self.cases.count_of(item.type)
                     if count > 1:
-                        codes = codes * count + self.codes(item.type, _child(array, item.name, item.name))
+                        index = array.type.get_field_index(item.name)
+                        # Without a column it is absent; where that may not be, reading the column says so.
+                        codes = codes * count + (self.codes(item.type, array.field(index)) if index >= 0 else 0)
                 return codes
             case Variant():
-                return self._variant(kind, array, _numbers(array, kind))
+                return self._variant(kind, array, _numbers(array, kind, self.lenient))
         raise AssertionError(kind)
 
     def _variant(self, kind: Variant, array: pa.Array, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -138,7 +148,7 @@ class _Codes:
         return codes
 
 
-def _numbers(array: pa.Array, kind: Variant) -> npt.NDArray[np.int64]:
+def _numbers(array: pa.Array, kind: Variant, lenient: bool) -> npt.NDArray[np.int64]:
     """The position of each element's case among the variant's; -1 for absence."""
     if not isinstance(array, pa.UnionArray):
         raise InvalidValue(f"a variant is a union in Arrow, not {array.type}")
@@ -147,7 +157,9 @@ def _numbers(array: pa.Array, kind: Variant) -> npt.NDArray[np.int64]:
     for number, code in enumerate(array.type.type_codes):
         name = array.type.field(number).name
         positions[code] = -1 if name == ABSENT else names.index(name) if name in names else -2
-    found = positions[np.asarray(array.type_codes)]
+    found: npt.NDArray[np.int64] = positions[np.asarray(array.type_codes)]
+    if lenient:
+        return np.maximum(found, -1)
     if bool((found == -2).any()):
         raise InvalidValue(f"a union with a case that is none of {', '.join(names)}")
     return found
@@ -165,18 +177,12 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _child(array: pa.StructArray, name: str, path: str) -> pa.Array:
-    index = array.type.get_field_index(name)
-    if index < 0:
-        raise InvalidValue("missing; a variant is required here", path)
-    return array.field(index)
-
-
 class _Reader:
     """Fills columns from Arrow arrays. `outer` says where the tuples around a value are present."""
 
-    def __init__(self, form: Format) -> None:
+    def __init__(self, form: Format, written: Format | None) -> None:
         self.form = form
+        self.written = written  # the format of the table, when it is of another version
 
     def columns(self, layout: Layout, array: pa.Array) -> Columns:
         """The columns of one level."""
@@ -187,6 +193,8 @@ class _Reader:
     def _fill(self, columns: Columns, shape: Shape, array: pa.Array | None, outer: Mask) -> None:
         if array is not None and isinstance(array, pa.ExtensionArray):
             array = array.storage
+        if array is not None and pa.types.is_null(array.type):
+            array = None  # a column of nothing says as much as no column
         match shape:
             case AtomShape():
                 self._atom(columns, shape, array, outer)
@@ -227,13 +235,27 @@ class _Reader:
         present = self._present(columns, shape, array, outer)
         if array is None:
             array = pa.nulls(columns.n, kind)
+        if self.written is not None and isinstance(shape.type, Ref):
+            array = self._rewritten(array, self.written, self.form.referred(shape.type))
         _store(columns, shape, array, None if present is None or bool(present.all()) else present)
+
+    def _rewritten(self, array: pa.Array, written: Format, target: Schema) -> pa.Array:
+        """The values of a recursive reference, which are batches of the other version themselves."""
+        from milepost.batch.batch import Batch
+
+        cells = []
+        for raw in array.to_pylist():
+            if raw:
+                source = written.referred_by_fingerprint(fingerprint_of(raw))
+                raw = bytes(Batch.trusted(raw, source).read_as(target).data)
+            cells.append(raw)
+        return pa.array(cells, pa.binary())
 
     def _tuple(self, columns: Columns, shape: TupleShape, array: pa.Array | None, outer: Mask) -> None:
         if array is not None and not pa.types.is_struct(array.type):
             raise InvalidValue(f"a tuple is a struct in Arrow, not {array.type}", shape.path)
         present = self._present(columns, shape, array, outer)
-        if array is not None:
+        if array is not None and self.written is None:
             _known([array.type.field(number).name for number in range(array.type.num_fields)], list(shape.fields))
         for name, inner in shape.fields.items():
             index = -1 if array is None else array.type.get_field_index(name)
@@ -241,6 +263,11 @@ class _Reader:
 
     def _list(self, columns: Columns, shape: ListShape, array: pa.Array | None, outer: Mask) -> None:
         layout = columns.layout.items[shape.slot]
+        if array is None and self.written is not None and shape.valid is None:
+            # Only in a message type: nodes or references that the writer's version did not have.
+            array = pa.Array.from_buffers(
+                pa.list_(pa.null()), columns.n, [None, pa.py_buffer(bytes(4 * columns.n + 4))], children=[pa.nulls(0)]
+            )
         present = self._present(columns, shape, array, outer)
         if array is None:
             array = pa.nulls(columns.n, pa.list_(pa.null()))
@@ -264,9 +291,10 @@ class _Reader:
         if shape.shape is None:
             return
         if array is None:
-            raise InvalidValue("missing; a variant is required here", shape.path)
+            self._none_required(columns, shape, outer)
+            return self._fill(columns, shape.shape, None, np.zeros(columns.n, np.bool_))
         number = [item.name for item in shape.variant.cases].index(shape.case or "")
-        mine = _numbers(array, shape.variant) == number
+        mine = _numbers(array, shape.variant, self.written is not None) == number
         wrong = ~mine if outer is None else ~mine & outer
         if bool(wrong.any()):
             raise InvalidValue("missing; a variant is required here", shape.path, int(np.argmax(wrong)))
@@ -279,20 +307,26 @@ class _Reader:
         inner = _case(array, shape.case or "", chosen).take(pa.array(places, mask=~mine))
         self._fill(columns, shape.shape, inner, mine if outer is None else outer & mine)
 
+    def _none_required(self, columns: Columns, shape: ChoiceShape | BoxShape, outer: Mask) -> None:
+        if columns.n and (outer is None or bool(outer.any())):
+            raise InvalidValue("missing; a variant is required here", shape.path)
+
     def _box(self, columns: Columns, shape: BoxShape, array: pa.Array | None, outer: Mask) -> None:
-        if array is None or pa.types.is_null(array.type):
-            if not shape.optional and (outer is None or bool(outer.any())):
-                raise InvalidValue("missing; a variant is required here", shape.path)
+        if array is None:
+            if not shape.optional:
+                self._none_required(columns, shape, outer)
             columns.fixed[shape.slot] = bytes(columns.n)
             return
-        numbers = _numbers(array, shape.variant)
+        numbers = _numbers(array, shape.variant, self.written is not None)
         there = numbers >= 0 if outer is None else (numbers >= 0) & outer
         missing = ~there if outer is None else ~there & outer
         if not shape.optional and bool(missing.any()):
             raise InvalidValue("missing; a variant is required here", shape.path, int(np.argmax(missing)))
         tags = np.zeros(columns.n, np.uint8)
         chosen = np.flatnonzero(there)
-        tags[chosen] = 1 + _Codes(shape.cases).codes(shape.variant, array.take(pa.array(chosen)))
+        tags[chosen] = 1 + _Codes(shape.cases, self.written is not None).codes(
+            shape.variant, array.take(pa.array(chosen))
+        )
         columns.fixed[shape.slot] = tags
         for tag in np.unique(tags[tags > 0]).tolist():
             mine = array.take(pa.array(np.flatnonzero(tags == tag)))

@@ -88,7 +88,7 @@ def concat(blocks: Sequence[Block]) -> Columns:
         columns.bits[slot] = pack_bits(np.concatenate([block.bits(slot) for block in blocks]))
     for leaf in flat.var:
         pairs = [block.var(leaf) for block in blocks]
-        pieces = [memoryview(data)[offsets[0] : offsets[-1]] for offsets, data in pairs]
+        pieces = [data[offsets[0] : offsets[-1]].data for offsets, data in pairs]
         columns.var[leaf.slot] = _joined([offsets for offsets, _ in pairs]), b"".join(pieces)
     for item in flat.lists:
         offsets = [block.list_offsets(item) for block in blocks]

@@ -17,8 +17,8 @@ from milepost.schema.flat import ListShape, TupleShape
 from milepost.schema.messagetype import MessageType, NodeType, Reference
 
 if TYPE_CHECKING:
-    from milepost.schema.node import Node
     from milepost.batch.batch import Batch
+    from milepost.schema.node import Node
 
 
 def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[dict[str, Any]]]:
@@ -118,4 +118,6 @@ def check(batch: Batch) -> None:
                 positions = targets.values(targets.layout.root)  # type: ignore[arg-type]
                 bound = np.repeat(counts[member.target][owners], np.diff(offsets))
                 if bool((positions >= bound).any()):
-                    raise MalformedBatch(f"{kind.name}.{member.name}: a reference to a {member.target} that is not there")
+                    raise MalformedBatch(
+                        f"{kind.name}.{member.name}: a reference to a {member.target} that is not there"
+                    )

@@ -13,6 +13,7 @@ In a batch, publisher and broker are *runs* of rows and the stamp is one 64-bit 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -52,12 +53,9 @@ class MessageId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> MessageId:
         """Read what `str()` printed."""
-        try:
-            if len(text) != 32:
-                raise ValueError
-            return cls(int(text[:8], 16), int(text[8:16], 16), int(text[16:], 16))
-        except ValueError:
-            raise InvalidValue(f"{text!r} is no message ID: it has 32 hexadecimal digits") from None
+        if not re.fullmatch(r"[0-9a-fA-F]{32}", text):
+            raise InvalidValue(f"{text[:40]!r} is no message ID: it has 32 hexadecimal digits")
+        return cls(int(text[:8], 16), int(text[8:16], 16), int(text[16:], 16))
 
 
 class Run(NamedTuple):

@@ -3,11 +3,11 @@
 ::
 
     n elements of one level
-    ┌──────────────────────┬──────────────────────┬─────────────────────┬────────────────┬──────────────┬──────────┬──────────┐
-    │ 16-, 8-, 4-byte      │ list offsets: for    │ var offsets:        │ 2- and 1-byte  │ bit columns: │ var data │ levels   │
-    │ columns, n values    │ each list n + 1 u32  │ V·n + 1 u32         │ columns        │ ⌈n/8⌉ bytes  │          │ below    │
-    │ each                 │                      │ (none when V = 0)   │                │ each         │          │          │
-    └──────────────────────┴──────────────────────┴─────────────────────┴────────────────┴──────────────┴──────────┴──────────┘
+    ┌────────────────┬────────────────┬─────────────┬────────────────┬─────────────┬──────┬────────┐
+    │ 16-, 8-, 4-    │ list offsets   │ var offsets │ 2- and 1-byte  │ bit columns │ var  │ levels │
+    │ byte columns   │ (n + 1)·4 each │ (V·n + 1)·4 │ columns        │ ⌈n/8⌉ each  │ data │ below  │
+    └────────────────┴────────────────┴─────────────┴────────────────┴─────────────┴──────┴────────┘
+    (V: the number of variable-length columns; without any, no var offsets)
 
 Widths fall from left to right, so every value is aligned to its width and no byte is padding. Offsets are
 four-byte columns and stand among them; behind the one-byte columns they would need padding at most values of n.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def plain(form: Format, block: Block, shape: Shape) -> list[Any]:
             offsets, items = block.list(shape)
             elements = plain(form, items, items.layout.root)
             edges = offsets.tolist()
-            lists = [elements[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+            lists = [elements[start:end] for start, end in itertools.pairwise(edges)]
             return _present(block, shape, lists)
         case ChoiceShape(_, _, case, inner):
             if inner is None:
@@ -64,7 +65,7 @@ def _leaves(form: Format, block: Block, shape: AtomShape) -> list[Any]:
     raw = data[edges[0] : edges[-1]].tobytes()
     if edges[0]:
         edges = [edge - edges[0] for edge in edges]
-    pairs = zip(edges, edges[1:], strict=False)
+    pairs = itertools.pairwise(edges)
     if kind == Atom("string"):
         text = raw.decode()
         if len(text) == len(raw):  # every character is one byte: cut the decoded text

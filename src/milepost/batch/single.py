@@ -81,7 +81,8 @@ class Single:
     def _field(self, shape: Shape) -> _Fill:
         if isinstance(shape, TupleShape):
             return self._tuple(shape)
-        assert isinstance(shape, AtomShape) and isinstance(shape.type, Atom)
+        assert isinstance(shape, AtomShape)
+        assert isinstance(shape.type, Atom)
         store = self._atom(shape, shape.type)
         if shape.valid is None:
             return store
@@ -128,7 +129,8 @@ def _plain(shape: Shape) -> bool:
 
 
 def _code(shape: AtomShape | BoxShape) -> str:
-    assert isinstance(shape, AtomShape) and isinstance(shape.type, Atom)
+    assert isinstance(shape, AtomShape)
+    assert isinstance(shape.type, Atom)
     return atoms.CODES.get(shape.type.kind, "16s")
 
 

@@ -155,7 +155,7 @@ class Validator:
         valid = block.valid(shape)
         edges = offsets.tolist()
         for row in range(block.n):
-            cell = memoryview(data)[edges[row] : edges[row + 1]]
+            cell = data[edges[row] : edges[row + 1]].data
             if valid is not None and valid[row] and not cell:
                 raise MalformedBatch(f"{shape.path}: present, but empty")
             if cell and len(Batch.decode(cell, schema, _depth=self.depth + 1)) != 1:

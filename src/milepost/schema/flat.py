@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, TypeAlias, Union
+from typing import Any, Final, TypeAlias
 
 from milepost import limits
 from milepost.errors import InvalidValue
@@ -100,7 +100,7 @@ class BoxShape:
         return self.cases.flat(tag - 1)
 
 
-Shape: TypeAlias = Union[AtomShape, TupleShape, ListShape, ChoiceShape, BoxShape]
+Shape: TypeAlias = AtomShape | TupleShape | ListShape | ChoiceShape | BoxShape
 
 
 @dataclass(eq=False, slots=True)
@@ -257,7 +257,7 @@ class _Flattener:
         flat.strings = sum(shape.type == Atom("string") for shape in flat.var)
         for group in (flat.fixed, flat.var, flat.lists):
             for slot, shape in enumerate(group):
-                shape.slot = slot  # type: ignore[attr-defined]
+                shape.slot = slot
         for index, box in enumerate(flat.boxes):
             box.index = index
         return flat

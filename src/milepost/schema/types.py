@@ -209,6 +209,9 @@ class Schema:
     def __post_init__(self) -> None:
         _Checker(self).check()
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Schema) and self.canonical == other.canonical)
+
     def __hash__(self) -> int:
         return self.fingerprint  # the generated hash would walk the whole tree at every look-up
 
