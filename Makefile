@@ -84,5 +84,5 @@ lock:
 	@echo "requirements.lock pins $$(grep -c '^[A-Za-z0-9]' requirements.lock) packages"
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-lock build dist fuzz/findings .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,6 +18,7 @@ TARGETS = {"batch": 0.5, "query": 0.25, "schema": 0.25}
 RSS_LIMIT_MB = 2048  # imports and instrumentation take some 300; an input may not make it 2 GiB
 INPUT_SECONDS = 10  # one input that takes longer is a finding
 INPUT_BYTES = 4096
+FINDINGS = Path(__file__).parent / "findings"
 
 
 def main() -> int:
@@ -42,11 +43,12 @@ def main() -> int:
 
 def run(name: str, bounds: list[str]) -> int:
     """One target; 0 when nothing was found."""
+    FINDINGS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as corpus:
         command = [
             sys.executable, "-m", f"fuzz.{name}", corpus,
             *bounds, f"-timeout={INPUT_SECONDS}", f"-rss_limit_mb={RSS_LIMIT_MB}", f"-max_len={INPUT_BYTES}",
-            "-print_final_stats=1",
+            f"-artifact_prefix={FINDINGS}/", "-print_final_stats=1",
         ]  # fmt: skip
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     ran = re.search(r"number_of_executed_units:\s*(\d+)", done.stdout)
@@ -54,7 +56,7 @@ def run(name: str, bounds: list[str]) -> int:
         print(done.stdout[-6000:])
         found = re.findall(r"Test unit written to (\S+)", done.stdout)
         if found:
-            print(f"fuzz.{name} found something; run it again with: python -m fuzz.{name} {Path(found[-1]).name}")
+            print(f"fuzz.{name} found something; run it again with: python -m fuzz.{name} {found[-1]}")
         return 1
     print(f"fuzz.{name}: {int(ran[1]):,} inputs, nothing found", flush=True)
     return 0
