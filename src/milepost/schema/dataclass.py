@@ -24,7 +24,7 @@ from milepost.errors import SchemaError
 from milepost.schema.annotation import ANNOTATED, UNANNOTATED, Case, Named, annotated
 from milepost.schema.components import circular
 from milepost.schema.python import PYTHON_TYPES, Scope, class_name, require_attribute
-from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
+from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant, walk
 
 _ANNOTATION: Final = "milepost.schema.annotation"
 _UNIONS: Final = (typing.Union, types.UnionType)
@@ -44,6 +44,7 @@ class _Reader:
     def __init__(self, main: type) -> None:
         self.main = main
         self.defined: dict[str, Any] = dict(vars(main).get("__definitions__", {}))  # annotations by name
+        self.order = list(self.defined)
         self.hints: dict[type, dict[str, Any]] = {}
         self._find(main)
         self.names = self._definition_names()
@@ -51,9 +52,9 @@ class _Reader:
 
     def schema(self) -> Schema:
         kind = self._tuple(self.main)
-        definitions: list[Field] = []
-        while len(definitions) < len(self.defined):  # each may lead to more
-            name, hint = list(self.defined.items())[len(definitions)]
+        definitions = []
+        for name in self.order:  # grows meanwhile: each may lead to more
+            hint = self.defined[name]
             definitions.append(Field(name, self._tuple(hint) if _is_dataclass(hint) else self._type(hint, name)))
         return Schema(self.names[self.main], kind, tuple(definitions), tuple(vars(self.main).get("__checks__", ())))
 
@@ -110,11 +111,13 @@ class _Reader:
             ) from None
 
     def _class(self, cls: type) -> Type:
-        if cls not in self.names:
-            return self._tuple(cls)
-        if cls is not self.main:
-            self.defined.setdefault(self.names[cls], cls)
-        return Ref(self.names[cls])
+        return self._refer(self.names[cls], cls) if cls in self.names else self._tuple(cls)
+
+    def _refer(self, name: str, hint: Any) -> Ref:
+        if name not in self.defined and name != self.names[self.main]:
+            self.defined[name] = hint
+            self.order.append(name)
+        return Ref(name)
 
     def _annotated(self, hint: Any, path: str) -> Type:
         """What the marks make of the annotated type, one after the other: Python joins `Annotated`s into one."""
@@ -125,9 +128,7 @@ class _Reader:
                 case Atom():
                     kind = mark
                 case Named(name):
-                    if name != self.names[self.main]:
-                        self.defined.setdefault(name, annotated(inner, *marks[:position]))
-                    kind = Ref(name)
+                    kind = self._refer(name, annotated(inner, *marks[:position]))
                 case Case(name):
                     kind = Variant((Field(name, kind or self._type(inner, path)),))
         return kind or self._type(inner, path)
@@ -166,7 +167,11 @@ class _Builder:
     def __init__(self, schema: Schema) -> None:
         if schema.message_type is not None:
             raise SchemaError(f"{schema.name} is a message type; milepost.schema.generate makes classes for its nodes")
-        self.taken: set[str] = set()
+        # Not even a field's name is good for a class: it would hide the class from the annotations around it.
+        every = (schema.type, *(item.type for item in schema.definitions))
+        self.taken = {
+            field.name for top in every for kind in walk(top) if isinstance(kind, Tuple) for field in kind.fields
+        }
         self.classes: list[type] = []  # in the order they were filled: the message last
         self.definitions: dict[str, Any] = {}
         self.main = self._empty(class_name(schema.name), __schema__=schema.name)
@@ -245,10 +250,7 @@ class _Printer:
 
     def __init__(self, built: _Builder) -> None:
         self.built = built
-        fields = {field.name for cls in built.classes for field in dataclasses.fields(cls)}
-        if clash := fields & built.taken:
-            raise SchemaError(f"{built.main.__name__}: a field and a class would both be called {min(clash)!r}")
-        self.scope = Scope(fields | built.taken)
+        self.scope = Scope(built.taken)
 
     def module(self) -> str:
         classes = ["\n".join(self._class(cls)) for cls in self.built.classes]

@@ -7,8 +7,9 @@ there are no defaults and no conversions that could fool a reader.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from milepost import limits
 from milepost.schema.messagetype import Attribute, Member, MessageType
@@ -40,6 +41,10 @@ def breaks(old: Schema, new: Schema) -> list[Break]:
             return [Break(old.name, _changed("a message type", "a plain schema"))]
 
 
+# A path while nobody has to see it: the path before its last step, and that step. Long ones share their beginnings.
+_Path: TypeAlias = tuple["_Path", str] | None
+
+
 class _Comparison:
     """Two schemas compared in step, from their roots down.
 
@@ -55,10 +60,11 @@ class _Comparison:
         self.work = 0
 
     def breaks(self) -> Iterator[Break]:
-        # A stack of our own, because recursion may lead through thousands of definitions.
-        todo: list[tuple[Type, Type, str]] = [(self.old.type, self.new.type, "")]
+        # A queue instead of recursion, which may lead through thousands of definitions; breadth first, so that a place
+        # with many paths is told with a short one.
+        todo: deque[tuple[Type, Type, _Path]] = deque([(self.old.type, self.new.type, None)])
         while todo:
-            before, after, path = todo.pop()
+            before, after, path = todo.popleft()
             self._count(1)
             if isinstance(before, Ref) or isinstance(after, Ref):
                 pair = (_identity(before), _identity(after))
@@ -72,15 +78,15 @@ class _Comparison:
                     later = {item.name: item.type for item in new}
                     for item in old:
                         if item.name not in later:
-                            yield Break(_join(path, item.name), _gone(item.name, _NOUNS[type(before)]))
-                    kept = [item for item in old if item.name in later]
-                    todo.extend((item.type, later[item.name], _join(path, item.name)) for item in reversed(kept))
+                            yield Break(_shown((path, item.name)), _gone(item.name, _NOUNS[type(before)]))
+                        else:
+                            todo.append((item.type, later[item.name], (path, item.name)))
                 case List(old_item), List(new_item):
-                    todo.append((old_item, new_item, f"{path}[]"))
+                    todo.append((old_item, new_item, (path, "[]")))
                 case Optional(old_item), Optional(new_item):
                     todo.append((old_item, new_item, path))
                 case _ if before != after:
-                    yield Break(path, _changed(_described(before), _described(after)))
+                    yield Break(_shown(path), _changed(_described(before), _described(after)))
 
     def _count(self, types: int) -> None:
         self.work += types
@@ -112,8 +118,12 @@ def _meant(kind: Type, schema: Schema) -> Type:
     return schema.resolve(kind) if isinstance(kind, Ref) else kind
 
 
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+def _shown(path: _Path) -> str:
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    return ".".join(reversed(steps)).replace(".[]", "[]")
 
 
 _NOUNS: Final = {Tuple: "field", Variant: "case"}

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from milepost.errors import SchemaError, did_you_mean
+from milepost.errors import did_you_mean
 from milepost.schema.messagetype import Attribute, Member, MessageType, NodeType, Reference
 from milepost.schema.node import Node, References
 from milepost.schema.python import PYTHON_TYPES, Scope, class_name, require_attribute
@@ -81,20 +81,22 @@ def _python_type(attribute: Attribute) -> tuple[type, bool]:
 
 
 def _class_names(message_type: MessageType) -> dict[str, str]:
-    """The class of each node type, none of which may clash with another."""
+    """The class of each node type: camel case, and an underscore where that name is taken already."""
+    taken = _members(message_type)
     named: dict[str, str] = {}
     for kind in message_type.nodes:
-        name = class_name(kind.name)
-        for other, taken in named.items():
-            if name in (taken, f"{taken}References") or taken == f"{name}References":
-                raise SchemaError(
-                    f"{message_type.name}: the classes of the nodes {other} and {kind.name} would have one name; "
-                    "rename a node, or use generic nodes"
-                )
-        named[kind.name] = name
         for member in kind.members:
             require_attribute(member.name, f"{message_type.name}.{kind.name}", _RESERVED)
+        name = class_name(kind.name)
+        while {name, f"{name}References"} & taken:
+            name = f"{name}_"
+        taken |= {name, f"{name}References"}
+        named[kind.name] = name
     return named
+
+
+def _members(message_type: MessageType) -> set[str]:
+    return {member.name for kind in message_type.nodes for member in kind.members}
 
 
 def python_source(message_type: MessageType) -> str:
@@ -108,13 +110,8 @@ class _Printer:
     def __init__(self, message_type: MessageType) -> None:
         self.message_type = message_type
         self.named = _class_names(message_type)
-        members = {member.name for kind in message_type.nodes for member in kind.members}
-        ours = {name for item in self.named.values() for name in (item, f"{item}References")}
-        if clash := members & ours:
-            raise SchemaError(
-                f"{message_type.name}: a member and a class would both be called {min(clash)!r}; rename one"
-            )
-        self.scope = Scope(members | ours)
+        classes = {name for item in self.named.values() for name in (item, f"{item}References")}
+        self.scope = Scope(classes | _members(message_type))
         self.node = self.scope.imported("milepost.schema.node", "Node")
         self.origin = self.scope.free("MESSAGE_TYPE")
         self.this = self.scope.free("self")
