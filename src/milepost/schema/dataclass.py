@@ -7,6 +7,7 @@ definition. What a class says beyond its fields, it says in class variables:
 - `__schema__`: the name of the schema, where the class is called otherwise; makes a nested class a definition, too.
 - `__checks__`: the rules, a tuple of predicates in the query language.
 - `__definitions__`: named types that no field leads to, or that must come in this order, as `{name: annotation}`.
+- `__schema_type__`: the type that any other class stands for, as `DynamicValue` does for `dynamic`.
 """
 
 from __future__ import annotations

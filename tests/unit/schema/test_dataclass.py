@@ -205,6 +205,14 @@ def test_an_annotation_that_fits_no_type(hint: Any, message: str | None) -> None
         from_dataclass(made)
 
 
+def test_a_class_may_say_what_type_it_stands_for() -> None:
+    class Celsius(float):
+        __schema_type__ = t.FLOAT
+
+    made = dataclasses.make_dataclass("Made", [("field", Celsius | None)])
+    assert from_dataclass(made) == parse("Made: [field: float?]")
+
+
 def test_two_classes_of_one_name_are_told_apart_or_refused() -> None:
     def tree(kind: type) -> type:
         made = type("Tree", (), {"__annotations__": {"value": kind}})
