@@ -28,6 +28,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("targets", nargs="*", default=list(TARGETS), metavar="target", help=", ".join(TARGETS))
     arguments = parser.parse_args()
+    for name in arguments.targets:
+        if name not in TARGETS:
+            parser.error(f"there is no target {name!r}; there are {', '.join(TARGETS)}")
     if importlib.util.find_spec("atheris") is None:
         print("Atheris is not installed: it ships for Linux and Python 3.11 to 3.13 only, so use one of these.")
         return 1
