@@ -146,7 +146,11 @@ class LimitExceeded(MilepostError, ValueError):
         self.limit = limit
         self.value = value
         self.maximum = maximum
+        self.what = what
         super().__init__(f"{what}: {value} is over {limit} = {maximum}; make it smaller or split it")
+
+    def __reduce__(self) -> tuple[type[LimitExceeded], tuple[str, int, int, str]]:
+        return type(self), (self.limit, self.value, self.maximum, self.what)  # it crosses processes, as in Spark
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

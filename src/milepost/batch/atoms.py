@@ -25,6 +25,7 @@ EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 # The span of Python's datetime, which is also what SQL stores: other numbers in these columns are refused.
 DATE_RANGE: Final = (date.min.toordinal() - EPOCH_DAY, date.max.toordinal() - EPOCH_DAY)
 TIMESTAMP_RANGE: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+RANGES: Final = {"date": DATE_RANGE, "timestamp": TIMESTAMP_RANGE}
 # Exact or an error: more digits than any decimal has, and nothing rounded in silence.
 _EXACT: Final = Context(prec=100, traps=[Inexact, InvalidOperation])
 

@@ -25,7 +25,7 @@ from milepost.batch.row import Row
 from milepost.batch.single import REFUSED
 from milepost.batch.validate import Validator
 from milepost.errors import InvalidValue, MalformedBatch
-from milepost.schema.relax import relaxed
+from milepost.schema.relax import known, relaxed
 from milepost.schema.types import Schema
 
 if TYPE_CHECKING:
@@ -297,11 +297,14 @@ class Batch:
         """
         if schema == self.schema:
             return self
+        reader = relaxed(schema, self.schema)
+        if reader.recursive or self.schema.recursive:
+            # Values inside values are batches of their own, and may be stored so in one version only.
+            return Batch.encode(reader, [known(reader, row) for row in self._flat_pylist()], self.ids)
         from milepost.batch.from_arrow import groups_of
 
-        form = format_of(relaxed(schema, self.schema))
-        groups = groups_of(form, self.to_arrow(), written=self._form)
-        return Batch.assemble(form, len(self), groups, self.ids)
+        form = format_of(reader)
+        return Batch.assemble(form, len(self), groups_of(form, self.to_arrow(), lenient=True), self.ids)
 
     def take(self, rows: Sequence[int] | npt.NDArray[Any]) -> Batch:
         """The given rows, in the given order, repeated if repeated."""

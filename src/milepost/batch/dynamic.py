@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from milepost.batch.header import fingerprint_of
 from milepost.errors import UnknownSchema
-from milepost.schema.types import Schema
+from milepost.schema.types import DYNAMIC, Schema, Type
 
 Resolver = Callable[[int], Schema]
 """Finds a schema by fingerprint, as `Registry.by_fingerprint` does; raises `UnknownSchema`."""
@@ -21,6 +21,7 @@ class DynamicValue:
     """
 
     __slots__ = ("_data", "_schema", "_value", "depth")
+    __schema_type__: ClassVar[Type] = DYNAMIC  # as the type of a dataclass's field, it means `dynamic`
 
     def __init__(self, schema: Schema, value: Any) -> None:
         self._schema: Schema | None = schema

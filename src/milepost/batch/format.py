@@ -61,11 +61,6 @@ class Format:
             self._refs[ref.name] = self._referred(ref)
         return self._refs[ref.name]
 
-    def referred_by_fingerprint(self, fingerprint: int) -> Schema:
-        """The schema of such a value, found by what its header says."""
-        schemas = (self.referred(Ref(name)) for name in self.schema.recursive)
-        return next(schema for schema in schemas if schema.fingerprint == fingerprint)
-
     def _referred(self, ref: Ref) -> Schema:
         schema = self.schema
         kind = schema.resolve(ref)

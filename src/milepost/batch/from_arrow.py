@@ -20,11 +20,10 @@ from milepost.batch.arrow import ABSENT, field_type
 from milepost.batch.block import DTYPES, OFFSET, arrow_type
 from milepost.batch.columns import Columns, pack_bits
 from milepost.batch.format import BOXED, Format
-from milepost.batch.header import fingerprint_of
 from milepost.batch.layout import Layout
 from milepost.errors import InvalidValue, did_you_mean
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
-from milepost.schema.types import Atom, Optional, Ref, Schema, Tuple, Type, Variant
+from milepost.schema.types import Atom, Optional, Schema, Tuple, Type, Variant
 
 Mask = npt.NDArray[np.bool_] | None
 
@@ -84,17 +83,17 @@ def _as_array(values: Any, kind: pa.DataType, path: str) -> pa.Array:
 
 
 def groups_of(
-    form: Format, table: pa.RecordBatch, written: Format | None = None
+    form: Format, table: pa.RecordBatch, *, lenient: bool = False
 ) -> dict[int, tuple[Columns, npt.NDArray[np.intp] | None]]:
     """The columns of each flat-tuple case in a record batch, with their rows.
 
-    With `written`, the table is of another version of the schema: what `form` does not know is passed over.
+    Leniently, the table is of another version of the schema: what `form` does not know is passed over.
     """
-    reader = _Reader(form, written)
+    reader = _Reader(form, lenient)
     root = table.to_struct_array()
     if not form.has_cases:
         return {0: (reader.columns(form.layout(), root), None)}
-    codes = _Codes(form.cases, written is not None).codes(form.schema.type, root)
+    codes = _Codes(form.cases, lenient).codes(form.schema.type, root)
     distinct = np.unique(codes)
     if form.always_boxed or len(codes) == 0 or len(distinct) > limits.BATCH_GROUPS:
         return {BOXED: (reader.columns(form.boxed, root), None)}
@@ -174,15 +173,19 @@ def _case(array: pa.UnionArray, name: str, rows: npt.NDArray[np.intp]) -> pa.Arr
 
 
 def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+    bitmap = array.buffers()[0]
+    if bitmap is None or pa.types.is_union(array.type):
+        return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=array.offset + len(array), bitorder="little")
+    return bits[array.offset :].view(np.bool_)  # an eighth of the time of Arrow's way
 
 
 class _Reader:
     """Fills columns from Arrow arrays. `outer` says where the tuples around a value are present."""
 
-    def __init__(self, form: Format, written: Format | None) -> None:
+    def __init__(self, form: Format, lenient: bool) -> None:
         self.form = form
-        self.written = written  # the format of the table, when it is of another version
+        self.lenient = lenient  # the table is of another version of the schema
 
     def columns(self, layout: Layout, array: pa.Array) -> Columns:
         """The columns of one level."""
@@ -220,6 +223,9 @@ class _Reader:
                 valid = outer
             elif outer is not None:
                 valid = valid & outer
+            elif array is not None and array.offset == 0 and n % 8 == 0:
+                columns.bits[shape.valid] = array.buffers()[0].slice(0, n >> 3)  # Arrow's bits are ours
+                return valid
             columns.bits[shape.valid] = pack_bits(np.ones(n, np.bool_) if valid is None else valid)
             return valid
         if valid is not None:
@@ -235,27 +241,13 @@ class _Reader:
         present = self._present(columns, shape, array, outer)
         if array is None:
             array = pa.nulls(columns.n, kind)
-        if self.written is not None and isinstance(shape.type, Ref):
-            array = self._rewritten(array, self.written, self.form.referred(shape.type))
-        _store(columns, shape, array, None if present is None or bool(present.all()) else present)
-
-    def _rewritten(self, array: pa.Array, written: Format, target: Schema) -> pa.Array:
-        """The values of a recursive reference, which are batches of the other version themselves."""
-        from milepost.batch.batch import Batch
-
-        cells = []
-        for raw in array.to_pylist():
-            if raw:
-                source = written.referred_by_fingerprint(fingerprint_of(raw))
-                raw = bytes(Batch.trusted(raw, source).read_as(target).data)
-            cells.append(raw)
-        return pa.array(cells, pa.binary())
+        _store(columns, shape, array, present)
 
     def _tuple(self, columns: Columns, shape: TupleShape, array: pa.Array | None, outer: Mask) -> None:
         if array is not None and not pa.types.is_struct(array.type):
             raise InvalidValue(f"a tuple is a struct in Arrow, not {array.type}", shape.path)
         present = self._present(columns, shape, array, outer)
-        if array is not None and self.written is None:
+        if array is not None and not self.lenient:
             _known([array.type.field(number).name for number in range(array.type.num_fields)], list(shape.fields))
         for name, inner in shape.fields.items():
             index = -1 if array is None else array.type.get_field_index(name)
@@ -263,7 +255,7 @@ class _Reader:
 
     def _list(self, columns: Columns, shape: ListShape, array: pa.Array | None, outer: Mask) -> None:
         layout = columns.layout.items[shape.slot]
-        if array is None and self.written is not None and shape.valid is None:
+        if array is None and self.lenient and shape.valid is None:
             # Only in a message type: nodes or references that the writer's version did not have.
             array = pa.Array.from_buffers(
                 pa.list_(pa.null()), columns.n, [None, pa.py_buffer(bytes(4 * columns.n + 4))], children=[pa.nulls(0)]
@@ -294,7 +286,7 @@ class _Reader:
             self._none_required(columns, shape, outer)
             return self._fill(columns, shape.shape, None, np.zeros(columns.n, np.bool_))
         number = [item.name for item in shape.variant.cases].index(shape.case or "")
-        mine = _numbers(array, shape.variant, self.written is not None) == number
+        mine = _numbers(array, shape.variant, self.lenient) == number
         wrong = ~mine if outer is None else ~mine & outer
         if bool(wrong.any()):
             raise InvalidValue("missing; a variant is required here", shape.path, int(np.argmax(wrong)))
@@ -317,16 +309,14 @@ class _Reader:
                 self._none_required(columns, shape, outer)
             columns.fixed[shape.slot] = bytes(columns.n)
             return
-        numbers = _numbers(array, shape.variant, self.written is not None)
+        numbers = _numbers(array, shape.variant, self.lenient)
         there = numbers >= 0 if outer is None else (numbers >= 0) & outer
         missing = ~there if outer is None else ~there & outer
         if not shape.optional and bool(missing.any()):
             raise InvalidValue("missing; a variant is required here", shape.path, int(np.argmax(missing)))
         tags = np.zeros(columns.n, np.uint8)
         chosen = np.flatnonzero(there)
-        tags[chosen] = 1 + _Codes(shape.cases, self.written is not None).codes(
-            shape.variant, array.take(pa.array(chosen))
-        )
+        tags[chosen] = 1 + _Codes(shape.cases, self.lenient).codes(shape.variant, array.take(pa.array(chosen)))
         columns.fixed[shape.slot] = tags
         for tag in np.unique(tags[tags > 0]).tolist():
             mine = array.take(pa.array(np.flatnonzero(tags == tag)))
@@ -343,8 +333,7 @@ def _store(columns: Columns, shape: AtomShape, array: pa.Array, present: Mask) -
         dtype = DTYPES[shape.type.kind]
         column = np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset :][:n]
         if present is not None:
-            column = column.copy()
-            column[~present] = np.zeros((), dtype)
+            column = _zeroed(column, present)
         _in_range(shape, shape.type, column, array)
         columns.fixed[shape.slot] = column
     else:
@@ -357,16 +346,30 @@ def _store(columns: Columns, shape: AtomShape, array: pa.Array, present: Mask) -
         columns.var[shape.slot] = edges, data or b""
 
 
+def _zeroed(column: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    """The column with zeros where nothing is present, by multiplication: a third of the time of an assignment."""
+    if column.dtype.itemsize == 16:
+        return (column.view(np.uint64).reshape(-1, 2) * present[:, None]).view(column.dtype).reshape(-1)
+    # Arrow's allocator keeps what it frees; malloc gives it back, and fetching it again costs more than the product.
+    out = np.frombuffer(pa.allocate_buffer(column.nbytes), _WHOLE[column.dtype.itemsize])
+    np.multiply(column.view(out.dtype), present, out=out)
+    return out.view(column.dtype)
+
+
+_WHOLE: Final = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+
+
 def _validless(array: pa.Array) -> pa.Array:
     """The same values with the nulls forgotten."""
     return pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], offset=array.offset)
 
 
 def _in_range(shape: AtomShape, kind: Atom, column: npt.NDArray[Any], array: pa.Array) -> None:
-    bounds = {"date": atoms.DATE_RANGE, "timestamp": atoms.TIMESTAMP_RANGE}.get(kind.kind)
-    if bounds is not None and len(column) and (int(column.min()) < bounds[0] or int(column.max()) > bounds[1]):
-        raise InvalidValue(f"a {kind} outside the years 1 to 9999", shape.path)
-    if kind.kind == "decimal":
+    if kind.kind in atoms.RANGES and len(column):
+        low, high = atoms.RANGES[kind.kind]
+        if int(column.min()) < low or int(column.max()) > high:
+            raise InvalidValue(f"a {kind} outside the years 1 to 9999", shape.path)
+    elif kind.kind == "decimal":
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:

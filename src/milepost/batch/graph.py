@@ -15,10 +15,10 @@ import numpy as np
 from milepost.errors import InvalidValue, MalformedBatch, did_you_mean
 from milepost.schema.flat import ListShape, TupleShape
 from milepost.schema.messagetype import MessageType, NodeType, Reference
+from milepost.schema.node import Node, build
 
 if TYPE_CHECKING:
     from milepost.batch.batch import Batch
-    from milepost.schema.node import Node
 
 
 def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[dict[str, Any]]]:
@@ -48,7 +48,7 @@ def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[d
     while todo:
         kind, value, stored = todo.pop()
         for member in kind.members:
-            got = value.get(member.name) if isinstance(value, Mapping) else getattr(value, member.name, None)
+            got = _member(value, member.name)
             if isinstance(member, Reference):
                 path = f"{kind.name}.{member.name}"
                 target = message_type.node(member.target)
@@ -56,6 +56,12 @@ def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[d
             else:
                 stored[member.name] = got
     return lists
+
+
+def _member(value: Any, name: str) -> Any:
+    if isinstance(value, Node):
+        return value[name]  # an attribute may be hidden by a method of the same name
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _known(kind: NodeType, value: Mapping[str, Any], row: int) -> None:
@@ -89,8 +95,6 @@ def linked(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]])
 
 def node(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]]) -> Node:
     """Lists of tuples as generic nodes; gives the root."""
-    from milepost.schema.node import build
-
     return build(message_type, linked(message_type, lists))
 
 

@@ -200,7 +200,7 @@ def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
     if text_end in wanted and any("text[" in term for term in terms):
         scope["one_by_one"] = [_leaf(form, layout, path) for path in paths]
         lines.append(f"    text = data[{base}:{base}+v{text_end}].decode()")
-        lines.append(f"    if len(text) != v{text_end}:")  # offsets count bytes, and here a character took several
+        lines.append("    if not text.isascii():")  # offsets count bytes, and here a character may take several
         lines.append("        return tuple([read(data) for read in one_by_one])")
     lines.append(f"    return ({', '.join(terms)},)" if terms else "    return ()")
     exec("\n".join(lines), scope)  # noqa: S102 - numbers from the layout only, see above

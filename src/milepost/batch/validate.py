@@ -123,9 +123,9 @@ class Validator:
         assert isinstance(kind, Atom)
         if not block.n:
             return
-        if kind.kind in _RANGES:
+        if kind.kind in atoms.RANGES:
             column = block.values(shape)
-            low, high = _RANGES[kind.kind]
+            low, high = atoms.RANGES[kind.kind]
             if int(column.min()) < low or int(column.max()) > high:
                 raise MalformedBatch(f"{shape.path}: a {kind} outside the years 1 to 9999")
         elif kind.kind == "decimal":
@@ -163,4 +163,3 @@ class Validator:
 
 
 _LOW: Final = (1 << 64) - 1
-_RANGES: Final = {"date": atoms.DATE_RANGE, "timestamp": atoms.TIMESTAMP_RANGE}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from milepost.errors import IncompatibleSchema
 from milepost.schema.evolution import breaks
@@ -26,6 +27,29 @@ def relaxed(reader: Schema, writer: Schema) -> Schema:
     if reader.message_type is not None and writer.message_type is not None:
         return _message_type(reader.message_type, writer.message_type).schema
     return _Relaxing(reader, writer).schema()
+
+
+def known(schema: Schema, value: Any) -> Any:
+    """A plain value of another version as far as this schema knows it; what it lacks is absent."""
+
+    def part(kind: Type, value: Any) -> Any:
+        if value is None:
+            return None
+        match kind:
+            case Ref():
+                return part(schema.resolve(kind), value)
+            case Optional(inner):
+                return part(inner, value)
+            case Tuple(fields):
+                return {item.name: part(item.type, value.get(item.name)) for item in fields}
+            case List(item):
+                return [part(item, element) for element in value]
+            case Variant(cases):
+                ((name, inside),) = value.items()
+                return next(({name: part(item.type, inside)} for item in cases if item.name == name), None)
+        return value
+
+    return part(schema.type, value)
 
 
 def _message_type(reader: MessageType, writer: MessageType) -> MessageType:

@@ -12,7 +12,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from milepost.batch.format import format_of
 from milepost.errors import InvalidValue
 from milepost.schema.text import parse
 from milepost.schema.types import Schema
+from tests import strategies
 
 QUOTE = parse("quote: [symbol: string, price: double, size: int, at: timestamp?]")
 ROWS = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from milepost.batch import Batch
 from milepost.errors import IncompatibleSchema
 from milepost.schema.text import parse
 from milepost.schema.types import Field, List, Optional, Schema, Tuple, Type, Variant
+from tests import strategies
 
 OLD = parse("order: [id: long, lines: *([item: string])*, pay: {cash: [] | card: [number: string]}]")
 NEW = parse(
@@ -125,3 +125,12 @@ def test_any_two_versions_read_each_other(data: st.DataObject, old: Schema) -> N
         read = Batch.encode(written, rows).read_as(reader)
         assert strategies.identical(read.to_pylist(), [as_read(row, written.type, reader.type) for row in rows])
         assert Batch.decode(read.data, read.schema) == read
+
+
+def test_a_type_that_becomes_recursive_is_still_read() -> None:
+    old = parse("node: [v: int, next: [v: int]?]")
+    new = parse("node: [v: int, next: node?]")
+    read = Batch.encode(old, [{"v": 1, "next": {"v": 2}}]).read_as(new)
+    assert read.to_pylist() == [{"v": 1, "next": {"v": 2, "next": None}}]
+    deep = {"v": 1, "next": {"v": 2, "next": {"v": 3, "next": None}}}
+    assert Batch.encode(new, [deep]).read_as(old).to_pylist() == [{"v": 1, "next": {"v": 2}}]

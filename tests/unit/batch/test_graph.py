@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from milepost.batch import Batch
 from milepost.errors import InvalidValue
 from milepost.schema.generate import classes
 from milepost.schema.text import parse
+from tests import strategies
 
 ORDER = parse(
     """

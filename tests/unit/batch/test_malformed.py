@@ -7,7 +7,6 @@ from datetime import UTC
 from typing import Any
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from milepost.batch import Batch, Ids
 from milepost.errors import LimitExceeded, MalformedBatch
 from milepost.schema.text import parse
 from milepost.schema.types import Schema
+from tests import strategies
 
 QUOTE = parse("quote: [symbol: string, price: double, day: date, at: timestamp, cost: decimal(5,2), ok: bool?]")
 ENVELOPE = parse(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from milepost.batch.column import steps
 from milepost.errors import InvalidValue
 from milepost.schema.text import parse
 from milepost.schema.types import Optional, Ref, Schema, Tuple, Type, Variant
+from tests import strategies
 
 ORDER = parse(
     "order: [id: long, customer: [name: string, vip: bool?]?, lines: *([item: string, price: double?,"

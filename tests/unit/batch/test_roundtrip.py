@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.batch import Batch, Ids, Run
 from milepost.schema.types import Schema
+from tests import strategies
 
 
 @st.composite
