@@ -6,7 +6,7 @@ A block trusts its bytes. Those from outside go through `validate` first, which 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,16 +46,20 @@ _ARROW: Final[dict[str, pa.DataType]] = {
 }  # fmt: skip
 
 
+Below: TypeAlias = "tuple[tuple[Block, ...], tuple[dict[int, Block], ...], int]"
+"""The elements of each list, the elements of each tag of each box, and where the bytes of them all end."""
+
+
 class Block:
     """`n` elements of one flat-tuple, at `base` in `data`."""
 
-    __slots__ = ("__dict__", "base", "data", "layout", "n")
-
-    def __init__(self, layout: Layout, data: Buffer, base: int, n: int) -> None:
+    def __init__(self, layout: Layout, data: Buffer, base: int, n: int, below: Below | None = None) -> None:
         self.layout = layout
         self.data = data
         self.base = base
         self.n = n
+        if below is not None:
+            self._below = below  # whoever has walked the levels below need not walk them again
 
     def values(self, shape: AtomShape) -> Array:
         """A fixed-width column (a view), or a bool column (unpacked). Slots of absent values hold zeros."""
@@ -137,7 +141,7 @@ class Block:
         return self._below[2]
 
     @cached_property
-    def _below(self) -> tuple[tuple[Block, ...], tuple[dict[int, Block], ...], int]:
+    def _below(self) -> Below:
         """The levels below, found by walking: each starts where the one before ends."""
         end = self.base + self.layout.data_at(self.n) + self.var_size
         items = []

@@ -63,9 +63,8 @@ class Validator:
                 position = elements.end
                 cases[tag] = elements
             boxes.append(cases)
-        block.__dict__["_below"] = (tuple(items), tuple(boxes), position)  # what the walk found need not be found again
         self._cells(block)
-        return block
+        return Block(layout, self.data, base, n, (tuple(items), tuple(boxes), position))
 
     def _fits(self, base: int, size: int, what: str) -> None:
         if base + size > self.end:

@@ -7,10 +7,12 @@ from datetime import UTC
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from milepost.batch import Batch, Ids
+from milepost.batch.format import format_of
+from milepost.batch.validate import Validator
 from milepost.errors import LimitExceeded, MalformedBatch
 from milepost.schema.text import parse
 from milepost.schema.types import Schema
@@ -82,6 +84,20 @@ def test_hostile_bytes_with_a_right_checksum_are_malformed_or_readable(data: st.
 def test_any_bytes_behind_a_right_header_are_malformed_or_readable(body: bytes, schema: Schema, rows: int) -> None:
     head = (rows | 1 << 24).to_bytes(4, "little") + schema.fingerprint.to_bytes(8, "little")
     readable(sealed(bytes(4) + head + body), schema)
+
+
+@given(st.data(), strategies.schemas(variants=False, lists=False, dynamic=False))
+def test_the_short_check_of_one_row_accepts_only_what_the_full_one_accepts(data: st.DataObject, schema: Schema) -> None:
+    form = format_of(schema)
+    assume(form.single is not None)
+    assert form.single is not None
+    raw = bytearray(Batch.encode(schema, [data.draw(strategies.values(schema))]).data)
+    if len(raw) > 16 and data.draw(st.booleans()):
+        at = data.draw(st.integers(16, len(raw) - 1))
+        raw[at] = data.draw(st.integers(0, 255))
+    short = form.single.end(raw, 16)
+    if short is not None:
+        assert Validator(form, bytes(raw), len(raw), 0).block(form.layout(), 16, 1).end == short
 
 
 def changed(batch: Batch, at: int, raw: bytes) -> bytes:
