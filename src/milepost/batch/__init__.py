@@ -6,6 +6,7 @@
 from milepost.batch.batch import Batch, Group
 from milepost.batch.dynamic import DynamicValue
 from milepost.batch.ids import Ids, MessageId, Run, Stamper
+from milepost.batch.inference import schema_of
 from milepost.batch.reader import projection, reader
 from milepost.batch.row import ListView, Row, TupleView, VariantView
 
@@ -23,4 +24,5 @@ __all__ = [
     "VariantView",
     "projection",
     "reader",
+    "schema_of",
 ]
