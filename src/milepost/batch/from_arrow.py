@@ -177,7 +177,8 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
     if bitmap is None or pa.types.is_union(array.type):
         return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=array.offset + len(array), bitorder="little")
-    return bits[array.offset :].view(np.bool_)  # an eighth of the time of Arrow's way
+    flags = bits.view(np.bool_)  # an eighth of the time of Arrow's way
+    return flags[array.offset :] if array.offset else flags
 
 
 class _Reader:
@@ -329,12 +330,13 @@ def _store(columns: Columns, shape: AtomShape, array: pa.Array, present: Mask) -
     if shape.type == Atom("bool"):
         flags = _validless(array).to_numpy(zero_copy_only=False)
         columns.bits[shape.slot] = pack_bits(flags if present is None else flags & present)
-    elif isinstance(shape.type, Atom) and shape.type.kind in DTYPES:
-        dtype = DTYPES[shape.type.kind]
-        column = np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset :][:n]
+    elif isinstance(shape.type, Atom) and (kind := shape.type.kind) in DTYPES:
+        dtype = DTYPES[kind]
+        column = np.frombuffer(array.buffers()[1] or b"", dtype, n, array.offset * dtype.itemsize)
         if present is not None:
             column = _zeroed(column, present)
-        _in_range(shape, shape.type, column, array)
+        if kind in _BOUNDED:
+            _in_range(shape, shape.type, column.view(dtype), array)
         columns.fixed[shape.slot] = column
     else:
         if present is not None:
@@ -347,16 +349,18 @@ def _store(columns: Columns, shape: AtomShape, array: pa.Array, present: Mask) -
 
 
 def _zeroed(column: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    """The column with zeros where nothing is present, by multiplication: a third of the time of an assignment."""
+    """The column's bytes with zeros where nothing is present.
+
+    By a mask of all ones or all zeros, in a quarter of the time of an assignment. The result's type is an integer.
+    """
+    mask = -present.view(np.int8)
     if column.dtype.itemsize == 16:
-        return (column.view(np.uint64).reshape(-1, 2) * present[:, None]).view(column.dtype).reshape(-1)
-    # Arrow's allocator keeps what it frees; malloc gives it back, and fetching it again costs more than the product.
-    out = np.frombuffer(pa.allocate_buffer(column.nbytes), _WHOLE[column.dtype.itemsize])
-    np.multiply(column.view(out.dtype), present, out=out)
-    return out.view(column.dtype)
+        return column.view(np.int64).reshape(-1, 2) & mask[:, None]
+    return column.view(_WHOLE[column.dtype.itemsize]) & mask
 
 
-_WHOLE: Final = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+_BOUNDED: Final = {"date", "timestamp", "decimal"}  # types whose columns cannot hold just any bytes
+_WHOLE: Final = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 
 
 def _validless(array: pa.Array) -> pa.Array:
@@ -365,11 +369,13 @@ def _validless(array: pa.Array) -> pa.Array:
 
 
 def _in_range(shape: AtomShape, kind: Atom, column: npt.NDArray[Any], array: pa.Array) -> None:
-    if kind.kind in atoms.RANGES and len(column):
+    if kind.kind in atoms.RANGES:
+        if not len(column):
+            return
         low, high = atoms.RANGES[kind.kind]
         if int(column.min()) < low or int(column.max()) > high:
             raise InvalidValue(f"a {kind} outside the years 1 to 9999", shape.path)
-    elif kind.kind == "decimal":
+    else:
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:
