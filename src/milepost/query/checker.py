@@ -255,7 +255,7 @@ class Checker:
             self.fail(f"like takes a string, and {node.operand} is {described(operand.kind)}", node.at)
         try:
             pattern = like.compiled(node.pattern, node.escape)
-        except ValueError as error:
+        except like.WrongPattern as error:
             raise syntax_error(str(error), self.text, node.at) from None
         return Const(None, BOOLEAN) if operand.kind == NULL else typed.Like(operand, pattern)
 
@@ -308,10 +308,15 @@ class Checker:
         if kind is None:
             shown = ", ".join(dict.fromkeys(str(argument.kind) for argument in given))
             self.fail(f"the arguments of coalesce have no type in common: {shown}", node.at)
-        known = [argument for argument in given if argument.kind != NULL]
+        known: list[Typed] = []
+        for argument in given:
+            if argument.kind != NULL:
+                known.append(_converted(argument, kind))
+            if isinstance(argument, Const) and argument.value is not None:
+                break  # what comes behind is never looked at
         if not known:
             return given[0]
-        return typed.Call("coalesce", tuple(_converted(argument, kind) for argument in known), kind)
+        return known[0] if isinstance(known[0], Const) else typed.Call("coalesce", tuple(known), kind)
 
     def _case(self, node: ast.Call, arguments: tuple[ast.Expression, ...], scope: Scope) -> Typed:
         if len(arguments) != 1:

@@ -14,6 +14,11 @@ from typing import Final
 
 from milepost import limits
 
+
+class WrongPattern(Exception):
+    """A pattern that means nothing; the message is for its author."""
+
+
 ANY: Final = None  # in `Pattern.characters`: the `_` that stands for one code point
 
 
@@ -60,17 +65,17 @@ class Pattern:
 
 
 def compiled(text: str, escape: str | None) -> Pattern:
-    """The pattern that a text means; ValueError, with a sentence for the author, when it means none."""
+    """The pattern that a text means; raises `WrongPattern` when it means none."""
     limits.require("LIKE_PATTERN_CHARS", len(text), "characters in a like pattern")
     if escape is not None and len(escape) != 1:
-        raise ValueError(f"escape takes one character, and {escape!r} has {len(escape)}")
+        raise WrongPattern(f"escape takes one character, and {escape!r} has {len(escape)}")
     characters: list[str | None] = []
     runs = set()
     escaped = False
     for character in text:
         if escaped:
             if character not in ("%", "_", escape):
-                raise ValueError(f"{escape}{character} escapes nothing: {escape} goes before %, _ and {escape}")
+                raise WrongPattern(f"{escape}{character} escapes nothing: {escape} goes before %, _ and {escape}")
             characters.append(character)
             escaped = False
         elif character == escape:
@@ -80,5 +85,5 @@ def compiled(text: str, escape: str | None) -> Pattern:
         else:
             characters.append(ANY if character == "_" else character)
     if escaped:
-        raise ValueError(f"the pattern ends with its escape character {escape}")
+        raise WrongPattern(f"the pattern ends with its escape character {escape}")
     return Pattern(tuple(characters), frozenset(runs))

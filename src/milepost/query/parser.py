@@ -7,6 +7,7 @@ parentheses included, counts against `QUERY_DEPTH`, and everything that walks a 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
@@ -14,54 +15,17 @@ from functools import cache
 from typing import Final, NoReturn, TypeAlias
 from uuid import UUID
 
-from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Lark, Token, Tree, UnexpectedInput
 from lark.lark import PostLex
 
 from milepost import limits
-from milepost.errors import QuerySyntaxError
 from milepost.query import ast
+from milepost.query.expectation import explained
 from milepost.query.instant import timestamp
 from milepost.query.source import syntax_error
 
 _Tree: TypeAlias = Tree[Token]
 _Part: TypeAlias = Token | _Tree | None
-
-# What a person would call the terminals that may come next, in the order in which to mention them. A group is
-# mentioned when its first terminal may come, and then speaks for all of its terminals.
-_EXPECTATIONS: Final = [
-    (word, terminals.split())
-    for word, terminals in (
-        ("a value, a field or an expression in parentheses", "DATE STRING INTEGER NAME QUOTED NULL TRUE FALSE LPAR"),
-        ("a name", "NAME"),
-        ("a whole number", "INTEGER"),
-        ("a string such as 'abc'", "STRING"),
-        ("null, true or false", "NULL TRUE FALSE"),
-        ("a comparison such as = or <", "COMPARE _BETWEEN _IN _LIKE PLUS LPAR"),
-        ("between, in or like", "_BETWEEN _IN _LIKE"),
-        ("an operator such as + or *", "PLUS STAR"),
-        ("'select'", "_SELECT"),
-        ("'from'", "_FROM"),
-        ("'where'", "_WHERE"),
-        ("'order by'", "_ORDER"),
-        ("'by'", "_BY"),
-        ("'and'", "_AND"),
-        ("'or'", "_OR"),
-        ("'('", "LPAR"),
-        ("','", "COMMA"),
-        ("']'", "RSQB"),
-        ("')'", "RPAR"),
-        ("the end of the query", "$END"),
-    )
-]
-# What people bring along from other languages, and what it is called here.
-_FOREIGN: Final = {
-    "==": "is written = here",
-    "&": "is written 'and' here",
-    "|": "is written 'or' here",
-    "!": "is written 'not' here",
-    "`": 'is written " here',
-    ";": "has no use here: a query is one expression",
-}
 
 
 class _Guard(PostLex):
@@ -102,44 +66,8 @@ def parse(text: str) -> ast.Expression | ast.Select:
     try:
         tree = _lark().parse(text)
     except UnexpectedInput as error:
-        raise _explained(error, text) from None
+        raise explained(error, text) from None
     return _Builder(text).query(tree)
-
-
-def _explained(error: UnexpectedInput, text: str) -> QuerySyntaxError:
-    end = len(text.rstrip())
-    at = end if error.pos_in_stream is None else min(error.pos_in_stream, end)
-    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
-        at = end
-    rest = text[at:]
-    if rest.startswith(("'", '"')) and isinstance(error, UnexpectedCharacters):
-        return syntax_error(f"this {rest[0]} is never closed", text, at)
-    if text[at - 1 : at + 1] == "==":
-        at, rest = at - 1, text[at - 1 :]
-    for foreign, advice in _FOREIGN.items():
-        if rest.startswith(foreign):
-            return syntax_error(f"{foreign!r} {advice}", text, at)
-    found = "the query ends too early" if at == end else f"{_shown(error, rest)} is out of place"
-    return syntax_error(f"{found}: expected {_expected(error)}", text, at)
-
-
-def _shown(error: UnexpectedInput, rest: str) -> str:
-    shown = str(error.token) if isinstance(error, UnexpectedToken) else rest.split(maxsplit=1)[0]
-    return repr(shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}...")
-
-
-_SHOWN_CHARS: Final = 40  # of a wrong word in an error's message
-
-
-def _expected(error: UnexpectedInput) -> str:
-    words = []
-    left: set[str] = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
-    for word, terminals in _EXPECTATIONS:
-        if terminals[0] in left:
-            words.append(word)
-            left = left.difference(terminals)
-    *most, last = words
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 class _Builder:
@@ -229,8 +157,6 @@ class _Builder:
                 steps.append(_name(token))
             places.append(_start(token))
         token = _token(first)
-        if token.type == "NAME" and token.lower() in ast.KEYWORDS:
-            self._fail(f'{str(token)!r} is a keyword; as a name it is written "{token}"', token)
         return ast.Path(_name(token), tuple(steps), _start(token), tuple(places))
 
     def _select(self, tree: _Tree, depth: int) -> ast.Select:
@@ -280,7 +206,7 @@ class _Builder:
                 case "BYTES":
                     return bytes.fromhex(written)
                 case "DATE":
-                    if len(written) == _DATE_CHARS:  # `fromisoformat` also takes weeks and bare digits
+                    if _DATE.match(written):  # `fromisoformat` also takes weeks and bare digits
                         return date.fromisoformat(written)
                 case "TIMESTAMP":
                     return timestamp(written)
@@ -305,7 +231,7 @@ class _Builder:
         raise syntax_error(message, self.text, _start(token))
 
 
-_DATE_CHARS: Final = len("2024-01-31")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _FORMS: Final = {
     "BYTES": "bytes are written as pairs of hexadecimal digits: x'00ff'",
     "DATE": "a date is written date '2024-01-31', from year 0001 to 9999",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from milepost.batch import Batch
+from milepost.batch import Batch, Ids
 from milepost.errors import CheckFailed, QueryError, SchemaError
 from milepost.query import typed
 from milepost.query.expression import Predicate, compile
@@ -22,9 +22,9 @@ RULE_SETS: Final = 512  # schemas whose rules are kept compiled, as many as ther
 ROWS_NAMED: Final = 5  # of the rows that break a rule, in the message
 
 
-def encode(schema: Schema, rows: Any) -> Batch:
+def encode(schema: Schema, rows: Any, ids: Ids | None = None) -> Batch:
     """A batch of messages that keep the rules of their schema: `Batch.encode`, then `enforce`."""
-    batch = Batch.encode(schema, rows)
+    batch = Batch.encode(schema, rows, ids)
     enforce(batch)
     return batch
 

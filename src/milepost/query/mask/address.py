@@ -12,9 +12,6 @@ from milepost.query import subnet
 from milepost.query.mask.text import raw
 from milepost.query.mask.vector import Array, Bools, Index, Vector, both
 
-_LONGEST: Final = len("255.255.255.255")
-_SHORTEST: Final = len("0.0.0.0")
-
 
 def in_subnet(texts: pa.Array, known: Bools | None, network: subnet.Network) -> Vector:
     """Which addresses are in a network; texts that are no address are not known."""
@@ -44,35 +41,51 @@ def _one_by_one(texts: pa.Array, rows: Index, network: subnet.Network, inside: B
 def _dotted(texts: pa.Array) -> tuple[Array, Bools]:
     """The numbers of IPv4 addresses, and which texts are such: four numbers up to 255 without leading zeros.
 
-    All texts of a fitting length stand in a matrix, one byte a column, and one pass over the columns runs the automaton
-    of the notation for all of them at once.
+    No loop over texts: the dots of the whole column are found in one pass over its bytes, and where a text has three,
+    its four numbers end right before them and at its end.
     """
     offsets, data = raw(texts)
-    n = len(texts)
-    sizes = offsets[1:] - offsets[:-1]
-    good = (sizes >= _SHORTEST) & (sizes <= _LONGEST)
-    total = np.zeros(n, np.int64)
-    part = np.zeros(n, np.int64)  # the number being read
-    digits = np.zeros(n, np.int8)  # how many digits of it were read
-    dots = np.zeros(n, np.int8)
-    if not good.any():
-        return total, good
-    last = max(len(data) - 1, 0)
-    starts = offsets[:-1]
-    for column in range(int(sizes[good].max())):
-        reading = good & (column < sizes)
-        byte = data[np.minimum(starts + column, last)]
-        digit = (byte - np.uint8(ord("0"))).astype(np.int64)
-        is_digit = digit < 10
-        is_dot = byte == ord(".")
-        # A second digit after a leading zero, or a fourth digit, is as wrong as any other character.
-        wrong = ~np.where(is_digit, (digits < 3) & ~((digits == 1) & (part == 0)), is_dot & (digits > 0))
-        good &= ~(reading & wrong)
-        add, close = reading & is_digit, reading & is_dot
-        good &= ~(close & (part > 255))
-        total = np.where(close, (total << 8) | (part & 255), total)
-        part = np.where(close, 0, np.where(add, part * 10 + digit, part))
-        digits = np.where(close, 0, digits + add).astype(np.int8)
-        dots += close
-    good &= (dots == 3) & (digits > 0) & (part <= 255)
-    return (total << 8) | (part & 255), good
+    numbers = np.zeros(len(texts), np.int64)
+    good = np.zeros(len(texts), np.bool_)
+    if not len(texts):
+        return numbers, good
+    borders = offsets - offsets[0]
+    digits = data[offsets[0] : offsets[-1]] - np.uint8(ord("0"))  # wraps around: what is above 9 is no digit
+    is_dot = digits == _DOT
+    dots_before = np.zeros(len(digits) + 1, np.int32)
+    np.cumsum(is_dot, out=dots_before[1:])
+    dots_before = dots_before[borders]
+    rows = np.flatnonzero(np.diff(dots_before) == 3)
+    if not len(rows):
+        return numbers, good
+    dots = np.flatnonzero(is_dot).astype(np.int32)
+    first = dots_before[rows]
+    ends = [dots[first], dots[first + 1], dots[first + 2], borders[rows + 1]]
+    fine = np.ones(len(rows), np.bool_)
+    total = np.zeros(len(rows), np.int64)
+    start = borders[rows]
+    for end in ends:
+        part, valid = _number(digits, start, end)
+        total = total << 8 | part
+        fine &= valid
+        start = end + 1
+    good[rows] = fine
+    numbers[rows] = total
+    return numbers, good
+
+
+_DOT: Final = (ord(".") - ord("0")) % 256
+
+
+def _number(digits: Array, start: Array, end: Array) -> tuple[Array, Bools]:
+    """The numbers between places of the column, and which are well written; one to three digits are looked at."""
+    size = end - start
+    ones = digits.take(end - 1, mode="clip")
+    tens = digits.take(end - 2, mode="clip")
+    hundreds = digits.take(end - 3, mode="clip")
+    two, three = size >= 2, size == 3
+    value = ones + two * (np.int16(10) * tens) + three * (np.int16(100) * hundreds)
+    # The highest digit may be a zero only where it is alone.
+    written = (ones < 10) & (~two | (tens < 10)) & (~three | ((hundreds < 10) & (hundreds > 0)))
+    written &= (size >= 1) & (size <= 3) & ((size != 2) | (tens > 0))
+    return value, written & (value < 256)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from datetime import UTC
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -21,6 +22,8 @@ from milepost.query.mask.vector import Array, Bools, Index, Part, Vector, from_l
 from milepost.query.number import scaled
 from milepost.query.typed import Typed
 
+_TIMESTAMPS: Final = np.dtype("datetime64[us]")
+
 HeaderColumns = Mapping[str, Any]  # attribute -> a sequence with one value a row, None where it is absent
 Answer = TypeVar("Answer")
 
@@ -36,8 +39,10 @@ class Column(NamedTuple):
     known: Bools | None
 
     def to_pylist(self) -> list[Any]:
-        """The values as Python has them, None where there is none."""
+        """The values in the plain form, None where there is none."""
         values = self.values.tolist()
+        if self.values.dtype == _TIMESTAMPS:
+            values = [value.replace(tzinfo=UTC) for value in values]
         if self.known is None:
             return values  # type: ignore[no-any-return]
         return [value if known else None for value, known in zip(values, self.known.tolist(), strict=True)]

@@ -52,7 +52,7 @@ def calculated(sign: str, left: Vector, right: Vector, scales: tuple[int, int], 
         a, b = raised(a, result.scale - scales[0]), raised(b, result.scale - scales[1])
     if sign == "%":
         b, known = _divisor(b, known, len(a) if isinstance(a, np.ndarray) else len(b))
-    if in_int64(*_span(sign, bounds(a), bounds(b))):
+    if _wraps(a) and _wraps(b) and in_int64(*_span(sign, bounds(a), bounds(b))):
         return Vector(_IN_64_BITS[sign](_wrapped(a), _wrapped(b)), known)
     return bounded(_OPERATIONS[sign](_objects(a), _objects(b)), known, result)
 
@@ -85,7 +85,7 @@ def _span(sign: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 def negated(vector: Vector, kind: Scalar) -> Vector:
     """The numbers with the other sign."""
     low, high = bounds(vector.values)
-    if in_int64(-high, -low):
+    if _wraps(vector.values) and in_int64(-high, -low):
         return Vector(-_wrapped(vector.values), vector.known)
     return bounded(-_objects(vector.values), vector.known, kind)
 
@@ -93,7 +93,7 @@ def negated(vector: Vector, kind: Scalar) -> Vector:
 def absolute(vector: Vector, kind: Scalar) -> Vector:
     """The numbers without their signs."""
     low, high = bounds(vector.values)
-    if in_int64(low, high) and low > INT64_MIN:
+    if _wraps(vector.values) and in_int64(low, high) and low > INT64_MIN:
         return Vector(np.abs(_wrapped(vector.values)), vector.known)
     return bounded(abs(_objects(vector.values)), vector.known, kind)
 
@@ -104,7 +104,7 @@ def raised(values: Any, places: int) -> Any:
     if not places or not isinstance(values, np.ndarray):
         return values * factor if places else values
     low, high = bounds(values)
-    if in_int64(low * factor, high * factor):
+    if _wraps(values) and in_int64(low * factor, high * factor):
         return _wrapped(values) * factor
     return _objects(values) * factor
 
@@ -115,7 +115,7 @@ def lowered(vector: Vector, scale: int, towards: Callable[[Any, int], Any], kind
     low, high = bounds(values)
     factor = 10**scale
     # Twice the bounds, because rounding to the nearest adds half a whole before it divides.
-    fits = in_int64(2 * (low - factor), 2 * (high + factor))
+    fits = _wraps(values) and in_int64(2 * (low - factor), 2 * (high + factor))
     return bounded(towards(_wrapped(values) if fits else _objects(values), factor), vector.known, kind)
 
 
@@ -183,6 +183,11 @@ def _ordered(sign: str, integers: Any, doubles: Any) -> Any:
 _COMPARE: Final[dict[str, Any]] = {
     "=": np.equal, "<>": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
 }  # fmt: skip
+
+
+def _wraps(values: Any) -> bool:
+    """Whether values are, or can be, machine integers, which wrap around."""
+    return not (isinstance(values, np.ndarray) and values.dtype == object)
 
 
 def _wrapped(values: Any) -> Any:

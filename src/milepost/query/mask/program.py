@@ -214,7 +214,7 @@ class Program:
                 if vector is None:
                     continue
                 if not found and vector.known is None:
-                    return vector
+                    return Vector(spread(vector, frame.n, node.kind))
                 mine = np.flatnonzero(left if vector.known is None else left & vector.known)
                 if len(mine):
                     found.append(Part(mine, Vector(gathered(spread(vector, frame.n, node.kind), mine))))

@@ -10,8 +10,9 @@
     date, timestamp      array of days, of microseconds
     uuid                 array of 16 bytes each (S16: compared byte by byte, which is what their order means)
 
-A constant is one value of the same form in place of the array. An expression that is null in every row has no vector
-at all: where a function here gives or takes `Vector | None`, None means that.
+A constant is one value of the same form in place of the array; only literals and names of cases are that. An
+expression that is null in every row has no vector at all: where a function here gives or takes `Vector | None`, None
+means that.
 """
 
 from __future__ import annotations

@@ -92,6 +92,10 @@ def _value(kind: Kind, single: bool) -> Callable[[Any], Any]:
             return partial(_units, scale)
         case Scalar("double"):
             return _widened if single else number
+        case Scalar("integer" | "ident"):
+            return int  # a NumPy scalar would answer comparisons with truths of its own, which are not True or False
+        case Scalar("boolean"):
+            return bool
         case Nodes():
             return _nodes
         case _:

@@ -1,0 +1,387 @@
+"""Hypothesis strategies for queries: typed, and driven by a schema and the values of its messages.
+
+::
+
+    questions(schema, messages)   the text of an expression of any scalar type
+    predicates(schema, messages)  … of a boolean one
+    selects(schema, messages)     a query over a message type
+
+Constants are often values of the messages, or next to them, so that comparisons come out both ways.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from hypothesis import strategies as st
+
+from milepost.query import ast, kinds
+from milepost.query.header import ATTRIBUTES
+from milepost.query.kinds import Scalar
+from milepost.query.place import Place
+from milepost.query.scope import ElementScope, Scope, VariableScope
+from milepost.schema import types as t
+from tests import strategies as values
+
+FAMILIES = ["boolean", "integer", "decimal", "double", "string", "bytes", "date", "timestamp", "uuid", "ident"]
+NUMBERS = ["integer", "decimal", "double"]
+COMPARISONS = ["=", "<>", "<", "<=", ">", ">="]
+ATOMS = {
+    "boolean": t.BOOL, "integer": t.INT64, "decimal": t.decimal(12, 3), "double": t.DOUBLE, "string": t.STRING,
+    "bytes": t.BYTES, "date": t.DATE, "timestamp": t.TIMESTAMP, "uuid": t.UUID, "ident": t.IDENT,
+}  # fmt: skip
+CONSTANTS: dict[str, list[Any]] = {
+    "integer": [0, 1, -1, 2, 10, 2**31, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1, 10**20],
+    "decimal": [Decimal(text) for text in ("0.0", "1.0", "-1.5", "0.001", "99999999999999999.99", "2.50")],
+    "double": [0.0, -0.0, 1.0, 0.1, -2.5, 1e308, 5e-324, 2.0**53, 2.0**63, -(2.0**63), 2.0**64, 1e20],
+    "string": ["", "a", "A", "abc", " a ", "%", "_", "😀", "é", "Z", "10.0.0.1", "255.255.255.255", "::1", "01.2.3.4"],
+    "bytes": [b"", b"\0", b"\xff"],
+    "date": [date(1969, 12, 31), date(1970, 1, 1), date(2024, 2, 29)],
+}
+NETWORKS = ["10.0.0.0/8", "0.0.0.0/0", "::/0", "::1", "192.168.1.0/24", "255.255.255.255/32"]
+PATTERN_PARTS = ["%", "_", "a", "b", "A", "é", "😀", ".", "(", "\n", "ab"]
+
+
+def family(kind: kinds.Kind) -> str:
+    return kind.name if isinstance(kind, Scalar) else ""
+
+
+def pool(messages: list[Any]) -> dict[str, list[Any]]:
+    """The single values of messages by family; nodes are visited once."""
+    found: dict[str, list[Any]] = defaultdict(list)
+    seen: set[int] = set()
+    stack: list[Any] = list(messages)
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict | list):
+            if id(value) not in seen:
+                seen.add(id(value))
+                stack.extend(value.values() if isinstance(value, dict) else value)
+            continue
+        for name, kind in _PYTHON:
+            if isinstance(value, kind):
+                if not (isinstance(value, float) and not math.isfinite(value)):
+                    found[name].append(value)
+                break
+    found["ident"] = [value for value in found["integer"] if -(2**63) <= value < 2**63]
+    return found
+
+
+_PYTHON: list[tuple[str, type]] = [
+    ("boolean", bool), ("integer", int), ("decimal", Decimal), ("double", float), ("string", str), ("bytes", bytes),
+    ("timestamp", datetime), ("date", date), ("uuid", UUID),
+]  # fmt: skip
+
+
+class Author:
+    """Writes one query. `left` bounds how much; each choice falls back to a leaf when it is spent."""
+
+    def __init__(self, draw: st.DrawFn, schema: t.Schema, messages: list[Any], size: int) -> None:
+        self.draw = draw
+        self.schema = schema
+        self.pool = pool(messages)
+        self.left = size
+
+    def pick(self, items: list[Any]) -> Any:
+        return self.draw(st.sampled_from(items))
+
+    def root(self) -> Scope:
+        return ElementScope(None, Place.root(self.schema))
+
+    # What the names in scope lead to
+
+    def places(self, scope: Scope) -> list[tuple[ast.Path, Place]]:
+        found = []
+        level: Scope | None = scope
+        names: dict[str, Place] = {}
+        while level is not None:
+            for name in level.names():
+                names.setdefault(name, level.local(name))  # type: ignore[arg-type]
+            level = level.outer
+        stack = [(ast.Path(name), place, 0) for name, place in names.items()]
+        while stack:
+            path, place, depth = stack.pop()
+            found.append((path, place))
+            if depth < 3:
+                steps: list[str | int] = [*place.members] + ([0, 1] if isinstance(place.type, t.List) else [])
+                stack += [(ast.Path(path.name, (*path.steps, step)), place.step(step), depth + 1) for step in steps]
+        return found
+
+    def paths(self, scope: Scope, wanted: Callable[[Place], bool]) -> list[ast.Path]:
+        return [path for path, place in self.places(scope) if wanted(place)]
+
+    # Leaves
+
+    def leaf(self, scope: Scope, name: str) -> ast.Expression:
+        paths: list[ast.Expression] = list(self.paths(scope, lambda place: family(place.kind) == name))
+        messages = self.paths(scope, lambda place: place.kind == kinds.Message())
+        paths += [
+            ast.Path(path.name, (attribute,))
+            for path in messages
+            for attribute, kind in ATTRIBUTES.items()
+            if kind.name == name
+        ]
+        if paths and self.draw(st.integers(0, 9)) < 7:
+            return self.pick(paths)
+        if self.draw(st.integers(0, 19)) == 0:
+            return ast.Literal("null", None)
+        return self.literal(name)
+
+    def literal(self, name: str) -> ast.Literal:
+        known = [*CONSTANTS.get(name, []), *self.pool[name]]
+        drawn = values.atom_values(ATOMS[name])
+        if name == "double":
+            drawn = drawn.filter(math.isfinite)
+        value = self.draw(st.sampled_from(known) | drawn) if known else self.draw(drawn)
+        return ast.Literal("integer" if name == "ident" else name, value)
+
+    # Expressions of one family
+
+    def expression(self, scope: Scope, name: str) -> ast.Expression:
+        self.left -= 1
+        if self.left <= 0 or self.draw(st.integers(0, 9)) < 3:
+            return self.leaf(scope, name)
+        match name:
+            case "boolean":
+                return self.boolean(scope)
+            case "integer":
+                return self.integer(scope)
+            case "decimal" | "double":
+                return self.number(scope, name)
+            case "string":
+                return self.string(scope)
+            case "date" if self.draw(st.booleans()):
+                return ast.Call("date", (self.expression(scope, "timestamp"),))
+        return self.folded(scope, name) if self.draw(st.booleans()) else self.coalesce(scope, name)
+
+    def boolean(self, scope: Scope) -> ast.Expression:
+        match self.draw(st.integers(0, 12)):
+            case 0 | 1 | 2:
+                left, right, _ = self.comparable(scope)
+                return ast.Binary(self.pick(COMPARISONS), left, right)
+            case 3:
+                left, right, name = self.comparable(scope)
+                return ast.Between(left, right, self.expression(scope, name), self.flag())
+            case 4:
+                left, right, name = self.comparable(scope)
+                more = [self.literal(name) for _ in range(self.draw(st.integers(0, 6)))]
+                return ast.In(left, (right, *more), self.flag())
+            case 5:
+                return ast.Like(self.expression(scope, "string"), *self.pattern(), self.flag())
+            case 6:
+                operand = self.expression(scope, self.pick(FAMILIES))
+                structures = self.paths(scope, _may_be_null)
+                if structures and self.flag():
+                    operand = self.pick(structures)
+                return ast.Is(operand, None, self.flag())
+            case 7:
+                return ast.Is(self.expression(scope, "boolean"), self.flag(), self.flag())
+            case 8:
+                return ast.Negation(self.expression(scope, "boolean"))
+            case 9 | 10:
+                terms = [self.expression(scope, "boolean") for _ in range(self.draw(st.integers(2, 3)))]
+                return _chain(self.pick(["and", "or"]), terms)
+            case 11:
+                name = self.pick(["starts_with", "ends_with", "contains", "in_subnet"])
+                first = self.expression(scope, "string")
+                if name == "in_subnet":
+                    return ast.Call(name, (first, ast.Literal("string", self.pick(NETWORKS))))
+                return ast.Call(name, (first, self.expression(scope, "string")))
+            case _:
+                return self.quantified(scope)
+
+    def comparable(self, scope: Scope) -> tuple[ast.Expression, ast.Expression, str]:
+        """Two expressions that can be compared, and the family of a third."""
+        here = sorted({family(place.kind) for _, place in self.places(scope)} - {""}) or ["integer"]
+        name = self.pick(here) if self.draw(st.integers(0, 3)) else self.pick(FAMILIES)
+        other = self.pick(NUMBERS) if name in NUMBERS else name
+        return self.expression(scope, name), self.expression(scope, other), other
+
+    def flag(self) -> bool:
+        return self.draw(st.booleans())
+
+    def pattern(self) -> tuple[str, str | None]:
+        parts = self.draw(st.lists(st.sampled_from(PATTERN_PARTS), max_size=6))
+        if self.pool["string"] and self.flag():
+            text = self.pick(self.pool["string"])
+            cut = self.draw(st.integers(0, len(text)))
+            parts.insert(self.draw(st.integers(0, len(parts))), text[:cut].replace("!", ""))
+        text = "".join(parts)
+        if self.flag():
+            return text, None
+        return text + self.pick(["", "!%", "!_", "!!"]), "!"
+
+    def integer(self, scope: Scope) -> ast.Expression:
+        match self.draw(st.integers(0, 9)):
+            case 0 | 1 | 2:
+                return self.arithmetic(scope, ["integer"], ["+", "-", "*", "%"])
+            case 3:
+                return _minus(self.expression(scope, "integer"))
+            case 4:
+                name = self.pick(["abs", "floor", "ceil", "round"])
+                return ast.Call(name, (self.expression(scope, "integer"),))
+            case 5:
+                return ast.Call("length", (self.expression(scope, self.pick(["string", "bytes"])),))
+            case 6:
+                name = self.pick(["year", "month", "day", "weekday", "hour", "minute", "second"])
+                of = "timestamp" if name in ("hour", "minute", "second") else self.pick(["date", "timestamp"])
+                return ast.Call(name, (self.expression(scope, of),))
+            case 7:
+                return ast.Call("position", (self.expression(scope, "string"), self.expression(scope, "string")))
+            case 8:
+                days = (self.expression(scope, "date"), self.expression(scope, "date"))
+                return ast.Call("days_between", days)
+            case _:
+                return self.folded(scope, "integer")
+
+    def number(self, scope: Scope, name: str) -> ast.Expression:
+        match self.draw(st.integers(0, 6)):
+            case 0 | 1 | 2 if name == "double":
+                return self.arithmetic(scope, NUMBERS, ["/"] if self.flag() else ["+", "-", "*", "%", "/"], "double")
+            case 0 | 1 | 2:
+                return self.arithmetic(scope, ["integer", "decimal"], ["+", "-", "*", "%"], "decimal")
+            case 3:
+                return _minus(self.expression(scope, name))
+            case 4:
+                return ast.Call(self.pick(["abs", "floor", "ceil", "round"]), (self.expression(scope, name),))
+            case 5 if name == "double":
+                times = (self.expression(scope, "timestamp"), self.expression(scope, "timestamp"))
+                return ast.Call("seconds_between", times)
+            case 5:
+                return self.coalesce(scope, name)
+            case _:
+                return self.folded(scope, name)
+
+    def arithmetic(self, scope: Scope, names: list[str], signs: list[str], must: str = "") -> ast.Expression:
+        left = self.expression(scope, must or self.pick(names))
+        right = self.expression(scope, self.pick(names))
+        return ast.Binary(self.pick(signs), *((left, right) if self.flag() else (right, left)))
+
+    def string(self, scope: Scope) -> ast.Expression:
+        match self.draw(st.integers(0, 6)):
+            case 0:
+                return ast.Binary("||", self.expression(scope, "string"), self.expression(scope, "string"))
+            case 1 | 2:
+                name = self.pick(["lower", "upper", "trim", "ltrim", "rtrim"])
+                return ast.Call(name, (self.expression(scope, "string"),))
+            case 3:
+                start: ast.Expression = ast.Literal("integer", self.draw(st.integers(-2, 5)))
+                size: ast.Expression = ast.Literal("integer", self.draw(st.integers(-1, 5)))
+                if self.draw(st.integers(0, 3)) == 0:
+                    start, size = self.expression(scope, "integer"), self.expression(scope, "integer")
+                rest = (start, size) if self.flag() else (start,)
+                return ast.Call("substring", (self.expression(scope, "string"), *rest))
+            case 4:
+                variants = self.paths(scope, lambda place: isinstance(place.type, t.Variant))
+                return ast.Call("case", (self.pick(variants),)) if variants else self.leaf(scope, "string")
+            case 5:
+                return self.coalesce(scope, "string")
+            case _:
+                return self.folded(scope, "string")
+
+    def coalesce(self, scope: Scope, name: str) -> ast.Expression:
+        names = [name] * 2 if name not in NUMBERS else [name, self.pick([name, "integer"])]
+        return ast.Call("coalesce", tuple(self.expression(scope, each) for each in names))
+
+    # Lists
+
+    def lists(self, scope: Scope) -> list[tuple[ast.Path, Place]]:
+        return [(path, place) for path, place in self.places(scope) if isinstance(place.type, t.List | kinds.Nodes)]
+
+    def inside(self, scope: Scope) -> tuple[ast.Path, Scope] | None:
+        lists = self.lists(scope)
+        if not lists:
+            return None
+        path, place = self.pick(lists)
+        return path, ElementScope(scope, place.element(scope.variables))
+
+    def quantified(self, scope: Scope) -> ast.Expression:
+        found = self.inside(scope)
+        if found is None:
+            return self.leaf(scope, "boolean")
+        path, inner = found
+        element = inner.place.kind  # type: ignore[attr-defined]
+        if isinstance(element, Scalar) and self.flag():
+            return ast.In(self.expression(scope, family(element)), path, self.flag())
+        return ast.Call(self.pick(["any", "all"]), (path, self.expression(inner, "boolean")))
+
+    def folded(self, scope: Scope, name: str) -> ast.Expression:
+        found = self.inside(scope)
+        if found is None:
+            return self.leaf(scope, name)
+        path, inner = found
+        if name == "integer" and self.flag():
+            return ast.Call("count", (path, self.expression(inner, "boolean")) if self.flag() else (path,))
+        names = ["min", "max"] + ["sum"] * (name in NUMBERS)
+        if name == "double" and self.flag():
+            return ast.Call("avg", (path, self.expression(inner, self.pick(NUMBERS))))
+        return ast.Call(self.pick(names), (path, self.expression(inner, name)))
+
+    # Queries over message types
+
+    def select(self, name: str | None) -> ast.Select:
+        """A query whose first column is of a family; `select *` when there is none."""
+        message_type = self.schema.message_type
+        assert message_type is not None
+        root = Place.root(self.schema)
+        sources = [
+            ast.Source(ast.Path(self.pick([f"mt_{message_type.name}", f"MT_{message_type.name.upper()}"])), "v"),
+            ast.Source(ast.Path("v", ("root",)), "v0"),
+        ]
+        places = {"v": replace(root, type=kinds.Message(), written="v"), "v0": replace(root, written="v0")}
+        for number in range(1, self.draw(st.integers(1, 4))):
+            ways = [
+                (variable, member)
+                for variable, place in places.items()
+                for member, kind in place.members.items()
+                if isinstance(kind, kinds.Nodes)
+            ]
+            if ways:
+                variable, member = self.pick(ways)
+                places[f"v{number}"] = replace(places[variable].step(member).element(number), written=f"v{number}")
+                sources.append(ast.Source(ast.Path(variable, (member,)), f"v{number}"))
+        scope = VariableScope(None, len(places), places)
+        where = self.expression(scope, "boolean") if self.flag() else None
+        columns: tuple[ast.Expression, ...] = () if name is None else (self.expression(scope, name),)
+        return ast.Select(columns, tuple(sources), where)
+
+
+def _may_be_null(place: Place) -> bool:
+    return isinstance(place.kind, kinds.Elements | kinds.Structure)
+
+
+def _chain(operator: str, terms: list[ast.Expression]) -> ast.Chain:
+    flat: list[ast.Expression] = []
+    for term in terms:
+        flat.extend(term.terms if isinstance(term, ast.Chain) and term.operator == operator else (term,))
+    return ast.Chain(operator, tuple(flat))
+
+
+def _minus(operand: ast.Expression) -> ast.Expression:
+    return ast.Minus(operand)
+
+
+@st.composite
+def questions(draw: st.DrawFn, schema: t.Schema, messages: list[Any], size: int = 12) -> str:
+    author = Author(draw, schema, messages, size)
+    name = draw(st.sampled_from(["boolean", *FAMILIES]))
+    if schema.message_type is not None and draw(st.integers(0, 3)) == 0:
+        aggregate = draw(st.sampled_from(["count", "sum", "min", "max", "avg", "any", "all"]))
+        inner = {"any": "boolean", "all": "boolean", "sum": "double", "avg": "integer"}.get(aggregate, name)
+        return str(ast.Call(aggregate, author.select(inner)))
+    return str(author.expression(author.root(), name))
+
+
+@st.composite
+def predicates(draw: st.DrawFn, schema: t.Schema, messages: list[Any], size: int = 12) -> str:
+    author = Author(draw, schema, messages, size)
+    if schema.message_type is not None and draw(st.integers(0, 2)) == 0:
+        return str(author.select(draw(st.none() | st.sampled_from(FAMILIES))))
+    return str(author.boolean(author.root()))
