@@ -79,3 +79,14 @@ def test_take_slice_and_concat_are_those_of_lists(data: st.DataObject, table: tu
         assert [joined.id(row) for row in range(len(joined))] == expected
     for remade in (taken, cut, joined):
         assert Batch.decode(remade.data, schema) == remade
+
+
+@given(tables(), st.integers(1, 7))
+def test_a_batch_may_lie_anywhere_in_a_buffer(table: tuple[Schema, list[Any]], shift: int) -> None:
+    schema, rows = table
+    frame = bytearray(shift) + Batch.encode(schema, rows).data
+    batch = Batch.decode(memoryview(frame)[shift:], schema)
+    assert strategies.identical(batch.to_pylist(), rows)
+    assert strategies.identical(Batch.encode(schema, list(batch)).to_pylist(), rows)
+    assert strategies.identical(batch.take(range(len(rows))).to_pylist(), rows)
+    assert Batch.encode(schema, batch.to_arrow()) == batch
