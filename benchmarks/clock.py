@@ -13,20 +13,20 @@ Name = TypeVar("Name", bound=Hashable)
 def best(contestants: Mapping[Name, Callable[[], Any]], repeats: int) -> dict[Name, float]:
     """Nanoseconds of the quickest of `repeats` runs of each contestant.
 
-    The runs are interleaved, so that a neighbour's noise on the machine hits all alike, and the quickest is kept,
-    because noise only ever adds. The first round warms caches and does not count. No collector runs in between.
+    All take turns, so that a neighbour's noise on the machine hits all alike, and the quickest run is kept, because
+    noise only ever adds. A turn is two runs: what was between may have emptied the caches, and the first run of the
+    two fills them again, as checking a message on arrival does. No collector runs in between.
     """
     shortest = dict.fromkeys(contestants, float("inf"))
     gc.collect()
     gc.disable()
     try:
-        for round_number in range(repeats + 1):
+        for _ in range(repeats):
             for name, contestant in contestants.items():
-                start = time.perf_counter_ns()
-                contestant()
-                spent = time.perf_counter_ns() - start
-                if round_number:
-                    shortest[name] = min(shortest[name], spent)
+                for _ in range(2):
+                    start = time.perf_counter_ns()
+                    contestant()
+                    shortest[name] = min(shortest[name], time.perf_counter_ns() - start)
     finally:
         gc.enable()
     return shortest

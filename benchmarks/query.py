@@ -17,7 +17,7 @@ from milepost.batch import Batch
 from milepost.schema.text import parse
 
 ROWS = 10_000
-REPEATS, QUICK_REPEATS = 400, 60
+REPEATS, QUICK_REPEATS = 200, 30
 PYTHON_ROWS = 1_000  # the reference back end works row by row; its rate does not depend on how many
 BAR = 50e6  # rows a second, four terms, by the mask back end
 

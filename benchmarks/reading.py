@@ -53,7 +53,7 @@ def prepare(shape: Shape, count: int, seed: int) -> Contest:
         if kind is Bare and shape.kind != "int":
             continue
         made = kind(shape)
-        written = [made.write(values) for values in messages]
+        written = _side_by_side([made.write(values) for values in messages])
         readers = [made.reader(field) for field in range(FIELDS)]
         projections = [made.projection(fields) for fields in sets]
         work = [(readers[field], data) for field, data in zip(single, written, strict=True)]
@@ -62,12 +62,25 @@ def prepare(shape: Shape, count: int, seed: int) -> Contest:
             _agree(kind.name, work, [values[field] for values, field in zip(messages, single, strict=True)])
             wanted = [tuple(values[i] for i in sets[choice]) for values, choice in zip(messages, several, strict=True)]
             _agree(kind.name, wide, wanted)
-        contest.one[kind.name] = partial(_read, work)
-        contest.nine[kind.name] = partial(_read, wide)
+        contest.one[kind.name] = partial(_read, _in_memory_order(work))
+        contest.nine[kind.name] = partial(_read, _in_memory_order(wide))
         contest.size[kind.name] = sum(map(len, written)) / count
         if isinstance(made, FlatTuple):
-            contest.validate = partial(_validate, written, made.schema)
+            contest.validate = partial(_validate, sorted(written, key=id), made.schema)
     return contest
+
+
+# Where a message lies in memory depends on what its writer happened to allocate besides, and the same reader takes
+# 106 ns or 191 ns for that reason alone. A format is not to be blamed for it, nor praised: so the messages of every
+# format are copied side by side, as if they had just arrived one after the other, and read in the order of addresses.
+
+
+def _side_by_side(written: list[bytes]) -> list[bytes]:
+    return [bytes(bytearray(data)) for data in written]
+
+
+def _in_memory_order(work: list[tuple[Reader, bytes]]) -> list[tuple[Reader, bytes]]:
+    return [(read, data) for read, data in sorted(work, key=lambda pair: id(pair[1]))]
 
 
 def _read(work: list[tuple[Reader, bytes]]) -> None:
