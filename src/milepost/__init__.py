@@ -5,7 +5,7 @@ flows: `milepost.schema`, `milepost.batch`, `milepost.query`.
 """
 
 from milepost import errors
-from milepost.batch import Batch, Ids, MessageId
+from milepost.batch import Batch, Ids, MessageId, schema_of
 from milepost.query import compile, decode, encode
 from milepost.schema import MessageType, Registry, Schema
 from milepost.schema import parse as parse_schema
@@ -16,6 +16,7 @@ __all__ = [
     "MessageType",
     "Registry",
     "parse_schema",
+    "schema_of",
     # Messages
     "Batch",
     "MessageId",

@@ -12,7 +12,7 @@ import milepost
 
 PUBLIC = {
     "Batch", "Ids", "MessageId", "MessageType", "Registry", "Schema",
-    "compile", "decode", "encode", "errors", "parse_schema",
+    "compile", "decode", "encode", "errors", "parse_schema", "schema_of",
 }  # fmt: skip
 
 
