@@ -1,4 +1,4 @@
-"""The message formats that `benchmarks.format` compares, each used the fastest way its documentation offers."""
+"""The message formats that `benchmarks.format` compares. Each module says how its format is driven, and why so."""
 
 from benchmarks.formats.format import Format
 
