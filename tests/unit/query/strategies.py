@@ -2,11 +2,14 @@
 
 ::
 
+    EDGES, edge_messages()        a schema with every sort of field, and messages made of awkward values
     questions(schema, messages)   the text of an expression of any scalar type
     predicates(schema, messages)  … of a boolean one
     selects(schema, messages)     a query over a message type
 
-Constants are often values of the messages, or next to them, so that comparisons come out both ways.
+Constants are often values of the messages, so that comparisons come out both ways. A query comes from a seed: drawn
+choice by choice, most queries would be the simplest ones, and the same ones again. What a seed gives does not shrink,
+but it is small from the start.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -25,10 +29,11 @@ from hypothesis import strategies as st
 from milepost.query import ast, kinds
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import Scalar
+from milepost.query.number import scaled
 from milepost.query.place import Place
 from milepost.query.scope import ElementScope, Scope, VariableScope
 from milepost.schema import types as t
-from tests import strategies as values
+from milepost.schema.text import parse
 
 FAMILIES = ["boolean", "integer", "decimal", "double", "string", "bytes", "date", "timestamp", "uuid", "ident"]
 NUMBERS = ["integer", "decimal", "double"]
@@ -37,16 +42,80 @@ ATOMS = {
     "boolean": t.BOOL, "integer": t.INT64, "decimal": t.decimal(12, 3), "double": t.DOUBLE, "string": t.STRING,
     "bytes": t.BYTES, "date": t.DATE, "timestamp": t.TIMESTAMP, "uuid": t.UUID, "ident": t.IDENT,
 }  # fmt: skip
-CONSTANTS: dict[str, list[Any]] = {
-    "integer": [0, 1, -1, 2, 10, 2**31, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1, 10**20],
+CONSTANTS: dict[str, list[Any]] = {  # beside those in AWKWARD
+    "integer": [3, 10, 2**64 - 1, 10**20],
     "decimal": [Decimal(text) for text in ("0.0", "1.0", "-1.5", "0.001", "99999999999999999.99", "2.50")],
-    "double": [0.0, -0.0, 1.0, 0.1, -2.5, 1e308, 5e-324, 2.0**53, 2.0**63, -(2.0**63), 2.0**64, 1e20],
-    "string": ["", "a", "A", "abc", " a ", "%", "_", "😀", "é", "Z", "10.0.0.1", "255.255.255.255", "::1", "01.2.3.4"],
-    "bytes": [b"", b"\0", b"\xff"],
-    "date": [date(1969, 12, 31), date(1970, 1, 1), date(2024, 2, 29)],
+    "string": ["abc", "255.255.255.255", "01.2.3.4", "1.2.3"],
 }
 NETWORKS = ["10.0.0.0/8", "0.0.0.0/0", "::/0", "::1", "192.168.1.0/24", "255.255.255.255/32"]
 PATTERN_PARTS = ["%", "_", "a", "b", "A", "é", "😀", ".", "(", "\n", "ab"]
+
+
+EDGES = parse(
+    "edges: [i8: int8, i: int, l: long, u: uint64, ou: uint64?, f: float, d: double, od: double?, n: decimal(6,2), "
+    "w: decimal(38,10), on: decimal(18,4)?, z: decimal(38,0), s: string, os: string?, ip: string, y: bytes, b: bool, "
+    "ob: bool?, day: date, oday: date?, at: timestamp, oat: timestamp?, k: uuid, id: ident, ts: *(string)*, "
+    "xs: *(long?)*?, ds: *(double)*, us: *(uint64)*, "
+    "lines: *([p: decimal(8,2)?, q: int, s: string, r: *(double)*, v: {a: int | b: [s: string, xs: *(int?)*]}?])*, "
+    "o: [x: int?, d: double, t: [y: string?, xs: *(int)*]?]?, v: {a: int | b: [s: string?, xs: *(double)*] | c: []}?]"
+)
+AWKWARD: dict[str, list[Any]] = {
+    "bool": [True, False],
+    "double": [
+        0.0, -0.0, 1.0, -1.5, 0.5, 2.5, 0.1, math.nan, math.inf, -math.inf, 2.0**53, 2.0**63, 2.0**64, 1e308, 5e-324,
+    ],
+    "float": [0.0, -0.0, 1.5, math.nan, math.inf, 0.10000000149011612, 1e-40],
+    "string": [
+        "", "a", "A", "ab", "aba", " a ", "é", "Éa", "😀", "a😀b", "a%", "_", "z\n", "Zz", "\0", "10.0.0.1", "::1",
+    ],
+    "bytes": [b"", b"a", b"\0", b"\xff\0"],
+    "date": [date(1, 1, 1), date(1969, 12, 31), date(1970, 1, 1), date(2024, 2, 29), date(9999, 12, 31)],
+    "timestamp": [
+        datetime(1, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
+        datetime(1970, 1, 1, tzinfo=UTC), datetime(2024, 2, 29, 12, 30, 15, 1, UTC),
+        datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),
+    ],
+    "uuid": [UUID(int=0), UUID(int=1), UUID(int=1 << 127), UUID(int=0xFF00)],
+}  # fmt: skip
+
+
+def awkward(atom: t.Atom) -> list[Any]:
+    """A few values of an atomic type, the troublesome among them."""
+    if atom.kind in t.INTEGER_RANGES:
+        low, high = t.INTEGER_RANGES[atom.kind]
+        some = (low, high, 0, 1, -1, 2, 7, 100, 2**31, 2**53, 2**53 + 1, 2**62, 2**63, high - 1)
+        return sorted({value for value in some if low <= value <= high})
+    if atom.kind == "decimal":
+        largest = 10**atom.precision - 1
+        units = {0, 1, -1, 50, 150, -250, largest, -largest, 2**53 + 1, 2**63, 10**18}
+        return [scaled(value, atom.scale) for value in sorted(units) if abs(value) <= largest]
+    return AWKWARD[atom.kind]
+
+
+def edge_value(rng: Random, kind: t.Type) -> Any:
+    match kind:
+        case t.Tuple(fields):
+            return {field.name: edge_value(rng, field.type) for field in fields}
+        case t.List(item):
+            return [edge_value(rng, item) for _ in range(rng.choice([0, 1, 2, 2, 3]))]
+        case t.Optional(inner):
+            return edge_value(rng, inner) if rng.random() < 0.7 else None
+        case t.Variant(cases):
+            case = rng.choice(cases)
+            return {case.name: edge_value(rng, case.type)}
+        case t.Atom():
+            return rng.choice(awkward(kind))
+    raise AssertionError(kind)
+
+
+@st.composite
+def edge_messages(draw: st.DrawFn) -> list[Any]:
+    rng = draw(seeds())
+    return [edge_value(rng, EDGES.type) for _ in range(rng.randint(1, 8))]
+
+
+def seeds() -> st.SearchStrategy[Random]:
+    return st.integers(0, 2**64 - 1).map(Random)
 
 
 def family(kind: kinds.Kind) -> str:
@@ -83,14 +152,14 @@ _PYTHON: list[tuple[str, type]] = [
 class Author:
     """Writes one query. `left` bounds how much; each choice falls back to a leaf when it is spent."""
 
-    def __init__(self, draw: st.DrawFn, schema: t.Schema, messages: list[Any], size: int) -> None:
-        self.draw = draw
+    def __init__(self, rng: Random, schema: t.Schema, messages: list[Any], size: int) -> None:
+        self.rng = rng
         self.schema = schema
         self.pool = pool(messages)
         self.left = size
 
     def pick(self, items: list[Any]) -> Any:
-        return self.draw(st.sampled_from(items))
+        return self.rng.choice(items)
 
     def root(self) -> Scope:
         return ElementScope(None, Place.root(self.schema))
@@ -128,26 +197,26 @@ class Author:
             for attribute, kind in ATTRIBUTES.items()
             if kind.name == name
         ]
-        if paths and self.draw(st.integers(0, 9)) < 7:
+        if paths and self.rng.randint(0, 9) < 7:
             return self.pick(paths)
-        if self.draw(st.integers(0, 19)) == 0:
+        if self.rng.randint(0, 19) == 0:
             return ast.Literal("null", None)
         return self.literal(name)
 
     def literal(self, name: str) -> ast.Literal:
-        known = [*CONSTANTS.get(name, []), *self.pool[name]]
-        drawn = values.atom_values(ATOMS[name])
-        if name == "double":
-            drawn = drawn.filter(math.isfinite)
-        value = self.draw(st.sampled_from(known) | drawn) if known else self.draw(drawn)
-        return ast.Literal("integer" if name == "ident" else name, value)
+        known = [value for value in awkward(ATOMS[name]) if not (isinstance(value, float) and not math.isfinite(value))]
+        sort = "integer" if name == "ident" else name
+        return ast.Literal(sort, self.pick([*known, *CONSTANTS.get(name, []), *self.pool[name]]))
 
     # Expressions of one family
 
     def expression(self, scope: Scope, name: str) -> ast.Expression:
         self.left -= 1
-        if self.left <= 0 or self.draw(st.integers(0, 9)) < 3:
+        if self.left <= 0 or self.rng.randint(0, 9) < 3:
             return self.leaf(scope, name)
+        return self.compound(scope, name)
+
+    def compound(self, scope: Scope, name: str) -> ast.Expression:
         match name:
             case "boolean":
                 return self.boolean(scope)
@@ -157,12 +226,12 @@ class Author:
                 return self.number(scope, name)
             case "string":
                 return self.string(scope)
-            case "date" if self.draw(st.booleans()):
+            case "date" if self.flag():
                 return ast.Call("date", (self.expression(scope, "timestamp"),))
-        return self.folded(scope, name) if self.draw(st.booleans()) else self.coalesce(scope, name)
+        return self.folded(scope, name) if self.flag() else self.coalesce(scope, name)
 
     def boolean(self, scope: Scope) -> ast.Expression:
-        match self.draw(st.integers(0, 12)):
+        match self.rng.randint(0, 12):
             case 0 | 1 | 2:
                 left, right, _ = self.comparable(scope)
                 return ast.Binary(self.pick(COMPARISONS), left, right)
@@ -171,7 +240,7 @@ class Author:
                 return ast.Between(left, right, self.expression(scope, name), self.flag())
             case 4:
                 left, right, name = self.comparable(scope)
-                more = [self.literal(name) for _ in range(self.draw(st.integers(0, 6)))]
+                more = [self.literal(name) for _ in range(self.rng.randint(0, 6))]
                 return ast.In(left, (right, *more), self.flag())
             case 5:
                 return ast.Like(self.expression(scope, "string"), *self.pattern(), self.flag())
@@ -186,7 +255,7 @@ class Author:
             case 8:
                 return ast.Negation(self.expression(scope, "boolean"))
             case 9 | 10:
-                terms = [self.expression(scope, "boolean") for _ in range(self.draw(st.integers(2, 3)))]
+                terms = [self.expression(scope, "boolean") for _ in range(self.rng.randint(2, 3))]
                 return _chain(self.pick(["and", "or"]), terms)
             case 11:
                 name = self.pick(["starts_with", "ends_with", "contains", "in_subnet"])
@@ -200,26 +269,26 @@ class Author:
     def comparable(self, scope: Scope) -> tuple[ast.Expression, ast.Expression, str]:
         """Two expressions that can be compared, and the family of a third."""
         here = sorted({family(place.kind) for _, place in self.places(scope)} - {""}) or ["integer"]
-        name = self.pick(here) if self.draw(st.integers(0, 3)) else self.pick(FAMILIES)
+        name = self.pick(here) if self.rng.randint(0, 3) else self.pick(FAMILIES)
         other = self.pick(NUMBERS) if name in NUMBERS else name
         return self.expression(scope, name), self.expression(scope, other), other
 
     def flag(self) -> bool:
-        return self.draw(st.booleans())
+        return self.rng.random() < 0.5
 
     def pattern(self) -> tuple[str, str | None]:
-        parts = self.draw(st.lists(st.sampled_from(PATTERN_PARTS), max_size=6))
+        parts = self.rng.choices(PATTERN_PARTS, k=self.rng.randint(0, 5))
         if self.pool["string"] and self.flag():
             text = self.pick(self.pool["string"])
-            cut = self.draw(st.integers(0, len(text)))
-            parts.insert(self.draw(st.integers(0, len(parts))), text[:cut].replace("!", ""))
+            cut = self.rng.randint(0, len(text))
+            parts.insert(self.rng.randint(0, len(parts)), text[:cut].replace("!", ""))
         text = "".join(parts)
         if self.flag():
             return text, None
         return text + self.pick(["", "!%", "!_", "!!"]), "!"
 
     def integer(self, scope: Scope) -> ast.Expression:
-        match self.draw(st.integers(0, 9)):
+        match self.rng.randint(0, 9):
             case 0 | 1 | 2:
                 return self.arithmetic(scope, ["integer"], ["+", "-", "*", "%"])
             case 3:
@@ -242,7 +311,7 @@ class Author:
                 return self.folded(scope, "integer")
 
     def number(self, scope: Scope, name: str) -> ast.Expression:
-        match self.draw(st.integers(0, 6)):
+        match self.rng.randint(0, 6):
             case 0 | 1 | 2 if name == "double":
                 return self.arithmetic(scope, NUMBERS, ["/"] if self.flag() else ["+", "-", "*", "%", "/"], "double")
             case 0 | 1 | 2:
@@ -265,16 +334,16 @@ class Author:
         return ast.Binary(self.pick(signs), *((left, right) if self.flag() else (right, left)))
 
     def string(self, scope: Scope) -> ast.Expression:
-        match self.draw(st.integers(0, 6)):
+        match self.rng.randint(0, 6):
             case 0:
                 return ast.Binary("||", self.expression(scope, "string"), self.expression(scope, "string"))
             case 1 | 2:
                 name = self.pick(["lower", "upper", "trim", "ltrim", "rtrim"])
                 return ast.Call(name, (self.expression(scope, "string"),))
             case 3:
-                start: ast.Expression = ast.Literal("integer", self.draw(st.integers(-2, 5)))
-                size: ast.Expression = ast.Literal("integer", self.draw(st.integers(-1, 5)))
-                if self.draw(st.integers(0, 3)) == 0:
+                start: ast.Expression = ast.Literal("integer", self.rng.randint(-2, 5))
+                size: ast.Expression = ast.Literal("integer", self.rng.randint(-1, 5))
+                if self.rng.randint(0, 3) == 0:
                     start, size = self.expression(scope, "integer"), self.expression(scope, "integer")
                 rest = (start, size) if self.flag() else (start,)
                 return ast.Call("substring", (self.expression(scope, "string"), *rest))
@@ -336,7 +405,7 @@ class Author:
             ast.Source(ast.Path("v", ("root",)), "v0"),
         ]
         places = {"v": replace(root, type=kinds.Message(), written="v"), "v0": replace(root, written="v0")}
-        for number in range(1, self.draw(st.integers(1, 4))):
+        for number in range(1, self.rng.randint(1, 4)):
             ways = [
                 (variable, member)
                 for variable, place in places.items()
@@ -370,18 +439,20 @@ def _minus(operand: ast.Expression) -> ast.Expression:
 
 @st.composite
 def questions(draw: st.DrawFn, schema: t.Schema, messages: list[Any], size: int = 12) -> str:
-    author = Author(draw, schema, messages, size)
-    name = draw(st.sampled_from(["boolean", *FAMILIES]))
-    if schema.message_type is not None and draw(st.integers(0, 3)) == 0:
-        aggregate = draw(st.sampled_from(["count", "sum", "min", "max", "avg", "any", "all"]))
+    rng = draw(seeds())
+    author = Author(rng, schema, messages, size)
+    name = rng.choice(["boolean"] * 4 + ["integer", "decimal", "double", "string"] * 2 + FAMILIES)
+    if schema.message_type is not None and rng.randrange(4) == 0:
+        aggregate = rng.choice(["count", "sum", "min", "max", "avg", "any", "all"])
         inner = {"any": "boolean", "all": "boolean", "sum": "double", "avg": "integer"}.get(aggregate, name)
         return str(ast.Call(aggregate, author.select(inner)))
-    return str(author.expression(author.root(), name))
+    return str(author.compound(author.root(), name))
 
 
 @st.composite
 def predicates(draw: st.DrawFn, schema: t.Schema, messages: list[Any], size: int = 12) -> str:
-    author = Author(draw, schema, messages, size)
-    if schema.message_type is not None and draw(st.integers(0, 2)) == 0:
-        return str(author.select(draw(st.none() | st.sampled_from(FAMILIES))))
+    rng = draw(seeds())
+    author = Author(rng, schema, messages, size)
+    if schema.message_type is not None and rng.randrange(3) == 0:
+        return str(author.select(rng.choice([None, *FAMILIES])))
     return str(author.boolean(author.root()))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from hypothesis import assume, event, given
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from milepost import limits, query
@@ -15,7 +15,7 @@ from milepost.batch import Batch
 from milepost.errors import QueryTypeError
 from milepost.schema.types import Schema
 from tests.strategies import graphs, message_types, schemas, values
-from tests.unit.query.strategies import predicates, questions
+from tests.unit.query.strategies import EDGES, edge_messages, predicates, questions
 
 HEADERS = {
     "priority": st.none() | st.floats(),
@@ -77,6 +77,17 @@ def tables(draw: st.DrawFn) -> tuple[Schema, list[Any], Batch]:
         messages = draw(st.lists(values(schema), max_size=6))
     with boxes(draw(st.booleans())):
         return schema, messages, Batch.encode(schema, messages)
+
+
+@settings(max_examples=4 * settings.default.max_examples)
+@given(st.data(), edge_messages(), st.booleans(), st.integers(2, 7))
+def test_columns_of_awkward_values(data: st.DataObject, messages: list[Any], boxed: bool, size: int) -> None:
+    with boxes(boxed):
+        batch = Batch.encode(EDGES, messages)
+    expression = asked(data.draw(questions(EDGES, messages, size), "query"), EDGES)
+    expected = [expression.value(message) for message in messages]
+    event(f"{'null' if expected.count(None) == len(expected) else 'some'} of {expression.type.name}")
+    assert expression.column(batch).to_pylist() == expected
 
 
 @given(st.data(), tables())

@@ -60,7 +60,7 @@ def _concatenation(arguments: list[Vector], n: int) -> Vector:
 
 
 def _with_constants(node: Call, kinds: list[Scalar]) -> Function:
-    """A function that Arrow has for a constant second (and third) argument only."""
+    """A function that Arrow has for a constant second (and third) argument only; one that gives None gives null."""
     change = _WITH_CONSTANTS[node.function]
     row_by_row = _row_by_row(node, kinds)
 
@@ -68,7 +68,10 @@ def _with_constants(node: Call, kinds: list[Scalar]) -> Function:
         first, *rest = arguments
         if first.constant or not all(argument.constant for argument in rest):
             return row_by_row(arguments, n)
-        return Vector(change(first.values, *(_python(argument.values) for argument in rest)), first.known)
+        values = change(first.values, *(_python(argument.values) for argument in rest))
+        if values is None:
+            return Vector(first.values, np.zeros(n, np.bool_))
+        return Vector(values, first.known)
 
     return call
 
@@ -91,12 +94,8 @@ def _python(value: Any) -> Any:
     return value.as_py() if hasattr(value, "as_py") else value
 
 
-def _substring(texts: Any, start: int, size: int | None = None) -> Any:
-    return text.substring(texts, start, size)
-
-
 _WITH_CONSTANTS: Final[Mapping[str, Callable[..., Any]]] = {
-    "substring": _substring,
+    "substring": text.substring,
     "starts_with": lambda texts, part: bools(pc.starts_with(texts, part)),
     "ends_with": lambda texts, part: bools(pc.ends_with(texts, part)),
     "contains": lambda texts, part: bools(pc.match_substring(texts, part)),

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from milepost.query.like import ANY, Pattern
 from milepost.query.mask.vector import Array, Bools
 
-_REPEAT_MAX: Final = (1 << 31) - 1  # positions beyond are behind the end of any string in a batch
+_POSITIONS: Final = (1 << 31) - 1  # positions beyond are behind the end of any string in a batch
 
 
 def bools(result: Any) -> Bools:
@@ -56,12 +56,14 @@ def length(texts: pa.Array) -> Array:
     return count(texts).to_numpy()  # type: ignore[no-any-return]
 
 
-def substring(texts: pa.Array, start: int, size: int | None) -> pa.Array:
-    """The code points from position `start`, counted from 1."""
-    first = min(max(start - 1, 0), _REPEAT_MAX)
+def substring(texts: pa.Array, start: int, size: int | None = None) -> pa.Array | None:
+    """The code points from position `start`, counted from 1; None for a negative size."""
+    first = min(max(start - 1, 0), _POSITIONS)
     if size is None:
         return pc.utf8_slice_codeunits(texts, first)
-    end = min(max(start - 1 + size, 0), _REPEAT_MAX)
+    if size < 0:
+        return None
+    end = min(max(start - 1 + size, 0), _POSITIONS)
     return pc.utf8_slice_codeunits(texts, first, max(first, end))
 
 
