@@ -84,20 +84,19 @@ class Block:
         return None if shape.valid is None else self.bits(shape.valid)
 
     def var(self, shape: AtomShape) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-        """A variable-length column: n + 1 offsets, and the data that all such columns of the level share."""
+        """A variable-length column: n + 1 offsets, and the bytes of the whole batch, which they are positions in."""
         at = self.base + self.layout.var_at(self.n) + 4 * shape.slot * self.n
-        return np.frombuffer(self.data, OFFSET, self.n + 1, at), self.var_data
+        return np.frombuffer(self.data, OFFSET, self.n + 1, at), self._bytes
 
     @cached_property
-    def var_data(self) -> npt.NDArray[np.uint8]:
-        """The bytes of all variable-length columns of this level."""
-        return np.frombuffer(self.data, np.uint8, self.var_size, self.base + self.layout.data_at(self.n))
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self.data, np.uint8)
 
-    @cached_property
-    def var_size(self) -> int:
-        """How many bytes the variable-length columns hold together: the last shared offset."""
+    @property
+    def var_end(self) -> int:
+        """Where the data of the variable-length columns ends: the last shared offset."""
         if not self.layout.flat.var:
-            return 0
+            return self.base + self.layout.data_at(self.n)
         at = self.base + self.layout.var_at(self.n) + 4 * len(self.layout.flat.var) * self.n
         return int.from_bytes(self.data[at : at + 4], "little")
 
@@ -143,7 +142,7 @@ class Block:
     @cached_property
     def _below(self) -> Below:
         """The levels below, found by walking: each starts where the one before ends."""
-        end = self.base + self.layout.data_at(self.n) + self.var_size
+        end = self.var_end
         items = []
         for shape, layout in zip(self.layout.flat.lists, self.layout.items, strict=True):
             block = Block(layout, self.data, aligned(end), int(self.list_offsets(shape)[-1]))
@@ -177,6 +176,5 @@ class Block:
             buffers = [valid, whole.slice(base + self.layout.fixed_at(shape, n), size)]
         else:
             at = base + self.layout.var_at(n) + 4 * shape.slot * n
-            data = whole.slice(base + self.layout.data_at(n), self.var_size)
-            buffers = [valid, whole.slice(at, 4 * (n + 1)), data]
+            buffers = [valid, whole.slice(at, 4 * (n + 1)), whole]
         return pa.Array.from_buffers(kind, n, buffers)

@@ -36,11 +36,13 @@ class Columns:
         """Append this level and all below to `parts`; `position` is where it starts, a multiple of eight."""
         flat = self.layout.flat
         start = len(parts)
+        if self.layout.empty:
+            limits.require("BATCH_EMPTY", self.n, "elements without any content")
         wide = [column for shape, column in zip(flat.fixed, self.fixed, strict=True) if width(shape) >= 4]
         parts += wide
         parts += [(offsets - offsets[0]).astype(OFFSET, copy=False) for offsets, _ in self.lists]
         if flat.var:
-            parts.append(self._shared_offsets())
+            parts.append(self._shared_offsets(position + self.layout.data_at(self.n)))
         parts += self.fixed[len(wide) :]
         parts += self.bits
         parts += [memoryview(data)[offsets[0] : offsets[-1]] for offsets, data in self.var]
@@ -57,12 +59,11 @@ class Columns:
         parts.append(_ZEROS[:padding])
         return self.write(parts, position + padding)
 
-    def _shared_offsets(self) -> npt.NDArray[np.int32]:
-        """One run of V·n + 1 offsets: where a column ends the next begins."""
+    def _shared_offsets(self, base: int) -> npt.NDArray[np.int32]:
+        """One run of V·n + 1 offsets: where a column ends the next begins. `base` is where the first begins."""
         total = sum(int(offsets[-1]) - int(offsets[0]) for offsets, _ in self.var)
-        limits.require("BATCH_BYTES", total, "the variable-length data of a batch")
+        limits.require("BATCH_BYTES", base + total, "the bytes of a batch")
         shared = np.empty(len(self.var) * self.n + 1, OFFSET)
-        base = 0
         for slot, (offsets, _) in enumerate(self.var):
             np.add(offsets, base - int(offsets[0]), out=shared[slot * self.n : (slot + 1) * self.n + 1])
             base += int(offsets[-1]) - int(offsets[0])

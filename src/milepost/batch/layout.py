@@ -15,7 +15,8 @@ Everything up to the bit columns is a linear function of n; with n = 1 it is a c
 each field.
 
 All V variable-length columns share one run of offsets, since the end of one column is the start of the next:
-column k of them is the n + 1 offsets from k·n on, absolute in the level's data, which is just what Arrow takes.
+column k of them is the n + 1 offsets from k·n on. They are positions in the bytes of the batch, so that a string is
+cut out without arithmetic, and Arrow takes them as they are, with the whole batch as the data.
 Levels below (the elements of lists, then the cases of boxes that occur) follow the data, each aligned to 8 bytes.
 """
 
@@ -50,6 +51,8 @@ class Layout:
             else:
                 self._prefix.append(narrow)
                 narrow += size
+        # Whether elements leave no trace in the bytes, so that any number of them would fit.
+        self.empty: Final = not (flat.fixed or flat.bits or flat.var or flat.lists)
         self.wide: Final = wide  # bytes per element of the 16-, 8- and 4-byte columns
         self.narrow: Final = narrow  # … of the 2- and 1-byte columns
 

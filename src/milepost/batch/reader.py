@@ -104,7 +104,7 @@ def _leaf(form: Format, layout: Layout, path: str) -> Reader:
         if code is not None:
             return _number(start + layout.fixed_at(shape, 1), code, flags)
         if _is_text(shape):
-            return _text(start + layout.var_at(1) + 4 * shape.slot, start + layout.data_at(1), flags)
+            return _text(start + layout.var_at(1) + 4 * shape.slot, flags)
     return _viewed(form, layout, shape, bits)
 
 
@@ -127,20 +127,21 @@ def _number(at: int, code: str, flags: list[int]) -> Reader:
     return optional
 
 
-def _text(at: int, base: int, flags: list[int]) -> Reader:
+def _text(at: int, flags: list[int]) -> Reader:
+    decode = bytes.decode  # looked up once; the method of the slice would be looked up at every call
     if not flags:
         pair = struct.Struct(f"<{at}xII").unpack_from
 
         def text(data: bytes) -> str:
             start, end = pair(data)
-            return data[base + start : base + end].decode()
+            return decode(data[start:end])
 
         return text
     triple = struct.Struct(f"<{at}xII{flags[0] - at - 8}xB").unpack_from
 
     def optional(data: bytes) -> str | None:
         start, end, there = triple(data)
-        return data[base + start : base + end].decode() if there else None
+        return decode(data[start:end]) if there else None
 
     return optional
 
@@ -199,7 +200,8 @@ def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
         lines.append(f"    {', '.join(f'v{at}' for at in sorted(wanted))}, = unpack(data)")
     if text_end in wanted and any("text[" in term for term in terms):
         scope["one_by_one"] = [_leaf(form, layout, path) for path in paths]
-        lines.append(f"    text = data[{base}:{base}+v{text_end}].decode()")
+        scope["before"] = " " * base  # so that offsets, which count from the start of the batch, fit the text
+        lines.append(f"    text = before + data[{base}:v{text_end}].decode()")
         lines.append("    if not text.isascii():")  # offsets count bytes, and here a character may take several
         lines.append("        return tuple([read(data) for read in one_by_one])")
     lines.append(f"    return ({', '.join(terms)},)" if terms else "    return ()")

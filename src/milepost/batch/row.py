@@ -62,8 +62,7 @@ def _atom(form: Format, block: Block, shape: AtomShape, index: int) -> Any:
         return FROM_BYTES[name](kind, data, at)
     at = block.base + block.layout.var_at(n) + 4 * (shape.slot * n + index)
     start, end = _PAIR.unpack_from(data, at)
-    base = block.base + block.layout.data_at(n)
-    raw = bytes(data[base + start : base + end])
+    raw = bytes(data[start:end])
     if name == "string":
         return raw.decode()
     return raw if name == "bytes" else cell(form, shape, raw)

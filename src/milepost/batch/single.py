@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from milepost.batch import atoms
-from milepost.batch.header import Buffer
+from milepost.batch.header import HEADER, Buffer
 from milepost.batch.layout import Layout
 from milepost.schema.flat import AtomShape, BoxShape, Shape, TupleShape, width
 from milepost.schema.types import Atom
@@ -31,6 +31,7 @@ class Single:
         codes += [_code(shape) for shape in narrow] + ["B"] * len(flat.bits)
         self._struct = struct.Struct(f"<{''.join(codes)}")
         self._size = len(codes)
+        self._data = HEADER.size + self._struct.size  # where text begins; a schema with one case has no directory
         self._first_offset = len(wide)
         self._first_bit = len(codes) - len(flat.bits)
         self._place = {id(shape): place for place, shape in enumerate(wide)}
@@ -60,8 +61,8 @@ class Single:
         texts: list[bytes] = [b""] * (self._offsets - 1) if self._offsets else []
         self._fill(row, words, texts)
         if texts:
-            end = 0
             place = self._first_offset
+            words[place] = end = self._data
             for text in texts:
                 place += 1
                 end += len(text)
@@ -83,10 +84,10 @@ class Single:
         if not self._offsets:
             return start
         offsets = words[self._first_offset : self._first_offset + self._offsets]
-        if offsets[0] or start + offsets[-1] > len(data) or list(offsets) != sorted(offsets):
+        if offsets[0] != start or offsets[-1] > len(data) or list(offsets) != sorted(offsets):
             return None
-        text = bytes(data[start : start + words[self._strings]])
-        return start + offsets[-1] if text.isascii() else None
+        text = bytes(data[start : words[self._strings]])
+        return offsets[-1] if text.isascii() else None
 
     def _tuple(self, shape: TupleShape) -> _Fill:
         fields = [(name, self._field(inner)) for name, inner in shape.fields.items()]

@@ -6,7 +6,7 @@ touched and no memory is taken that the bytes themselves do not fill.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,11 @@ from milepost import limits
 from milepost.batch import atoms
 from milepost.batch.block import Block
 from milepost.batch.format import Format
-from milepost.batch.header import Buffer
+from milepost.batch.header import HEADER, Buffer
 from milepost.batch.layout import Layout, aligned
 from milepost.errors import MalformedBatch
-from milepost.schema.flat import AtomShape
-from milepost.schema.types import Atom, Ref
+from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, Shape, TupleShape
+from milepost.schema.types import Atom, Ref, Schema
 
 
 class Validator:
@@ -34,13 +34,14 @@ class Validator:
     def block(self, layout: Layout, base: int, n: int) -> Block:
         """The level of `n` elements at `base`, checked with all below it."""
         what = layout.root.path or self.form.schema.name
+        if layout.empty and n > limits.BATCH_EMPTY:
+            raise MalformedBatch(f"{what}: {n} elements without any content; at most {limits.BATCH_EMPTY} may be")
         self._fits(base, layout.data_at(n), what)
         block = Block(layout, self.data, base, n)
         flat = layout.flat
-        position = base + layout.data_at(n)
         if flat.var:
             self._var(block, what)
-            position += block.var_size
+        position = block.var_end
         self._bits(block, what)
         for shape in flat.fixed:
             if isinstance(shape, AtomShape):
@@ -48,7 +49,7 @@ class Validator:
         items = []
         for item, below in zip(flat.lists, layout.items, strict=True):
             offsets = block.list_offsets(item)
-            self._ascending(offsets, item.path)
+            self._ascending(offsets, 0, item.path)
             elements = self._below(below, position, int(offsets[-1]), item.path)
             position = elements.end
             items.append(elements)
@@ -63,7 +64,7 @@ class Validator:
                 position = elements.end
                 cases[tag] = elements
             boxes.append(cases)
-        self._cells(block)
+        self._required(block, layout.root, None)
         return Block(layout, self.data, base, n, (tuple(items), tuple(boxes), position))
 
     def _fits(self, base: int, size: int, what: str) -> None:
@@ -82,21 +83,21 @@ class Validator:
         if any(self.data[position : aligned(position)]):
             raise MalformedBatch(f"padding at byte {position} is not zero")
 
-    def _ascending(self, offsets: npt.NDArray[np.int32], what: str) -> None:
-        if offsets[0] != 0 or (len(offsets) > 1 and bool((offsets[1:] < offsets[:-1]).any())):
-            raise MalformedBatch(f"{what}: offsets do not ascend from zero")
+    def _ascending(self, offsets: npt.NDArray[np.int32], start: int, what: str) -> None:
+        if offsets[0] != start or (len(offsets) > 1 and bool((offsets[1:] < offsets[:-1]).any())):
+            raise MalformedBatch(f"{what}: offsets do not ascend from {start}")
 
     def _var(self, block: Block, what: str) -> None:
         flat, n = block.layout.flat, block.n
         count = len(flat.var) * n + 1
         offsets = np.frombuffer(self.data, "<i4", count, block.base + block.layout.var_at(n))
-        self._ascending(offsets, what)
         start = block.base + block.layout.data_at(n)
-        self._fits(start, int(offsets[-1]), f"{what}: text and bytes")
+        self._ascending(offsets, start, what)
+        self._fits(start, int(offsets[-1]) - start, f"{what}: text and bytes")
         if not flat.strings:
             return
         ends = offsets[: flat.strings * n + 1]
-        text = bytes(self.data[start : start + int(ends[-1])])
+        text = bytes(self.data[start : int(ends[-1])])
         if text.isascii():
             return
         try:
@@ -105,7 +106,7 @@ class Validator:
             raise MalformedBatch(f"{what}: text is not UTF-8 at byte {start + reason.start}") from None
         # The text as a whole is right; each piece is, when it starts at the start of a character.
         raw = np.frombuffer(text, np.uint8)
-        inner = ends[(ends > 0) & (ends < len(raw))]
+        inner = ends[ends < start + len(raw)] - start
         if bool(((raw[inner] & 0xC0) == 0x80).any()):
             raise MalformedBatch(f"{what}: a string ends inside a character")
 
@@ -139,26 +140,46 @@ class Validator:
             if abs((high_word << 64) | (low_word & _LOW)) >= bound:
                 raise MalformedBatch(f"{path}: more digits than {kind} has")
 
-    def _cells(self, block: Block) -> None:
-        """Values of recursive references, whose schema is known; what is dynamic stays closed until decoded."""
-        for shape in block.layout.flat.var:
-            if isinstance(shape.type, Ref):
-                self._references(block, shape, self.form.referred(shape.type))
+    def _required(self, block: Block, shape: Shape, outer: npt.NDArray[np.bool_] | None) -> None:
+        """Variants and dynamic values are there where the schema wants them: wherever the tuples around them are."""
+        match shape:
+            case TupleShape(_, fields):
+                valid = block.valid(shape)
+                inside = outer if valid is None else valid if outer is None else outer & valid
+                for inner in fields.values():
+                    self._required(block, inner, inside)
+            case ChoiceShape(_, _, _, inner) if inner is not None:
+                self._required(block, inner, outer)
+            case BoxShape() if not shape.optional:
+                absent = block.tags(shape) == 0
+                if bool((absent if outer is None else absent & outer).any()):
+                    raise MalformedBatch(f"{shape.path}: absent, but required")
+            case AtomShape() if not isinstance(shape.type, Atom):
+                self._cells(block, shape, outer)
 
-    def _references(self, block: Block, shape: AtomShape, schema: Any) -> None:
+    def _cells(self, block: Block, shape: AtomShape, outer: npt.NDArray[np.bool_] | None) -> None:
+        offsets, data = block.var(shape)
+        sizes = np.diff(offsets)
+        valid = block.valid(shape)
+        there = outer if valid is None else valid if outer is None else outer & valid
+        if bool((sizes == 0 if there is None else (sizes == 0) & there).any()):
+            raise MalformedBatch(f"{shape.path}: present, but empty")
+        if bool(((sizes > 0) & (sizes < HEADER.size)).any()):
+            raise MalformedBatch(f"{shape.path}: a value is a batch, and has a header of {HEADER.size} bytes")
+        if isinstance(shape.type, Ref):
+            schema = self.form.referred(shape.type)
+            for start, end in zip(offsets.tolist(), offsets[1:].tolist(), strict=False):
+                if end > start:
+                    self._reference(data[start:end].data, schema, shape.path)
+
+    def _reference(self, cell: Buffer, schema: Schema, path: str) -> None:
+        """The value of a recursive reference, whose schema is known; what is dynamic stays closed until decoded."""
         from milepost.batch.batch import Batch
 
         if self.depth >= limits.DYNAMIC_DEPTH:
-            raise MalformedBatch(f"{shape.path}: values within values, deeper than {limits.DYNAMIC_DEPTH}")
-        offsets, data = block.var(shape)
-        valid = block.valid(shape)
-        edges = offsets.tolist()
-        for row in range(block.n):
-            cell = data[edges[row] : edges[row + 1]].data
-            if valid is not None and valid[row] and not cell:
-                raise MalformedBatch(f"{shape.path}: present, but empty")
-            if cell and len(Batch.decode(cell, schema, _depth=self.depth + 1)) != 1:
-                raise MalformedBatch(f"{shape.path}: a value is one row")
+            raise MalformedBatch(f"{path}: values within values, deeper than {limits.DYNAMIC_DEPTH}")
+        if len(Batch.decode(cell, schema, _depth=self.depth + 1)) != 1:
+            raise MalformedBatch(f"{path}: a value is one row")
 
 
 _LOW: Final = (1 << 64) - 1

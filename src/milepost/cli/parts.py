@@ -73,12 +73,11 @@ def of_columns(layout: Layout, base: int, n: int) -> Iterator[Part]:
 def of_block(block: Block) -> Iterator[Part]:
     """All parts of a level and of the levels below it."""
     yield from of_columns(block.layout, block.base, block.n)
-    data = block.base + block.layout.data_at(block.n)
     for shape in block.layout.flat.var:
         offsets, _ = block.var(shape)
         start, end = int(offsets[0]), int(offsets[-1])
         if end > start:
-            yield Part(data + start, end - start, "data", shape.path, str(shape.type))
+            yield Part(start, end - start, "data", shape.path, str(shape.type))
     for inner in (*block.items, *(inner for cases in block.boxes for inner in cases.values())):
         yield from of_block(inner)
 

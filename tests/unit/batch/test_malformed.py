@@ -126,9 +126,9 @@ def quote(**fields: Any) -> Batch:
         (16, (-(10**6)).to_bytes(16, "little", signed=True), "more digits than decimal(5,2)"),
         (40, (2**62).to_bytes(8, "little"), "timestamp outside"),
         (48, b"\xff\xff\xff\x7f", "date outside"),
-        (52, b"\x01", "ascend from zero"),
-        (56, b"\xff\xff\xff\xff", "ascend from zero"),
-        (56, b"\x01", "UTF-8"),
+        (52, b"\x01", "ascend from 62"),
+        (56, b"\xff\xff\xff\xff", "ascend from 62"),
+        (56, b"\x3f", "UTF-8"),
         (60, b"\x03", "beyond the last element"),
     ],
 )
@@ -141,7 +141,40 @@ def test_a_string_that_ends_inside_a_character_is_refused() -> None:
     schema = parse("two: [a: string, b: string]")
     batch = Batch.encode(schema, [{"a": "Ü", "b": ""}])
     with pytest.raises(MalformedBatch, match="inside a character"):
-        Batch.decode(changed(batch, 20, b"\x01"), schema)
+        Batch.decode(changed(batch, 20, b"\x1d"), schema)
+
+
+@pytest.mark.parametrize("text", ["nothing: []", "m: [a: [], b: [c: []]]", "m: [v: {a: [] | b: []}]"])
+def test_rows_that_take_no_bytes_are_bounded(text: str) -> None:
+    schema = parse(text)
+    head = (2**24 - 1 | 1 << 24).to_bytes(4, "little") + schema.fingerprint.to_bytes(8, "little")
+    with pytest.raises(MalformedBatch, match="without any content"):
+        Batch.decode(sealed(bytes(4) + head + (b"\x01\0\0\0\0\0\0\0" if "{" in text else b"")), schema)
+    row = {"nothing: []": {}, "m: [v: {a: [] | b: []}]": {"v": {"a": {}}}}.get(text, {"a": {}, "b": {"c": {}}})
+    assert len(Batch.encode(schema, [row] * 1000)) == 1000
+    with pytest.raises(LimitExceeded, match="BATCH_EMPTY"):
+        Batch.encode(schema, [row] * 65_537)
+
+
+def test_elements_that_take_no_bytes_are_bounded() -> None:
+    schema = parse("m: [xs: *([a: []])*]")
+    batch = Batch.encode(schema, [{"xs": [{"a": {}}] * 3}])
+    assert Batch.decode(batch.data, schema).to_pylist() == [{"xs": [{"a": {}}] * 3}]
+    with pytest.raises(MalformedBatch, match="without any content"):
+        Batch.decode(changed(batch, 20, b"\xff\xff\xff\x0f"), schema)
+
+
+def test_what_is_required_must_be_there() -> None:
+    tree = Batch.encode(TREE, [{"v": 1, "kids": [{"v": 2, "kids": []}]}])
+    kids = tree.groups[0].block.items[0]
+    emptied = bytes(tree.data)[: kids.base] + 2 * (kids.base + 8).to_bytes(4, "little")
+    with pytest.raises(MalformedBatch, match="present, but empty"):
+        Batch.decode(sealed(emptied), TREE)
+    schema = parse("m: [xs: *({a: int | b: int})*]")
+    batch = Batch.encode(schema, [{"xs": [{"a": 1}]}])
+    untagged = bytes(batch.data)[: batch.groups[0].block.items[0].base] + b"\0"
+    with pytest.raises(MalformedBatch, match="absent, but required"):
+        Batch.decode(sealed(untagged), schema)
 
 
 def test_a_reference_to_a_node_that_is_not_there_is_refused() -> None:
