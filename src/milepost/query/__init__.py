@@ -17,7 +17,7 @@ is one more walk over `typed`, beside `python` and `mask`, tested against `pytho
 from milepost.query.expression import Expression, Predicate, compile, expression
 from milepost.query.functions import AGGREGATES, FUNCTIONS, SPECIAL
 from milepost.query.header import ATTRIBUTES
-from milepost.query.rules import decode, encode, enforce, rules
+from milepost.query.rules import decode, encode, enforce, parse_schema, rules
 from milepost.query.selection import Query, parse_query
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "encode",
     "decode",
     "enforce",
+    "parse_schema",
     "rules",
     "FUNCTIONS",
     "AGGREGATES",

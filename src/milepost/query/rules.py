@@ -12,25 +12,53 @@ from typing import Any, Final
 import numpy as np
 
 from milepost.batch import Batch, Ids
+from milepost.batch.header import fingerprint_of
 from milepost.errors import CheckFailed, QueryError, SchemaError
 from milepost.query import typed
 from milepost.query.expression import Predicate, compile
 from milepost.query.kinds import BOOLEAN
+from milepost.schema.registry import Registry
+from milepost.schema.text import parse
 from milepost.schema.types import Schema
 
 RULE_SETS: Final = 512  # schemas whose rules are kept compiled, as many as there are formats kept derived
 ROWS_NAMED: Final = 5  # of the rows that break a rule, in the message
 
 
+def parse_schema(text: str, registry: Registry | None = None) -> Schema:
+    """The schema that a text defines, in Gryphon's notation or as a `DEFINE MESSAGETYPE` statement; see docs/schema.md.
+
+    >>> parse_schema("quote: [symbol: string, price: double?, tags: *(string)*] check (price > 0)").name
+    'quote'
+
+    Names that the text does not define come from the registry. The rules are checked against the schema right away.
+    Raises `SchemaSyntaxError`, which shows the place, or another `SchemaError`.
+    """
+    schema = parse(text, registry)
+    rules(schema)
+    return schema
+
+
 def encode(schema: Schema, rows: Any, ids: Ids | None = None) -> Batch:
-    """A batch of messages that keep the rules of their schema: `Batch.encode`, then `enforce`."""
+    """A batch of messages that keep the rules of their schema.
+
+    `rows` may be a list or any iterable of dicts, dataclasses or nodes; a dict of columns (lists, NumPy or Arrow
+    arrays); or a frame: pandas, Polars, Arrow. Raises `InvalidValue` for what does not fit the schema, with row and
+    path, and `CheckFailed` for what breaks a rule; then nothing was encoded.
+    """
     batch = Batch.encode(schema, rows, ids)
     enforce(batch)
     return batch
 
 
-def decode(data: bytes | bytearray | memoryview, schema: Schema) -> Batch:
-    """A batch from bytes of unknown origin, with messages that keep the rules: `Batch.decode`, then `enforce`."""
+def decode(data: bytes | bytearray | memoryview, schema: Schema | Registry) -> Batch:
+    """A batch from bytes of unknown origin, checked whole, with messages that keep the rules of their schema.
+
+    Given a registry, the schema is looked up there by the fingerprint that the bytes carry. Raises `MalformedBatch`
+    with what is wrong, `UnknownSchema`, or `CheckFailed`.
+    """
+    if isinstance(schema, Registry):
+        schema = schema.by_fingerprint(fingerprint_of(data))
     batch = Batch.decode(data, schema)
     enforce(batch)
     return batch

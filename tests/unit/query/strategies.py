@@ -172,7 +172,7 @@ class Author:
         names: dict[str, Place] = {}
         while level is not None:
             for name in level.names():
-                names.setdefault(name, level.local(name))  # type: ignore[arg-type]
+                names[name] = scope.find(name)  # which may be the element of an inner level, if it is called `it`
             level = level.outer
         stack = [(ast.Path(name), place, 0) for name, place in names.items()]
         while stack:

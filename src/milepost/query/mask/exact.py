@@ -104,7 +104,7 @@ def raised(values: Any, places: int) -> Any:
     if not places or not isinstance(values, np.ndarray):
         return values * factor if places else values
     low, high = bounds(values)
-    if _wraps(values) and in_int64(low * factor, high * factor):
+    if _wraps(values) and factor <= INT64_MAX and in_int64(low * factor, high * factor):
         return _wrapped(values) * factor
     return _objects(values) * factor
 

@@ -77,7 +77,9 @@ def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
 
 def _deeper(frame: Frame, binding: Binding, splits: Index) -> tuple[Frame, Index]:
     """One more binding inside; only references have further ones, and there are no variants on their way."""
-    if not frame.n:
+    if not frame.n:  # nothing to go through; still, what is inside may ask where its variable is
+        nowhere = np.zeros(0, np.int64)
+        frame.bind(binding.variable, Spot(frame.origin.block, frame.origin.block.layout.root, nowhere))
         return frame, splits
     (spot,) = follow(frame.spot(binding.source.variable), binding.source.steps)
     inner, inner_splits = expanded(frame, binding, spot)
