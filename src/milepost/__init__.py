@@ -5,10 +5,9 @@ flows: `milepost.schema`, `milepost.batch`, `milepost.query`.
 """
 
 from milepost import errors
-from milepost.batch import Batch, Ids, MessageId, schema_of
-from milepost.query import compile, decode, encode
+from milepost.batch import Batch, DynamicValue, Ids, MessageId, projection, reader, schema_of
+from milepost.query import compile, decode, encode, expression, parse_query, parse_schema
 from milepost.schema import MessageType, Registry, Schema
-from milepost.schema import parse as parse_schema
 
 __all__ = [
     # What a message may contain
@@ -23,8 +22,14 @@ __all__ = [
     "Ids",
     "encode",
     "decode",
-    # Which messages
+    "DynamicValue",
+    # One field, or several, out of a message that travels alone
+    "reader",
+    "projection",
+    # Which messages, and what of them
     "compile",
+    "expression",
+    "parse_query",
     # What can go wrong
     "errors",
 ]

@@ -11,8 +11,8 @@ import pytest
 import milepost
 
 PUBLIC = {
-    "Batch", "Ids", "MessageId", "MessageType", "Registry", "Schema",
-    "compile", "decode", "encode", "errors", "parse_schema", "schema_of",
+    "Batch", "DynamicValue", "Ids", "MessageId", "MessageType", "Registry", "Schema", "compile", "decode", "encode",
+    "errors", "expression", "parse_query", "parse_schema", "projection", "reader", "schema_of",
 }  # fmt: skip
 
 

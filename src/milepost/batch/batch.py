@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,13 @@ from milepost.batch.row import Row
 from milepost.batch.single import REFUSED
 from milepost.batch.validate import Validator
 from milepost.errors import InvalidValue, MalformedBatch
+from milepost.schema.messagetype import MessageType
 from milepost.schema.relax import known, relaxed
 from milepost.schema.types import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from milepost.schema.node import Node
 
 _RUN: Final = struct.Struct("<III")
 _COUNT: Final = struct.Struct("<I")
@@ -55,7 +55,7 @@ class Batch:
 
     def __init__(self, form: Format, data: Buffer, rows: int, groups: tuple[Group, ...], ids: Ids | None) -> None:
         self._form = form
-        self.data: Final = data
+        self.data: Final = data  # what travels and is stored; `bytes(batch)` copies it where bytes are needed
         self.groups: Final = groups
         self.ids: Final = ids
         self._rows = rows
@@ -73,14 +73,15 @@ class Batch:
 
         `source` is an iterable of rows (dicts, dataclasses, nodes of a message type, rows of other batches), a
         mapping of names to columns (NumPy arrays, lists, Arrow arrays), or anything that speaks Arrow: a record
-        batch, a table, a pandas or Polars frame.
+        batch, a table, a pandas or Polars frame. One message alone is a list of one row.
         """
+        schema = as_schema(schema)
         form = format_of(schema)
         if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
             from milepost.batch.from_arrow import record_batch
 
             return cls.from_arrow(schema, record_batch(schema, source), ids)
-        rows = source if isinstance(source, list) else list(source)
+        rows = source if isinstance(source, list) else _listed(source)
         limits.require("BATCH_ROWS", len(rows), "the rows of a batch")
         if len(rows) == 1 and form.single is not None:
             try:
@@ -159,8 +160,11 @@ class Batch:
     @classmethod
     def decode(cls, data: Buffer, schema: Schema, *, _depth: int = 0) -> Batch:
         """A batch from bytes of unknown origin, checked once and completely; `MalformedBatch` says what is wrong."""
-        form = format_of(schema)
-        return cls._opened(form, data, unseal(data, schema.fingerprint), checked=True, depth=_depth)
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidValue(f"decode takes the bytes of a batch, not a {type(data).__name__}")
+        schema = as_schema(schema)
+        header = unseal(data, schema.fingerprint, schema.name)
+        return cls._opened(format_of(schema), data, header, checked=True, depth=_depth)
 
     @classmethod
     def trusted(cls, data: Buffer, schema: Schema) -> Batch:
@@ -202,8 +206,17 @@ class Batch:
     def __len__(self) -> int:
         return self._rows
 
-    def __getitem__(self, row: int) -> Row | Node:
-        """One message: a light view of it, or the root node of a message type's graph."""
+    @overload
+    def __getitem__(self, row: int) -> Any: ...
+    @overload
+    def __getitem__(self, row: slice) -> Batch: ...
+    def __getitem__(self, row: Any) -> Any:
+        """One message, as a light view or as the root node of a message type's graph; or, for a slice, a batch."""
+        if isinstance(row, slice):
+            start, stop, step = row.indices(self._rows)
+            return self.slice(start, stop) if step == 1 else self.take(np.arange(start, stop, step))
+        if not isinstance(row, int | np.integer):
+            raise TypeError(f"a batch is indexed by row number, not by a {type(row).__name__}; see column() and take()")
         if not -self._rows <= row < self._rows:
             raise IndexError(f"row {row} of {self._rows}")
         row %= self._rows
@@ -212,8 +225,14 @@ class Batch:
         group, index = self._place(row)
         return Row(self._form, group.block, index, self.ids[row] if self.ids is not None else None)
 
-    def __iter__(self) -> Iterator[Row | Node]:
+    def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(self._rows))
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Batch.trusted, (bytes(self.data), self.schema)  # pickles are made and read by the same program
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Batch) and bytes(self.data) == bytes(other.data)
@@ -297,6 +316,7 @@ class Batch:
         What the reader does not know is left out; what the writer did not know is absent, in a field that the
         result's schema makes optional. `IncompatibleSchema` when neither version follows from the other.
         """
+        schema = as_schema(schema)
         if schema == self.schema:
             return self
         reader = relaxed(schema, self.schema)
@@ -309,10 +329,14 @@ class Batch:
         return Batch.assemble(form, len(self), groups_of(form, self.to_arrow(), lenient=True), self.ids)
 
     def take(self, rows: Sequence[int] | npt.NDArray[Any]) -> Batch:
-        """The given rows, in the given order, repeated if repeated."""
+        """The given rows, in the given order, repeated if repeated; or the rows where a mask is true."""
         index = np.asarray(rows)
         if index.dtype == np.bool_:
+            if len(index) != self._rows:
+                raise InvalidValue(f"a mask of {len(index)} for {self._rows} rows")
             index = np.flatnonzero(index)
+        elif index.dtype.kind not in "iu" and len(index):
+            raise InvalidValue(f"rows are taken by number or by a mask, not by {index.dtype}")
         index = index.astype(np.intp, copy=False)
         if len(index) and (index.min() < -self._rows or index.max() >= self._rows):
             raise IndexError(f"rows beyond the {self._rows} of the batch")
@@ -455,6 +479,29 @@ def _read_ids(data: Buffer, position: int, rows: int, reader: Validator) -> Ids:
         return Ids(runs, stamps)
     except InvalidValue as error:
         raise MalformedBatch(f"message IDs: {error}") from None
+
+
+def as_schema(schema: Any) -> Schema:
+    """A schema, or the one of a message type; text is refused, because parsing it at every call would be a trap."""
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, MessageType):
+        return schema.schema
+    if isinstance(schema, str):
+        raise InvalidValue("the schema is a text; parse it once, with parse_schema(text), and pass the result")
+    raise InvalidValue(f"expected a schema first, got a {type(schema).__name__}")
+
+
+def _listed(source: Any) -> list[Any]:
+    if isinstance(source, str | bytes):
+        raise InvalidValue(f"expected rows, got {source!r:.60}")
+    try:
+        return list(source)
+    except TypeError:
+        what = type(source).__name__
+        raise InvalidValue(
+            f"a {what} is neither rows nor a frame; write [message] for one message, and collect a lazy frame first"
+        ) from None
 
 
 def _blame(form: Format, depth: int, rows: list[Any]) -> None:

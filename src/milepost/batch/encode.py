@@ -210,7 +210,10 @@ def _row(shape: TupleShape, value: Any) -> list[Any]:
         _known(shape, set(value))
         return [value.get(name) for name in shape.fields]
     if value is None or isinstance(value, str | bytes | int | float | list | tuple):
-        what = "missing; a tuple is required here" if value is None else f"expected a tuple, got {value!r:.60}"
+        names = ", ".join(shape.fields) or "no fields"
+        what = f"missing; a dict with {names} is required here"
+        if value is not None:
+            what = f"expected a dict with {names}, got {value!r:.60}"
         raise InvalidValue(what, shape.path)
     return [getattr(value, name, None) for name in shape.fields]
 

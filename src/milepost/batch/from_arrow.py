@@ -34,6 +34,9 @@ def record_batch(schema: Schema, source: Any) -> pa.RecordBatch:
     names = [item.name for item in schema.type.fields]
     if isinstance(source, Mapping):
         _known(source.keys(), names)
+        for name, values in source.items():
+            if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
+                raise InvalidValue(f"{values!r:.60} is no column; write [message] for one message", name)
         cases = SuperVariant(schema.type, schema)
         columns = {
             item.name: _as_array(source[item.name], field_type(cases, item.type), item.name)
@@ -45,13 +48,21 @@ def record_batch(schema: Schema, source: Any) -> pa.RecordBatch:
     if isinstance(source, pa.RecordBatch):
         table = source
     elif hasattr(source, "__arrow_c_stream__"):
-        whole = pa.table(source).combine_chunks()
+        whole = as_table(source).combine_chunks()
         chunks = whole.to_batches()
         table = chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=whole.schema)
     else:
         table = pa.record_batch(source)
     _known(table.schema.names, names)
     return table
+
+
+def as_table(source: Any) -> pa.Table:
+    """A frame as an Arrow table."""
+    try:
+        return pa.table(source)
+    except (pa.ArrowException, TypeError, ValueError) as reason:
+        raise InvalidValue(f"Arrow cannot take this {type(source).__name__}: {reason}") from None
 
 
 def _known(found: Any, names: list[str]) -> None:

@@ -55,8 +55,8 @@ def seal(parts: Sequence[Any], rows: int, with_ids: bool, fingerprint: int) -> b
     return b"".join((checksum.to_bytes(4, "little"), head, *parts))
 
 
-def unseal(data: Buffer, fingerprint: int) -> Header:
-    """Check the header and the checksum against the schema the reader expects."""
+def unseal(data: Buffer, fingerprint: int, name: str) -> Header:
+    """Check the header and the checksum against the schema the reader expects, which is called `name`."""
     if len(data) < HEADER.size:
         raise MalformedBatch(f"{len(data)} bytes are too few: a batch has a header of {HEADER.size}")
     limits.require("BATCH_BYTES", len(data), "the bytes of a batch")
@@ -65,7 +65,10 @@ def unseal(data: Buffer, fingerprint: int) -> Header:
     if flags & 0x0F != VERSION or flags & ~_KNOWN_FLAGS:
         raise MalformedBatch(f"flags {flags:#04x} are not of format version {VERSION}")
     if found != fingerprint:
-        raise MalformedBatch(f"the batch is of schema {found:016x}, not of {fingerprint:016x}")
+        raise MalformedBatch(
+            f"the batch is of schema {found:016x}, not of {name} ({fingerprint:016x}); "
+            "decode it with the schema it was written with, then read_as() another version"
+        )
     if zlib.crc32(memoryview(data)[4:]) != checksum:
         raise MalformedBatch("the checksum does not match: the bytes were changed on their way")
     return Header(word & limits.BATCH_ROWS, bool(flags & WITH_IDS), found)

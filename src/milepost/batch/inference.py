@@ -11,6 +11,7 @@ from pyarrow import types as kinds
 
 from milepost.batch.arrow import ABSENT, KIND, SCHEMA
 from milepost.batch.batch import Batch
+from milepost.batch.from_arrow import as_table
 from milepost.errors import SchemaError
 from milepost.schema import types as t
 from milepost.schema.dataclass import from_dataclass
@@ -30,7 +31,7 @@ def schema_of(source: Any, name: str = "message") -> t.Schema:
     if isinstance(source, pa.Schema):
         return _schema(source, name, None)
     if hasattr(source, "__arrow_c_stream__"):
-        table = pa.table(source)
+        table = as_table(source)
     elif hasattr(source, "__arrow_c_array__"):
         table = pa.table(pa.record_batch(source))
     elif isinstance(source, Mapping):
@@ -47,8 +48,9 @@ def _of_rows(source: Iterable[Any], name: str) -> t.Schema:
     if is_dataclass(rows[0]):
         return from_dataclass(type(rows[0]))
     try:
-        table = pa.Table.from_pylist([dict(row) for row in rows])
-    except (TypeError, ValueError, pa.ArrowException) as reason:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        table = pa.table({name: [row.get(name) for row in rows] for name in names})
+    except (TypeError, ValueError, AttributeError, pa.ArrowException) as reason:
         raise SchemaError(f"the rows have no schema in common: {reason}") from None
     return _schema(table.schema, name, table)
 

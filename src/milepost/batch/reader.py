@@ -27,7 +27,10 @@ _CODE: Final = struct.Struct(f"<{_CODE_AT}xII")
 
 
 def reader(schema: Schema, path: str) -> Reader:
-    """Compile the access to one field; the result takes the bytes of a batch of one row."""
+    """Compile the access to one field; the result takes the bytes of a batch of one row.
+
+    The bytes are not checked again: give it what `decode` has accepted, or what this process encoded.
+    """
     form = format_of(schema)
     if not form.has_cases:
         return _leaf(form, form.layout(), path)
@@ -35,7 +38,12 @@ def reader(schema: Schema, path: str) -> Reader:
 
 
 def projection(schema: Schema, paths: Sequence[str]) -> Projection:
-    """Compile the access to a set of fields, read in one call; the result is a tuple in the order of the paths."""
+    """Compile the access to a set of fields, read in one call; the result gives a tuple in the order of the paths.
+
+    As with `reader`, the bytes are those of one row and are not checked again.
+    """
+    if isinstance(paths, str):
+        raise InvalidValue("a projection takes a list of paths; for one field there is reader()", paths)
     form = format_of(schema)
     if not form.has_cases:
         return _project(form, form.layout(), paths)

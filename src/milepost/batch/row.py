@@ -96,7 +96,7 @@ class TupleView(Mapping[str, Any]):
         try:
             shape = self._shape.fields[name]
         except KeyError:
-            raise KeyError(f"there is no field {name!r}{did_you_mean(name, self._shape.fields)}") from None
+            raise KeyError(f"there is no field {name!r}{did_you_mean(str(name), self._shape.fields)}") from None
         return read(self._form, self._block, shape, self._index)
 
     def __getattr__(self, name: str) -> Any:
@@ -120,15 +120,24 @@ class TupleView(Mapping[str, Any]):
 
 
 class Row(TupleView):
-    """A message. `id` is its message ID, or None; a field called `id` is read as `row["id"]`."""
+    """A message. `message_id` is its ID, or None; so is `id`, unless the message has a field of that name."""
 
-    __slots__ = ("id",)
-    id: MessageId | None
+    __slots__ = ("_message_id",)
 
     def __init__(self, form: Format, block: Block, index: int, message_id: MessageId | None) -> None:
         assert isinstance(block.layout.root, TupleShape)
         super().__init__(form, block, block.layout.root, index)
-        self.id = message_id
+        self._message_id = message_id
+
+    @property
+    def message_id(self) -> MessageId | None:
+        """Who published the message, through which broker, and when."""
+        return self._message_id
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "id" and "id" not in self._shape.fields:
+            return self._message_id
+        return super().__getattr__(name)
 
 
 class VariantView(Mapping[str, Any]):
@@ -165,6 +174,9 @@ class VariantView(Mapping[str, Any]):
             raise AttributeError(f"there is no case {name!r}{did_you_mean(name, names)}")
         return self.value if name == self.case else None
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(item.name for item in self._shape.variant.cases)]
+
     def __iter__(self) -> Iterator[str]:
         yield self.case
 
@@ -191,6 +203,8 @@ class ListView(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return ListView(self._form, self._block, self._range[index])
+        if not -len(self._range) <= index < len(self._range):
+            raise IndexError(f"there is no element {index} in a list of {len(self._range)}")
         return read(self._form, self._block, self._block.layout.root, self._range[index])
 
     def __eq__(self, other: object) -> bool:

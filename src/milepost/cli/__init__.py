@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,6 +21,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"milepost {version('milepost')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Messaging that can tell you where every message went."""
+
+
 app.command("demo")(demo.run)
 app.add_typer(type.app, name="type")
 

@@ -215,6 +215,9 @@ class Schema:
     def __hash__(self) -> int:
         return self.fingerprint  # the generated hash would walk the whole tree at every look-up
 
+    def __repr__(self) -> str:
+        return f"Schema({self.canonical!r})"
+
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.type}"]
         lines[0] += "".join(f" check ({rule})" for rule in self.checks)

@@ -128,7 +128,7 @@ def test_dataclasses_are_rows() -> None:
         ("*(int)*", 5, "expected a list, got 5"),
         ("*(int)*", "12", "expected a list"),
         ("*(int)*", None, "missing; a list is required"),
-        ("[a: int]", 5, "expected a tuple, got 5"),
+        ("[a: int]", 5, "expected a dict with a, got 5"),
         ("[a: int]", {"b": 1}, "there is no field 'b'"),
         ("{a: int | b: int}", {"c": 1}, "with one of a, b"),
         ("{a: int | b: int}", {"a": 1, "b": 2}, "with one of a, b"),
