@@ -27,7 +27,7 @@ BATCH_GROUPS: Final = 64  # flat-tuple cases in one batch; past it, variants are
 CASE_CODES: Final = 1 << 32  # the multi-choice code has four bytes; a schema with more cases is always boxed
 CASE_CACHE: Final = 1024  # derived layouts kept per schema; the least recently used goes first
 BATCH_EMPTY: Final = 65_536  # elements that take no bytes, as rows of a schema without fields: nothing else bounds them
-DYNAMIC_DEPTH: Final = 64  # dynamic values inside dynamic values, recursion included
+DYNAMIC_DEPTH: Final = 32  # dynamic values inside dynamic values, recursion included
 
 # Queries: text that arrives from the network and is parsed by the broker.
 QUERY_TEXT_CHARS: Final = 100_000

@@ -55,7 +55,10 @@ def days(value: date) -> int:
 def micros(value: datetime) -> int:
     """A timestamp as its column holds it."""
     since = value - EPOCH  # a naive datetime raises TypeError here, on purpose: its instant is a guess
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    number = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    if not TIMESTAMP_RANGE[0] <= number <= TIMESTAMP_RANGE[1]:  # a year 9999 in one zone may be 10000 in UTC
+        raise OverflowError("outside the years 1 to 9999 in UTC")
+    return number
 
 
 def unscaled(kind: Atom, value: Decimal | int) -> int:
@@ -135,7 +138,7 @@ def _hint(kind: Atom, value: Any, reason: Exception) -> str:
         return f": it has more than {kind.scale} digits after the point"
     if isinstance(reason, UnicodeEncodeError):
         return ": a lone surrogate is no character"
-    if type(reason) in (TypeError, OverflowError) and kind.kind in ("date", "decimal"):
+    if type(reason) in (TypeError, OverflowError) and kind.kind in ("date", "decimal", "timestamp"):
         return f": {reason}"
     return f" (a {type(value).__name__})"
 

@@ -97,6 +97,10 @@ class Batch:
             if error.row is None and len(rows) > 1:
                 _blame(form, _depth, rows)
             raise
+        except RecursionError:
+            if _depth:
+                raise
+            raise InvalidValue("values within values, deeper than Python's stack") from None
 
     @classmethod
     def _encoded(cls, form: Format, encoder: Encoder, rows: list[Any], ids: Ids | None) -> Batch:
@@ -121,7 +125,23 @@ class Batch:
         form = format_of(schema)
         limits.require("BATCH_ROWS", table.num_rows, "the rows of a batch")
         made = cls.assemble(form, table.num_rows, groups_of(form, table), ids)
-        graph.check(made)
+        try:
+            if form.has_cells:  # bytes that somebody else made: look at them as at any other
+                return cls.decode(made.data, schema)
+            graph.check(made)
+        except MalformedBatch as error:
+            raise InvalidValue(str(error)) from None
+        return made
+
+    @classmethod
+    def from_flat(cls, schema: Schema, rows: list[Any], ids: Ids | None = None) -> Batch:
+        """A batch from plain values of the compiled schema: of a message type, the lists of its nodes."""
+        form = format_of(schema)
+        made = cls._encoded(form, Encoder(form), rows, ids)
+        try:
+            graph.check(made)
+        except MalformedBatch as error:
+            raise InvalidValue(str(error)) from None
         return made
 
     @classmethod
@@ -146,11 +166,13 @@ class Batch:
     @classmethod
     def _sealed(cls, form: Format, parts: list[Bytes], size: int, rows: int, ids: Ids | None) -> Batch:
         """Header, groups and IDs as one batch; `size` is that of the groups."""
+        limits.require("BATCH_ROWS", rows, "the rows of a batch")
         if ids is not None:
             if len(ids) != rows:
                 raise InvalidValue(f"{len(ids)} IDs for {rows} rows")
             runs = [_RUN.pack(*run) for run in ids.runs]
             parts = [*parts, bytes(-size % 8), ids.stamps.astype("<u8", copy=False), _COUNT.pack(len(runs)), *runs]
+            size += 16 + 8 * rows + _RUN.size * len(runs)
         limits.require("BATCH_BYTES", HEADER.size + size, "the bytes of a batch")
         data = seal(parts, rows, ids is not None, form.schema.fingerprint)
         if form.has_cases:
@@ -164,7 +186,12 @@ class Batch:
             raise InvalidValue(f"decode takes the bytes of a batch, not a {type(data).__name__}")
         schema = as_schema(schema)
         header = unseal(data, schema.fingerprint, schema.name)
-        return cls._opened(format_of(schema), data, header, checked=True, depth=_depth)
+        try:
+            return cls._opened(format_of(schema), data, header, checked=True, depth=_depth)
+        except RecursionError:
+            if _depth:
+                raise
+            raise MalformedBatch("values within values, deeper than Python's stack") from None
 
     @classmethod
     def trusted(cls, data: Buffer, schema: Schema) -> Batch:
@@ -322,7 +349,7 @@ class Batch:
         reader = relaxed(schema, self.schema)
         if reader.recursive or self.schema.recursive:
             # Values inside values are batches of their own, and may be stored so in one version only.
-            return Batch.encode(reader, [known(reader, row) for row in self._flat_pylist()], self.ids)
+            return Batch.from_flat(reader, [known(reader, row) for row in self._flat_pylist()], self.ids)
         from milepost.batch.from_arrow import groups_of
 
         form = format_of(reader)
@@ -349,12 +376,12 @@ class Batch:
         start, stop, _ = slice(start, stop).indices(self._rows)
         stop = max(start, stop)
         ids = self.ids.take(np.arange(start, stop)) if self.ids is not None else None
-        if self.groups and self.groups[0].rows is None:
+        if self.groups[0].rows is None:
             return self._gathered(slice(start, stop), stop - start, ids)
         return self._gathered(np.arange(start, stop), stop - start, ids)
 
     def _gathered(self, rows: gather.Rows, count: int, ids: Ids | None) -> Batch:
-        if self.groups and self.groups[0].rows is None:
+        if self.groups[0].rows is None:
             only = self.groups[0]
             return Batch.assemble(self._form, count, {only.code: (gather.gather(only.block, rows), None)}, ids)
         assert not isinstance(rows, slice)
@@ -370,7 +397,6 @@ class Batch:
     def concat(cls, batches: Iterable[Batch]) -> Batch:
         """The rows of batches of one schema, one batch after the other."""
         parts = list(batches)
-        parts = [part for part in parts if len(part)] or parts[:1]
         if not parts:
             raise InvalidValue("nothing to join: concat takes at least one batch")
         form = parts[0]._form
@@ -378,12 +404,13 @@ class Batch:
             raise InvalidValue("batches of different schemas do not join")
         if len({part.ids is None for part in parts}) > 1:
             raise InvalidValue("batches with and without message IDs do not join")
+        parts = [part for part in parts if len(part)] or parts[:1]
         ids = Ids.concat(part.ids for part in parts if part.ids is not None) if parts[0].ids is not None else None
         rows = sum(len(part) for part in parts)
         limits.require("BATCH_ROWS", rows, "the rows of a batch")
         codes = {group.code for part in parts for group in part.groups}
         if (BOXED in codes and len(codes) > 1) or len(codes) > limits.BATCH_GROUPS:
-            return cls.encode(form.schema, [row for part in parts for row in part._flat_pylist()], ids)
+            return cls.from_flat(form.schema, [row for part in parts for row in part._flat_pylist()], ids)
         starts = np.cumsum([0, *(len(part) for part in parts)])
         groups = {}
         for code in sorted(codes):
@@ -449,7 +476,8 @@ def _read_groups(
 ) -> tuple[list[tuple[int, npt.NDArray[np.intp] | None]], int]:
     at = HEADER.size + 4
     if count > limits.BATCH_GROUPS or form.always_boxed:
-        raise MalformedBatch(f"{count} cases in one batch are more than {limits.BATCH_GROUPS}")
+        most = 0 if form.always_boxed else limits.BATCH_GROUPS
+        raise MalformedBatch(f"{count} groups in one batch, where at most {most} may be")
     if len(data) < at + 4 * count + (rows if count > 1 else 0):
         raise MalformedBatch("the directory of cases is cut off")
     codes = struct.unpack_from(f"<{count}I", data, at)
@@ -459,8 +487,11 @@ def _read_groups(
     if count == 1:
         return [(codes[0], None)], at
     owner = np.frombuffer(data, np.uint8, rows, at)
-    if rows and int(owner.max()) >= count:
-        raise MalformedBatch(f"a row in group {int(owner.max())} of {count}")
+    sizes = np.bincount(owner, minlength=count)
+    if len(sizes) > count:
+        raise MalformedBatch(f"a row in group {len(sizes) - 1} of {count}")
+    if not sizes.all():
+        raise MalformedBatch(f"group {int(sizes.argmin())} has no rows")
     return [(code, np.flatnonzero(owner == number)) for number, code in enumerate(codes)], at + rows
 
 
@@ -472,7 +503,7 @@ def _read_ids(data: Buffer, position: int, rows: int, reader: Validator) -> Ids:
     stamps = np.frombuffer(data, "<u8", rows, at)
     (count,) = _COUNT.unpack_from(data, at + 8 * rows)
     at += 8 * rows + 4
-    if at + count * _RUN.size != len(data):
+    if count > rows or at + count * _RUN.size != len(data):
         raise MalformedBatch(f"{count} runs of message IDs do not end with the batch")
     runs = tuple(Run(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count))
     try:

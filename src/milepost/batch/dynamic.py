@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from milepost.batch.header import fingerprint_of
-from milepost.errors import UnknownSchema
+from milepost.errors import MalformedBatch, UnknownSchema
 from milepost.schema.types import DYNAMIC, Schema, Type
 
 Resolver = Callable[[int], Schema]
@@ -20,33 +20,35 @@ class DynamicValue:
     pass on unchanged meanwhile. Two are equal when their bytes are.
     """
 
-    __slots__ = ("_data", "_schema", "_value", "depth")
+    __slots__ = ("_data", "_schema", "_value")
     __schema_type__: ClassVar[Type] = DYNAMIC  # as the type of a dataclass's field, it means `dynamic`
 
     def __init__(self, schema: Schema, value: Any) -> None:
         self._schema: Schema | None = schema
         self._value = value
         self._data: bytes | None = None
-        self.depth = 1  # of dynamic values around the innermost, this one included; known when encoded
 
     @classmethod
-    def read(cls, data: bytes, depth: int = 1) -> DynamicValue:
+    def read(cls, data: bytes) -> DynamicValue:
         """A value from the bytes of its cell."""
         made = cls.__new__(cls)
         made._schema = None
         made._value = None
         made._data = data
-        made.depth = depth
         return made
 
     @property
     def data(self) -> bytes:
         """The value as a batch of one row."""
+        return self.encoded(0)
+
+    def encoded(self, depth: int) -> bytes:
+        """The value as a batch of one row that lies inside `depth` others."""
         if self._data is None:
             from milepost.batch.batch import Batch
 
             assert self._schema is not None
-            self._data = bytes(Batch.encode(self._schema, [self._value]).data)
+            self._data = bytes(Batch.encode(self._schema, [self._value], _depth=depth).data)
         return self._data
 
     @property
@@ -64,7 +66,10 @@ class DynamicValue:
             schema = schema(self.fingerprint)
         if schema.fingerprint != self.fingerprint:
             raise UnknownSchema(f"the value is of schema {self.fingerprint:016x}, not of {schema.name}")
-        return Batch.decode(self.data, schema).to_pylist()[0]
+        batch = Batch.decode(self.data, schema)
+        if len(batch) != 1:
+            raise MalformedBatch(f"a dynamic value is one row, not {len(batch)}")
+        return batch.to_pylist()[0]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DynamicValue) and self.data == other.data

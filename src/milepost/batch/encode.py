@@ -95,8 +95,7 @@ class Encoder:
             return bytes(Batch.encode(schema, [wrapped], _depth=self.depth + 1).data)
         if not isinstance(value, DynamicValue):
             raise InvalidValue(f"a dynamic value is written DynamicValue(schema, value); got {value!r:.60}", shape.path)
-        limits.require("DYNAMIC_DEPTH", self.depth + value.depth, f"{shape.path}: values within values")
-        return value.data
+        return value.encoded(self.depth + 1)
 
     def _tuple(self, columns: Columns, shape: TupleShape, values: Values) -> None:
         values = self._present(columns, shape.valid, values, _ABSENT)
@@ -117,8 +116,15 @@ class Encoder:
             return  # the code of the group says that it is absent
         if any(value is None for value in values):
             raise InvalidValue("missing; a variant is required here", shape.path)
-        inner = [_ABSENT if value is _ABSENT else case_of(shape.variant, value, shape.path)[1] for value in values]
+        inner = [self._inside(shape, value) for value in values]
         self.fill(columns, shape.shape, inner)
+
+    def _inside(self, shape: ChoiceShape, value: Any) -> Any:
+        if value is _ABSENT:
+            return _ABSENT
+        name, inner = case_of(shape.variant, value, shape.path)
+        assert name == shape.case, "rows are grouped by case before they are encoded"
+        return inner
 
     def _box(self, columns: Columns, shape: BoxShape, values: Values) -> None:
         tags = bytearray(len(values))
@@ -128,6 +134,7 @@ class Encoder:
             if value is not None and value is not _ABSENT:
                 tags[position] = 1 + shape.cases.code(value)
         columns.fixed[shape.slot] = bytes(tags)
+        columns.boxes[shape.index] = {}  # `replace` fills columns that were filled before
         for tag in set(tags) - {0}:
             chosen = [value for value, mine in zip(values, tags, strict=True) if mine == tag]
             columns.boxes[shape.index][tag] = self.columns(columns.layout.case(shape, tag), chosen)
@@ -154,6 +161,8 @@ def _pack(columns: Columns, shape: AtomShape, kind: Atom, values: Values) -> Non
             sizes = map(len, values) if len(data) == len(text) else (len(value.encode()) for value in values)
             columns.var[shape.slot] = _offsets(sizes), data
         case "bytes":
+            if set(map(type, values)) != {bytes}:
+                values = [bytes(memoryview(value)) for value in values]  # the length of a buffer may not be its bytes
             columns.var[shape.slot] = _offsets(map(len, values)), b"".join(values)
         case name:
             columns.fixed[shape.slot] = atoms.PACKERS[name](kind, values)
@@ -191,16 +200,22 @@ def _pick(shape: TupleShape, values: Values) -> Sequence[Values]:
             pass  # optional fields may be left out
         _known(shape, set().union(*values))
         return [[value.get(name) for value in values] for name in names]
-    try:
-        return _columns(attrgetter(*names), names, values)
-    except AttributeError:
-        rows = [_row(shape, value) for value in values]
-        return list(zip(*rows, strict=True))
+    if not any(issubclass(kind, _NOT_OBJECTS) for kind in set(map(type, values))):
+        try:
+            return _columns(attrgetter(*names), names, values)
+        except AttributeError:
+            pass  # optional attributes may be missing
+    rows = [_row(shape, value) for value in values]
+    return list(zip(*rows, strict=True))
 
 
 def _columns(getter: Any, names: tuple[str, ...], values: Values) -> Sequence[Values]:
     picked = map(getter, values)
     return [tuple(picked)] if len(names) == 1 else list(zip(*picked, strict=True))
+
+
+# What has attributes, but not as its fields. A view of another batch is a Mapping, and its fields come by item.
+_NOT_OBJECTS = (Mapping, _Absent, str, bytes, int, float, list, tuple, set, frozenset, type(None))
 
 
 def _row(shape: TupleShape, value: Any) -> list[Any]:
@@ -209,7 +224,7 @@ def _row(shape: TupleShape, value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         _known(shape, set(value))
         return [value.get(name) for name in shape.fields]
-    if value is None or isinstance(value, str | bytes | int | float | list | tuple):
+    if isinstance(value, _NOT_OBJECTS) or not any(hasattr(value, name) for name in shape.fields):
         names = ", ".join(shape.fields) or "no fields"
         what = f"missing; a dict with {names} is required here"
         if value is not None:

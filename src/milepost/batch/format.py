@@ -12,7 +12,7 @@ from milepost.batch.header import HEADER
 from milepost.batch.layout import Layout
 from milepost.batch.single import Single
 from milepost.schema.flat import SuperVariant, boxed, super_variant
-from milepost.schema.types import Field, Ref, Schema, Tuple
+from milepost.schema.types import Dynamic, Field, Ref, Schema, Tuple, Type, walk
 
 BOXED: Final = -1  # stands for a multi-choice code where a batch is in boxed form
 FORMATS: Final = 512  # schemas kept derived; a broker with more of them in use at once derives again
@@ -46,6 +46,16 @@ class Format:
         return layout
 
     @cached_property
+    def has_cells(self) -> bool:
+        """Whether messages may hold values that are batches themselves."""
+        types = (self.schema.type, *(item.type for item in self.schema.definitions))
+        return bool(self.schema.recursive) or any(isinstance(part, Dynamic) for kind in types for part in walk(kind))
+
+    def derived(self) -> int:
+        """How many cases' layouts are held at the moment."""
+        return len(self._layouts)
+
+    @cached_property
     def boxed(self) -> Layout:
         """The layout of the boxed form."""
         return Layout(boxed(self.schema))
@@ -65,12 +75,18 @@ class Format:
         schema = self.schema
         kind = schema.resolve(ref)
         named = (Field(schema.name, schema.type), *schema.definitions)
+        # The same from wherever it is referred to: definitions by name, and without a wrapper that may be around here.
+        named = tuple(sorted((item for item in named if item.type != _wrapped(kind)), key=lambda item: item.name))
         if isinstance(kind, Tuple):
             return Schema(ref.name, kind, tuple(item for item in named if item.name != ref.name))
-        name = f"{ref.name}.{WRAPPED}"
+        name = f"{ref.name[:200]}.{WRAPPED}"
         while any(item.name == name for item in named):
             name += "_"
-        return Schema(name, Tuple((Field(WRAPPED, kind),)), named)
+        return Schema(name, _wrapped(kind), named)
+
+
+def _wrapped(kind: Type) -> Tuple:
+    return Tuple((Field(WRAPPED, kind),))
 
 
 WRAPPED: Final = "value"  # the field that holds a recursive value which is no tuple

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[dict[str, Any]]]:
     """A graph, given as dicts or as nodes, as lists of tuples. The same object reached twice is one node."""
     lists: dict[str, list[dict[str, Any]]] = {node.name: [] for node in message_type.nodes}
-    places: dict[int, tuple[str, int]] = {}
+    places: dict[int, tuple[str, int, Any]] = {}  # the node itself too: an identity is its own only while it lives
     todo: list[tuple[NodeType, Any, dict[str, Any]]] = []
 
     def place(kind: NodeType, value: Any, path: str) -> int:
@@ -40,7 +40,7 @@ def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[d
         position = len(lists[kind.name])
         stored: dict[str, Any] = {}
         lists[kind.name].append(stored)
-        places[id(value)] = kind.name, position
+        places[id(value)] = kind.name, position, value
         todo.append((kind, value, stored))
         return position
 

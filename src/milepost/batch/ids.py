@@ -14,6 +14,7 @@ In a batch, publisher and broker are *runs* of rows and the stamp is one 64-bit 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -99,7 +100,7 @@ class Ids:
     def __getitem__(self, row: int) -> MessageId:
         stamp = int(self.stamps[row])
         position = row if row >= 0 else row + len(self)
-        run = next(run for run in self.runs if position < run.end)
+        run = self.runs[bisect_right(self.runs, position, key=lambda run: run.end)]
         return MessageId(run.publisher, run.broker, stamp)
 
     def take(self, rows: npt.NDArray[Any]) -> Ids:

@@ -132,8 +132,12 @@ class Validator:
             self._digits(block.words(shape), kind, shape.path)
 
     def _digits(self, words: npt.NDArray[np.int64], kind: Atom, path: str) -> None:
-        high = words[:, 1]
+        low, high = words[:, 0], words[:, 1]
         bound = 10**kind.precision
+        if kind.precision <= 18:  # the low word tells all, when the high one only repeats its sign
+            if bool(((high != low >> 63) | (low >= bound) | (low <= -bound)).any()):
+                raise MalformedBatch(f"{path}: more digits than {kind} has")
+            return
         # One high word covers almost every value; the few at the edge are compared as Python integers.
         edge = np.flatnonzero((high >= bound >> 64) | (high <= ~(bound >> 64)))
         for low_word, high_word in words[edge].tolist():

@@ -18,7 +18,7 @@ from milepost.query.printer import literal
 from milepost.query.python import evaluated
 from milepost.query.scope import ElementScope, Scope
 from milepost.query.source import syntax_error, type_error
-from milepost.query.typed import Const, Typed
+from milepost.query.typed import Const, Typed, scalar
 from milepost.schema.types import Schema, Variant
 
 _VERBS: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "divide"}
@@ -145,7 +145,7 @@ class Checker:
     # Numbers and strings
 
     def _minus(self, node: ast.Minus, operand: Typed) -> Typed:
-        kind = _scalar(operand)
+        kind = scalar(operand)
         if kind == NULL:
             return operand
         if not kinds.is_number(kind):
@@ -153,7 +153,7 @@ class Checker:
         return typed.Negate(operand, kind)
 
     def _arithmetic(self, node: ast.Binary, left: Typed, right: Typed) -> Typed:
-        sides = (_scalar(left), _scalar(right))
+        sides = (scalar(left), scalar(right))
         for kind in sides:
             if kind != NULL and not kinds.is_number(kind):
                 advice = _ADVICE.get((node.operator, kind.name), "")
@@ -181,7 +181,7 @@ class Checker:
         return kinds.decimal((sum(whole) if node.operator == "*" else max(whole) + 1) + scale, scale)
 
     def _concatenation(self, node: ast.Binary, left: Typed, right: Typed) -> Typed:
-        sides = (_scalar(left), _scalar(right))
+        sides = (scalar(left), scalar(right))
         if not {*sides} <= {STRING, NULL}:
             self.fail(f"|| joins strings, not {sides[0]} and {sides[1]}", node.at)
         return Const(None, STRING) if NULL in sides else typed.Call("||", (left, right), STRING)
@@ -196,7 +196,7 @@ class Checker:
         return typed.Compare(operator, left, right)
 
     def _alike(self, left: Typed, right: Typed, at: int) -> tuple[Typed, Typed]:
-        kind, other = _scalar(left), _scalar(right)
+        kind, other = scalar(left), scalar(right)
         if NULL not in (kind, other) and not kinds.comparable(kind, other):
             self.fail(f"cannot compare {kind} with {other}{_comparison_advice(left, right)}", at)
         for side, value in ((left, right), (right, left)):
@@ -217,7 +217,7 @@ class Checker:
         low, high = self.scalar(node.low, scope), self.scalar(node.high, scope)
         _, low = self._alike(operand, low, node.low.at)
         _, high = self._alike(operand, high, node.high.at)
-        kind = _scalar(operand)
+        kind = scalar(operand)
         if kind == NULL or low.kind == high.kind == NULL:
             return Const(None, BOOLEAN)
         # One end may be a null and the other still decide, so the null only takes the operand's kind.
@@ -226,7 +226,7 @@ class Checker:
 
     def _in_items(self, node: ast.In, items: tuple[ast.Expression, ...], scope: Scope) -> Typed:
         operand = self.scalar(node.operand, scope)
-        kind = _scalar(operand)
+        kind = scalar(operand)
         found = []
         for item in items:
             value = self.any(item, scope)
@@ -278,7 +278,7 @@ class Checker:
             names = (*FUNCTIONS, *SPECIAL, *AGGREGATES)
             self.fail(unknown(node.name, names, f"there is no function {node.name!r}"), node.at)
         given = tuple(self.scalar(argument, scope) for argument in arguments)
-        given_kinds = tuple(_scalar(argument) for argument in given)
+        given_kinds = tuple(scalar(argument) for argument in given)
         result = matching(function, given_kinds)
         if result is None:
             shown = ", ".join(str(kind) for kind in given_kinds)
@@ -304,7 +304,7 @@ class Checker:
         if not arguments:
             self.fail("coalesce takes at least one argument", node.at)
         given = tuple(self.scalar(argument, scope) for argument in arguments)
-        kind = kinds.common(_scalar(argument) for argument in given)
+        kind = kinds.common(scalar(argument) for argument in given)
         if kind is None:
             shown = ", ".join(dict.fromkeys(str(argument.kind) for argument in given))
             self.fail(f"the arguments of coalesce have no type in common: {shown}", node.at)
@@ -359,7 +359,7 @@ class Checker:
 
     def folded(self, node: ast.Call, bindings: tuple[typed.Binding, ...], where: Typed | None, body: Typed) -> Typed:
         """An aggregate other than `count` over a body, with the kind it gives."""
-        kind = _scalar(body)
+        kind = scalar(body)
         match node.name:
             case "any" | "all":
                 if kind == NULL:
@@ -381,11 +381,6 @@ class Checker:
     def fail(self, message: str, at: int) -> NoReturn:
         """Refuse the query."""
         raise type_error(message, self.text, at)
-
-
-def _scalar(node: Typed) -> Scalar:
-    assert isinstance(node.kind, Scalar)
-    return node.kind
 
 
 def _negated(negated: bool, node: Typed) -> Typed:

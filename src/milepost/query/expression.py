@@ -39,8 +39,7 @@ class Expression:
     @property
     def type(self) -> Scalar:
         """The type of the value."""
-        assert isinstance(self.root.kind, Scalar)
-        return self.root.kind
+        return typed.scalar(self.root)
 
     @cached_property
     def fields(self) -> tuple[str, ...]:

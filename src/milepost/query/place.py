@@ -168,6 +168,15 @@ def unknown(name: str, known: Iterable[str], what: str) -> str:
     return f"{what}{near} There are {listed}{more}" if near else f"{what}; there are {listed}{more}"
 
 
+def quoted(text: object) -> str:
+    """A name or an expression in the words of a message, cut to a length that can be read."""
+    shown = str(text)
+    return shown if len(shown) <= _CHARS_SHOWN else f"{shown[:_CHARS_SHOWN]}…"
+
+
+_CHARS_SHOWN: Final = 60
+
+
 def described(kind: kinds.Kind) -> str:
     """A kind with its article: "an integer"."""
     text = str(kind)

@@ -265,6 +265,12 @@ class Selection:
     order: tuple[Sorting, ...]
 
 
+def scalar(node: Typed) -> Scalar:
+    """The kind of a node that the checker has found to have a single value."""
+    assert isinstance(node.kind, Scalar)
+    return node.kind
+
+
 def children(node: Typed) -> Iterator[Typed]:
     """The nodes directly inside a node."""
     match node:
@@ -293,12 +299,3 @@ def walk(*nodes: Typed) -> Iterator[Typed]:
         node = stack.pop()
         yield node
         stack.extend(reversed(list(children(node))))
-
-
-def parts(selection: Selection) -> Iterator[Typed]:
-    """The outermost expressions of a query."""
-    yield from (binding.source for binding in selection.bindings)
-    if selection.where is not None:
-        yield selection.where
-    yield from selection.columns
-    yield from (item.key for item in selection.order)

@@ -205,7 +205,8 @@ class SuperVariant:
                 for item in fields:
                     count = self.count_of(item.type)
                     if count > 1:
-                        part = value.get(item.name) if isinstance(value, dict) else getattr(value, item.name, None)
+                        named = isinstance(value, Mapping)
+                        part = value.get(item.name) if named else getattr(value, item.name, None)
                         code = code * count + self._code(item.type, part, f"{path}.{item.name}" if path else item.name)
                 return code
             case Variant(cases) as variant:

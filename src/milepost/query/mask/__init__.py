@@ -6,7 +6,7 @@
     frame      the rows being looked at, and where their variables are
     spot       where a path leads in a batch
     reading    columns at the end of paths
-    exact, doubles, comparing, text, address, functions      what is done with columns
+    arithmetic, exact, comparing, logic, text, address, functions     what is done with columns
     folding    quantifiers and aggregates
     vector     columns of values, some of them not known
     batches    from a batch to a mask or a column of its rows

@@ -20,7 +20,7 @@ from milepost.query.mask.frame import Frame, Origin
 from milepost.query.mask.program import Program
 from milepost.query.mask.vector import Array, Bools, Index, Part, Vector, from_list, gathered, merged, spread
 from milepost.query.number import scaled
-from milepost.query.typed import Typed
+from milepost.query.typed import Typed, scalar
 
 _TIMESTAMPS: Final = np.dtype("datetime64[us]")
 
@@ -67,8 +67,7 @@ def mask(node: Typed) -> Callable[[Batch, HeaderColumns | None], Bools]:
 def column(node: Typed) -> Callable[[Batch, HeaderColumns | None], Column]:
     """An expression as a function from a batch to its value in each row."""
     evaluate = Program().vector(node)
-    kind = node.kind
-    assert isinstance(kind, Scalar)
+    kind = scalar(node)
 
     def values(batch: Batch, header: HeaderColumns | None = None) -> Column:
         n = len(batch)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from milepost.query.kinds import BOOLEAN, BYTES, DOUBLE, INTEGER, STRING, Scalar, is_exact
 from milepost.query.mask import exact
+from milepost.query.mask.arithmetic import doubling
 from milepost.query.mask.text import bools
 from milepost.query.mask.vector import Bools, Vector, array, both, machine
 from milepost.query.typed import Const, Typed
@@ -50,11 +51,6 @@ def comparison(sign: str, left: Scalar, right: Scalar) -> Comparison:
         scales = (left.scale, right.scale)
         return lambda a, b: exact.compared(compare, a, b, scales)
     return lambda a, b: compare(a, b)
-
-
-def doubling(kind: Scalar) -> Callable[[Any], Any]:
-    """From values of a kind of number to the nearest doubles."""
-    return (lambda values: values) if kind == DOUBLE else (lambda values: exact.doubled(values, kind.scale))
 
 
 def compared(compare: Comparison, left: Vector | None, right: Vector | None) -> Vector | None:

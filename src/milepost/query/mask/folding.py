@@ -22,7 +22,7 @@ from milepost.query.mask.frame import Frame
 from milepost.query.mask.reading import numbers
 from milepost.query.mask.spot import Spot, follow
 from milepost.query.mask.vector import Bools, Index, Part, Vector, both, gathered, merged, spread
-from milepost.query.typed import Binding, Fold
+from milepost.query.typed import Binding, Fold, scalar
 from milepost.schema.flat import AtomShape, ListShape
 
 Evaluate = Callable[[Frame], Vector | None]
@@ -40,8 +40,7 @@ def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
     """An aggregate; the parts are compiled already."""
     further = node.bindings[1:]
     finish = _FINISH[node.operator]
-    body_kind = node.body.kind if node.body is not None else INTEGER
-    assert isinstance(body_kind, Scalar)
+    body_kind = INTEGER if node.body is None else scalar(node.body)
 
     def over(frame: Frame, spot: Spot) -> Vector | None:
         lists = spot.present()

@@ -18,14 +18,14 @@ from milepost.query.mask.address import in_subnet
 from milepost.query.mask.text import bools
 from milepost.query.mask.vector import Array, Vector, both, from_list, spread
 from milepost.query.python.functions import function as reference
-from milepost.query.typed import Call
+from milepost.query.typed import Call, scalar
 
 Function: TypeAlias = Callable[[list[Vector], int], Vector]
 
 
 def function(node: Call) -> Function:
     """The implementation of a call."""
-    kinds = [_scalar(argument.kind) for argument in node.arguments]
+    kinds = [scalar(argument) for argument in node.arguments]
     if node.function in _OF_TIME:
         return _of_time(_OF_TIME[node.function], kinds[0])
     if node.function in _ROUNDING:
@@ -35,11 +35,6 @@ def function(node: Call) -> Function:
     if node.function in _WITH_CONSTANTS:
         return _with_constants(node, kinds)
     return _PLAIN[node.function]
-
-
-def _scalar(kind: Any) -> Scalar:
-    assert isinstance(kind, Scalar)
-    return kind
 
 
 def known_of(arguments: list[Vector]) -> Any:

@@ -13,15 +13,17 @@ from typing import TypeAlias
 import numpy as np
 
 from milepost.query import typed
-from milepost.query.kinds import DOUBLE, Scalar
-from milepost.query.mask import doubles, exact, reading
-from milepost.query.mask.comparing import Membership, compared, comparison, constants_of, doubling
+from milepost.query.kinds import BOOLEAN, STRING, Scalar
+from milepost.query.mask import reading
+from milepost.query.mask.arithmetic import calculation, conversion, negation
+from milepost.query.mask.comparing import Membership, compared, comparison, constants_of
 from milepost.query.mask.folding import fold
 from milepost.query.mask.frame import Frame
 from milepost.query.mask.functions import function
+from milepost.query.mask.logic import conjunction, disjunction
 from milepost.query.mask.text import matcher
-from milepost.query.mask.vector import Bools, Part, Vector, both, gathered, machine, merged, spread
-from milepost.query.typed import Typed
+from milepost.query.mask.vector import Bools, Part, Vector, gathered, machine, merged, spread
+from milepost.query.typed import Typed, scalar
 
 Evaluate: TypeAlias = Callable[[Frame], Vector | None]
 Holds: TypeAlias = Callable[[Frame], Bools]
@@ -56,9 +58,9 @@ class Program:
             vector = evaluate(frame)
             if vector is None:
                 return np.zeros(frame.n, np.bool_)
-            values = spread(vector, frame.n, node.kind)  # type: ignore[arg-type]
+            values: Bools = spread(vector, frame.n, BOOLEAN)
             values = values if wanted else ~values
-            return values if vector.known is None else values & vector.known  # type: ignore[no-any-return]
+            return values if vector.known is None else values & vector.known
 
         return holds
 
@@ -113,14 +115,18 @@ class Program:
                 return lambda frame: _header(name, frame)
             case typed.CaseName():
                 return lambda frame: reading.case_name(node, frame)
-            case typed.Negate() | typed.Convert() | typed.Arithmetic():
-                return self._calculation(node)
+            case typed.Negate(operand, kind):
+                return self._changed(operand, negation(kind))
+            case typed.Convert(operand, kind):
+                return self._changed(operand, conversion(scalar(operand), kind))
+            case typed.Arithmetic():
+                return self._arithmetic(node)
             case typed.Call("coalesce"):
                 return self._coalesce(node)
             case typed.Call():
                 return self._call(node)
             case typed.Compare(sign, left, right):
-                compare = comparison(sign, _kind(left), _kind(right))
+                compare = comparison(sign, scalar(left), scalar(right))
                 one, other = self.vector(left), self.vector(right)
                 return lambda frame: compared(compare, one(frame), other(frame))
             case typed.Between():
@@ -153,42 +159,29 @@ class Program:
 
         return evaluate
 
-    def _calculation(self, node: typed.Negate | typed.Convert | typed.Arithmetic) -> Evaluate:
-        result = node.kind
-        if isinstance(node, typed.Arithmetic):
-            sign, kinds = node.operator, (_kind(node.left), _kind(node.right))
-            one, other = self.vector(node.left), self.vector(node.right)
-            left_double, right_double = doubling(kinds[0]), doubling(kinds[1])
-            scales = (kinds[0].scale, kinds[1].scale)
+    def _arithmetic(self, node: typed.Arithmetic) -> Evaluate:
+        one, other = self.vector(node.left), self.vector(node.right)
+        calculate = calculation(node.operator, scalar(node.left), scalar(node.right), node.kind)
 
-            def calculate(frame: Frame) -> Vector | None:
-                left, right = one(frame), other(frame)
-                if left is None or right is None:
-                    return None
-                if result != DOUBLE:
-                    return exact.calculated(sign, left, right, scales, result)
-                known = both(left.known, right.known)
-                return doubles.calculated(sign, left_double(left.values), right_double(right.values), known)
+        def evaluate(frame: Frame) -> Vector | None:
+            left, right = one(frame), other(frame)
+            return None if left is None or right is None else calculate(left, right)
 
-            return calculate
-        operand, kind = self.vector(node.operand), _kind(node.operand)
+        return evaluate
 
-        def change(frame: Frame) -> Vector | None:
+    def _changed(self, node: Typed, change: Callable[[Vector], Vector]) -> Evaluate:
+        operand = self.vector(node)
+
+        def evaluate(frame: Frame) -> Vector | None:
             vector = operand(frame)
-            if vector is None:
-                return None
-            if isinstance(node, typed.Negate):
-                return Vector(-vector.values, vector.known) if result == DOUBLE else exact.negated(vector, result)
-            if result == DOUBLE:
-                return Vector(exact.doubled(vector.values, kind.scale), vector.known)
-            return exact.bounded(exact.raised(vector.values, result.scale - kind.scale), vector.known, result)
+            return None if vector is None else change(vector)
 
-        return change
+        return evaluate
 
     def _call(self, node: typed.Call) -> Evaluate:
         parts = [self.vector(argument) for argument in node.arguments]
         call = function(node)
-        kind = _kind(node.arguments[0])
+        kind = scalar(node.arguments[0])
 
         def evaluate(frame: Frame) -> Vector | None:
             arguments = []
@@ -227,9 +220,9 @@ class Program:
 
     def _between(self, node: typed.Between) -> Evaluate:
         operand, low, high = self.vector(node.operand), self.vector(node.low), self.vector(node.high)
-        kind = _kind(node.operand)
-        above = comparison(">=", kind, _kind(node.low))
-        below = comparison("<=", kind, _kind(node.high))
+        kind = scalar(node.operand)
+        above = comparison(">=", kind, scalar(node.low))
+        below = comparison("<=", kind, scalar(node.high))
 
         def evaluate(frame: Frame) -> Vector | None:
             values = operand(frame)
@@ -241,11 +234,11 @@ class Program:
         return evaluate
 
     def _in(self, node: typed.In) -> Evaluate:
-        kind = _kind(node.operand)
+        kind = scalar(node.operand)
         operand = self.vector(node.operand)
         constants, others, null = constants_of(kind, node.items)
         member = Membership(kind, constants) if constants else None
-        items = [(self.vector(item), comparison("=", kind, _kind(item))) for item in others]
+        items = [(self.vector(item), comparison("=", kind, scalar(item))) for item in others]
 
         def evaluate(frame: Frame) -> Vector | None:
             values = operand(frame)
@@ -265,7 +258,7 @@ class Program:
 
         def evaluate(frame: Frame) -> Vector | None:
             texts = operand(frame)
-            return None if texts is None else Vector(matches(spread(texts, frame.n, _kind(node))), texts.known)
+            return None if texts is None else Vector(matches(spread(texts, frame.n, STRING)), texts.known)
 
         return evaluate
 
@@ -274,7 +267,7 @@ class Program:
 
         def evaluate(frame: Frame) -> Vector | None:
             vector = operand(frame)
-            return None if vector is None else Vector(~spread(vector, frame.n, _kind(node)), vector.known)
+            return None if vector is None else Vector(~spread(vector, frame.n, BOOLEAN), vector.known)
 
         return evaluate
 
@@ -284,40 +277,9 @@ class Program:
         return lambda frame: join([part(frame) for part in parts], frame.n)
 
 
-def conjunction(vectors: list[Vector | None], n: int) -> Vector | None:
-    """`and` of three values each: known where one is false, or where all are known."""
-    return _joined(vectors, n, decisive=False)
-
-
-def disjunction(vectors: list[Vector | None], n: int) -> Vector | None:
-    """`or` of three values each: known where one is true, or where all are known."""
-    return _joined(vectors, n, decisive=True)
-
-
-def _joined(vectors: list[Vector | None], n: int, decisive: bool) -> Vector | None:
-    there = [vector for vector in vectors if vector is not None]
-    if not there:
-        return None
-    decided: Bools | None = None  # where one vector has the decisive value
-    known: Bools | None = None if len(there) == len(vectors) else np.zeros(n, np.bool_)  # where all are known
-    for vector in there:
-        values = vector.values if isinstance(vector.values, np.ndarray) else np.full(n, vector.values, np.bool_)
-        values = values if decisive else ~values
-        values = values if vector.known is None else values & vector.known
-        decided = values if decided is None else decided | values
-        known = both(known, vector.known)
-    assert decided is not None
-    return Vector(decided if decisive else ~decided, None if known is None else known | decided)
-
-
 def _header(name: str, frame: Frame) -> Vector | None:
     vector = frame.origin.header.get(name)
     if vector is None or frame.messages is None:
         return vector
     known = None if vector.known is None else vector.known[frame.messages]
     return Vector(gathered(vector.values, frame.messages), known)
-
-
-def _kind(node: Typed) -> Scalar:
-    assert isinstance(node.kind, Scalar)
-    return node.kind

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from milepost.query import typed
-from milepost.query.kinds import Scalar
 from milepost.query.python.arithmetic import calculation, comparison, converted, negation
 from milepost.query.python.folding import conjunction, disjunction, fold
 from milepost.query.python.functions import function
 from milepost.query.python.moment import Evaluate, Moment, Value
 from milepost.query.python.reading import case_name, header, read
-from milepost.query.typed import Typed
+from milepost.query.typed import Typed, scalar
 
 
 def compiled(node: Typed) -> Evaluate:
@@ -26,15 +25,15 @@ def compiled(node: Typed) -> Evaluate:
         case typed.Negate(operand, kind):
             return _strict(negation(kind), operand)
         case typed.Convert(operand, kind):
-            return _strict(converted(_kind(operand), kind), operand)
+            return _strict(converted(scalar(operand), kind), operand)
         case typed.Arithmetic(operator, left, right, kind):
-            return _strict(calculation(operator, _kind(left), _kind(right), kind), left, right)
+            return _strict(calculation(operator, scalar(left), scalar(right), kind), left, right)
         case typed.Compare(operator, left, right):
-            return _strict(comparison(operator, _kind(left), _kind(right)), left, right)
+            return _strict(comparison(operator, scalar(left), scalar(right)), left, right)
         case typed.Call("coalesce", arguments):
             return _coalesce(tuple(compiled(argument) for argument in arguments))
         case typed.Call(name, arguments):
-            return _strict(function(name, tuple(_kind(argument) for argument in arguments)), *arguments)
+            return _strict(function(name, tuple(scalar(argument) for argument in arguments)), *arguments)
         case typed.Between():
             return _between(node)
         case typed.In():
@@ -62,11 +61,6 @@ def compiled(node: Typed) -> Evaluate:
 def evaluated(node: Typed) -> Value:
     """The value of an expression that reads nothing."""
     return compiled(node)(Moment(None))
-
-
-def _kind(node: Typed) -> Scalar:
-    assert isinstance(node.kind, Scalar)
-    return node.kind
 
 
 def _strict(operation: object, *operands: Typed) -> Evaluate:
@@ -99,8 +93,8 @@ def _coalesce(parts: tuple[Evaluate, ...]) -> Evaluate:
 
 def _between(node: typed.Between) -> Evaluate:
     operand, low, high = compiled(node.operand), compiled(node.low), compiled(node.high)
-    above = comparison(">=", _kind(node.operand), _kind(node.low))
-    below = comparison("<=", _kind(node.operand), _kind(node.high))
+    above = comparison(">=", scalar(node.operand), scalar(node.low))
+    below = comparison("<=", scalar(node.operand), scalar(node.high))
 
     def evaluate(moment: Moment) -> bool | None:
         value, start, end = operand(moment), low(moment), high(moment)
@@ -113,8 +107,8 @@ def _between(node: typed.Between) -> Evaluate:
 
 def _in(node: typed.In) -> Evaluate:
     operand = compiled(node.operand)
-    kind = _kind(node.operand)
-    items = [(compiled(item), comparison("=", kind, _kind(item))) for item in node.items]
+    kind = scalar(node.operand)
+    items = [(compiled(item), comparison("=", kind, scalar(item))) for item in node.items]
 
     def evaluate(moment: Moment) -> bool | None:
         value = operand(moment)

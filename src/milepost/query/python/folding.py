@@ -11,7 +11,7 @@ from milepost.query.number import bounded
 from milepost.query.python.arithmetic import calculation, doubled
 from milepost.query.python.moment import Evaluate, Moment, Value
 from milepost.query.python.reading import number, read
-from milepost.query.typed import Binding, Fold
+from milepost.query.typed import Binding, Fold, scalar
 
 
 def fold(node: Fold, where: Evaluate | None, body: Evaluate | None) -> Evaluate:
@@ -124,6 +124,4 @@ def _finish(node: Fold) -> Callable[[Iterable[Value]], Value]:
     if node.operator in _PLAIN:
         return _PLAIN[node.operator]
     assert node.body is not None
-    kind = node.body.kind
-    assert isinstance(kind, Scalar)
-    return _sum(node.kind) if node.operator == "sum" else _average(kind)
+    return _sum(node.kind) if node.operator == "sum" else _average(scalar(node.body))
