@@ -3,7 +3,7 @@
 ::
 
     query.lark, parser          text -> AST                 ast, printer, source
-    checker, clauses            AST -> typed AST            kinds, place, scope, functions, header, literal
+    checker, calls, clauses     AST -> typed AST            kinds, place, scope, functions, aggregate, header, literal
     typed                       the typed AST: what every back end walks over
     python/                     back end: one message at a time; the reference
     mask/                       back end: all rows of a batch at once

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import Final, NoReturn
 
 from milepost import limits
-from milepost.query import ast, clauses, kinds, like, subnet, typed
-from milepost.query.functions import AGGREGATES, FUNCTIONS, NETWORK, SPECIAL, Function, matching, usage
+from milepost.query import ast, calls, kinds, like, typed
 from milepost.query.header import ATTRIBUTES
-from milepost.query.kinds import BOOLEAN, DATE, DOUBLE, IDENT, INTEGER, NULL, STRING, TIMESTAMP, Scalar
-from milepost.query.literal import adapted, constant
-from milepost.query.place import Place, WrongStep, described, unknown
+from milepost.query.kinds import BOOLEAN, DATE, DOUBLE, INTEGER, NULL, STRING, TIMESTAMP, Scalar
+from milepost.query.literal import adapted, constant, folded
+from milepost.query.place import Place, WrongStep, described, shown, unknown
 from milepost.query.printer import literal
-from milepost.query.python import evaluated
 from milepost.query.scope import ElementScope, Scope
 from milepost.query.source import syntax_error, type_error
 from milepost.query.typed import Const, Typed, scalar
-from milepost.schema.types import Schema, Variant
+from milepost.schema.types import Schema, Tuple, Variant
 
 _VERBS: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "divide"}
 _ADVICE: Final = {
@@ -44,7 +42,9 @@ class Checker:
         """The typed form of an expression that has a value, not a structure."""
         found = self.any(node, scope)
         if not isinstance(found.kind, Scalar):
-            self.fail(f"{node} is {described(found.kind)}, and not a single value{_way(node, found.kind)}", node.at)
+            self.fail(
+                f"{shown(node)} is {described(found.kind)}, and not a single value{_way(node, found.kind)}", node.at
+            )
         return found
 
     def boolean(self, node: ast.Expression, scope: Scope, user: str) -> Typed:
@@ -53,18 +53,12 @@ class Checker:
         if found.kind == NULL:
             return Const(None, BOOLEAN)
         if found.kind != BOOLEAN:
-            self.fail(f"{user} takes what is true or false, and {node} is {described(found.kind)}", node.at)
+            self.fail(f"{user} takes what is true or false, and {shown(node)} is {described(found.kind)}", node.at)
         return found
 
     def any(self, node: ast.Expression, scope: Scope) -> Typed:
         """The typed form of an expression, which may be a structure."""
-        found = self._typed(node, scope)
-        if not isinstance(found, Const | typed.Read | typed.Header | typed.Fold) and all(
-            isinstance(child, Const) for child in typed.children(found)
-        ):
-            assert isinstance(found.kind, Scalar)
-            return Const(evaluated(found), found.kind)
-        return found
+        return folded(self._typed(node, scope))
 
     def _typed(self, node: ast.Expression, scope: Scope) -> Typed:
         match node:
@@ -97,14 +91,8 @@ class Checker:
                 return _negated(node.negated, self._like(node, scope))
             case ast.Is():
                 return _negated(node.negated, self._is(node, scope))
-            case ast.Call(name, arguments):
-                if name in AGGREGATES:
-                    return self._aggregate(node, scope)
-                if isinstance(arguments, ast.Select):
-                    self.fail(f"only {', '.join(AGGREGATES)} take a query", node.at)
-                if name in SPECIAL:
-                    return self._special(node, arguments, scope)
-                return self._call(node, arguments, scope)
+            case ast.Call():
+                return calls.call(self, node, scope)
             case _:
                 raise AssertionError(node)
 
@@ -122,7 +110,7 @@ class Checker:
             return scope.find(path.name)
         except WrongStep as error:
             quoted = self.text[path.at : path.at + 1] == '"'
-            hint = f"; a string is written {literal('string', path.name)}" if quoted else ""
+            hint = f"; a string is written {shown(literal('string', path.name))}" if quoted else ""
             self.fail(f"{error}{hint}", path.at)
 
     def _step(self, place: Place, step: str | int, at: int) -> Place:
@@ -142,6 +130,13 @@ class Checker:
                     return typed.Header(name, ATTRIBUTES[name])
         return self.place(path, scope).read
 
+    def element(self, place: Place, scope: Scope, path: ast.Path) -> Place:
+        """The place of a new variable for each element of what a path leads to."""
+        try:
+            return place.element(scope.variables)
+        except WrongStep as error:
+            self.fail(str(error), path.at)
+
     # Numbers and strings
 
     def _minus(self, node: ast.Minus, operand: Typed) -> Typed:
@@ -149,7 +144,7 @@ class Checker:
         if kind == NULL:
             return operand
         if not kinds.is_number(kind):
-            self.fail(f"only a number has a sign, and {node.operand} is {described(kind)}", node.at)
+            self.fail(f"only a number has a sign, and {shown(node.operand)} is {described(kind)}", node.at)
         return typed.Negate(operand, kind)
 
     def _arithmetic(self, node: ast.Binary, left: Typed, right: Typed) -> Typed:
@@ -210,7 +205,7 @@ class Checker:
         assert isinstance(kind.type, Variant)
         names = [case.name for case in kind.type.cases]
         if name not in names:
-            self.fail(unknown(name, names, f"there is no case {name!r}"), at)
+            self.fail(unknown(name, names, f"there is no case {shown(name)!r}"), at)
 
     def _between(self, node: ast.Between, scope: Scope) -> Typed:
         operand = self.scalar(node.operand, scope)
@@ -231,9 +226,12 @@ class Checker:
         for item in items:
             value = self.any(item, scope)
             if isinstance(value.kind, kinds.Elements):
-                self.fail(f"{item} is a list; write {node.operand} in {item}, without parentheses", item.at)
+                self.fail(
+                    f"{shown(item)} is a list; write {shown(node.operand)} in {shown(item)}, without parentheses",
+                    item.at,
+                )
             if not isinstance(value.kind, Scalar):
-                self.fail(f"{item} is {described(value.kind)}, and not a single value", item.at)
+                self.fail(f"{shown(item)} is {described(value.kind)}, and not a single value", item.at)
             _, value = self._alike(operand, value, item.at)
             found.append(Const(None, kind) if value.kind == NULL else value)
         return Const(None, BOOLEAN) if kind == NULL else typed.In(operand, tuple(found))
@@ -242,17 +240,18 @@ class Checker:
         operand = self.any(node.operand, scope)
         place = self.place(path, scope)
         if isinstance(place.type, kinds.Nodes):
-            self.fail(f"{path} is a reference; let a variable go through it: from …, {path} x", node.at)
-        element = self._element(place, scope, path)
+            self.fail(f"{shown(path)} is a reference; let a variable go through it: from …, {shown(path)} x", node.at)
+        element = self.element(place, scope, path)
         if not (isinstance(operand.kind, Scalar) and isinstance(element.kind, Scalar)):
-            self.fail(f"{described(operand.kind)} is not looked for among {described(element.kind)}s", node.at)
+            kind = element.kind if isinstance(operand.kind, Scalar) else operand.kind
+            self.fail(f"'in' compares single values, and not {described(kind)}; write any({shown(path)}, …)", node.at)
         body = self.comparison("=", element.read, operand, node.at)
         return typed.Fold("any", (typed.Binding(element.variable, place.entered()),), None, body, BOOLEAN)
 
     def _like(self, node: ast.Like, scope: Scope) -> Typed:
         operand = self.scalar(node.operand, scope)
         if operand.kind not in (STRING, NULL):
-            self.fail(f"like takes a string, and {node.operand} is {described(operand.kind)}", node.at)
+            self.fail(f"like takes a string, and {shown(node.operand)} is {described(operand.kind)}", node.at)
         try:
             pattern = like.compiled(node.pattern, node.escape)
         except like.WrongPattern as error:
@@ -265,118 +264,12 @@ class Checker:
             return typed.IsTrue(self.boolean(node.operand, scope, f"'{word}'"), node.what)
         operand = self.any(node.operand, scope)
         if isinstance(operand.kind, kinds.Nodes):
-            self.fail(f"a reference is never null, but it may be empty: write count({node.operand}) = 0", node.at)
+            self.fail(
+                f"a reference is never null, but it may be empty: write count({shown(node.operand)}) = 0", node.at
+            )
         if isinstance(operand.kind, kinds.Node | kinds.Message):
-            self.fail(f"{node.operand} is {described(operand.kind)}, and never null", node.at)
+            self.fail(f"{shown(node.operand)} is {described(operand.kind)}, and never null", node.at)
         return typed.IsNull(operand)
-
-    # Functions
-
-    def _call(self, node: ast.Call, arguments: tuple[ast.Expression, ...], scope: Scope) -> Typed:
-        function = FUNCTIONS.get(node.name)
-        if function is None:
-            names = (*FUNCTIONS, *SPECIAL, *AGGREGATES)
-            self.fail(unknown(node.name, names, f"there is no function {node.name!r}"), node.at)
-        given = tuple(self.scalar(argument, scope) for argument in arguments)
-        given_kinds = tuple(scalar(argument) for argument in given)
-        result = matching(function, given_kinds)
-        if result is None:
-            shown = ", ".join(str(kind) for kind in given_kinds)
-            self.fail(f"{usage(function)} does not take ({shown})", node.at)
-        self._require_network(function, node, arguments, given)
-        return Const(None, result) if NULL in given_kinds else typed.Call(node.name, given, result)
-
-    def _require_network(
-        self, function: Function, node: ast.Call, arguments: tuple[ast.Expression, ...], given: tuple[Typed, ...]
-    ) -> None:
-        for parameter, argument, value in zip(function.signatures[0].parameters, arguments, given, strict=False):
-            if parameter == NETWORK:
-                if not isinstance(value, Const):
-                    self.fail(f"the network of {node.name} is a literal, such as '10.0.0.0/8'", argument.at)
-                try:
-                    subnet.network(value.value)
-                except ValueError as error:
-                    self.fail(str(error), argument.at)
-
-    def _special(self, node: ast.Call, arguments: tuple[ast.Expression, ...], scope: Scope) -> Typed:
-        if node.name == "case":
-            return self._case(node, arguments, scope)
-        if not arguments:
-            self.fail("coalesce takes at least one argument", node.at)
-        given = tuple(self.scalar(argument, scope) for argument in arguments)
-        kind = kinds.common(scalar(argument) for argument in given)
-        if kind is None:
-            shown = ", ".join(dict.fromkeys(str(argument.kind) for argument in given))
-            self.fail(f"the arguments of coalesce have no type in common: {shown}", node.at)
-        known: list[Typed] = []
-        for argument in given:
-            if argument.kind != NULL:
-                known.append(_converted(argument, kind))
-            if isinstance(argument, Const) and argument.value is not None:
-                break  # what comes behind is never looked at
-        if not known:
-            return given[0]
-        return known[0] if isinstance(known[0], Const) else typed.Call("coalesce", tuple(known), kind)
-
-    def _case(self, node: ast.Call, arguments: tuple[ast.Expression, ...], scope: Scope) -> Typed:
-        if len(arguments) != 1:
-            self.fail("case takes one variant", node.at)
-        found = self.any(arguments[0], scope)
-        if not (isinstance(found, typed.Read) and isinstance(found.kind, kinds.Structure)) or not isinstance(
-            found.kind.type, Variant
-        ):
-            self.fail(f"only a variant has cases, and {arguments[0]} is {described(found.kind)}", arguments[0].at)
-        return typed.CaseName(found)
-
-    # Iteration
-
-    def _element(self, place: Place, scope: Scope, path: ast.Path) -> Place:
-        try:
-            return place.element(scope.variables)
-        except WrongStep as error:
-            self.fail(str(error), path.at)
-
-    def _aggregate(self, node: ast.Call, scope: Scope) -> Typed:
-        if isinstance(node.arguments, ast.Select):
-            return clauses.subquery(self, node, node.arguments, scope)
-        if not 1 <= len(node.arguments) <= 2 or not isinstance(node.arguments[0], ast.Path):
-            self.fail(f"{node.name} takes a list and an expression for its elements: {node.name}(list, …)", node.at)
-        path = node.arguments[0]
-        place = self.place(path, scope)
-        element = self._element(place, scope, path)
-        bindings = (typed.Binding(element.variable, place.entered()),)
-        inner = ElementScope(scope, element)
-        if node.name == "count":
-            where = self.boolean(node.arguments[1], inner, "count") if len(node.arguments) == 2 else None
-            return typed.Fold("count", bindings, where, None, INTEGER)
-        if len(node.arguments) == 2:
-            body = self.scalar(node.arguments[1], inner)
-        elif isinstance(element.kind, Scalar):
-            body = element.read
-        else:
-            self.fail(f"{node.name} needs to know what of each element: {node.name}({path}, …)", node.at)
-        return self.folded(node, bindings, None, body)
-
-    def folded(self, node: ast.Call, bindings: tuple[typed.Binding, ...], where: Typed | None, body: Typed) -> Typed:
-        """An aggregate other than `count` over a body, with the kind it gives."""
-        kind = scalar(body)
-        match node.name:
-            case "any" | "all":
-                if kind == NULL:
-                    body = Const(None, BOOLEAN)
-                elif kind != BOOLEAN:
-                    self.fail(f"{node.name} takes a predicate, and this is {described(kind)}", node.at)
-                return typed.Fold(node.name, bindings, where, body, BOOLEAN)
-            case "min" | "max":
-                return typed.Fold(node.name, bindings, where, body, kind) if kind != NULL else body
-        if kind == NULL:
-            return body
-        if not kinds.is_number(kind):
-            self.fail(f"{node.name} takes numbers, and this is {described(kind)}", node.at)
-        if node.name == "avg":
-            return typed.Fold("avg", bindings, where, body, DOUBLE)
-        result = kinds.decimal(limits.DECIMAL_DIGITS, kind.scale) if kind.name == "decimal" else kind
-        return typed.Fold("sum", bindings, where, body, result)
 
     def fail(self, message: str, at: int) -> NoReturn:
         """Refuse the query."""
@@ -384,27 +277,18 @@ class Checker:
 
 
 def _negated(negated: bool, node: Typed) -> Typed:
-    return typed.Not(node) if negated else node
-
-
-def _converted(node: Typed, kind: Scalar) -> Typed:
-    if node.kind == kind or {node.kind, kind} == {IDENT, INTEGER}:
-        return node
-    found = typed.Convert(node, kind)
-    return Const(evaluated(found), kind) if isinstance(node, Const) else found
+    return typed.Not(folded(node)) if negated else node
 
 
 def _way(node: ast.Expression, kind: kinds.Kind) -> str:
     """What to do instead with a structure."""
     match kind:
         case kinds.Elements() | kinds.Nodes():
-            return f"; write count({node}) or any({node}, …)"
+            return f"; write count({shown(node)}) or any({shown(node)}, …)"
         case kinds.Structure(Variant()):
-            return f"; write case({node}), or name a case"
-        case kinds.Structure() | kinds.Node():
-            return (
-                f"; name one of its fields, or ask whether {node} is null" if isinstance(kind, kinds.Structure) else ""
-            )
+            return f"; write case({shown(node)}), or name a case"
+        case kinds.Structure(Tuple()) | kinds.Node():
+            return "; name one of its fields"
         case _:
             return ""
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from milepost import limits
 from milepost.query import ast, kinds, typed
+from milepost.query.aggregate import aggregated
 from milepost.query.kinds import BOOLEAN, INTEGER, Scalar
-from milepost.query.place import Place, described, unknown
+from milepost.query.place import Place, described, shown, unknown
 from milepost.query.scope import Scope, VariableScope
 from milepost.query.typed import ROOT, Binding, Const, Typed
 
@@ -57,8 +58,10 @@ def subquery(checker: Checker, node: ast.Call, select: ast.Select, outer: Scope)
         return typed.Fold("count", bindings, clauses.where, counted, INTEGER)
     if not isinstance(body.kind, Scalar):
         what = select.selected[0]
-        checker.fail(f"{node.name} takes values, and {what} is {described(body.kind)}; select an attribute", what.at)
-    return checker.folded(node, bindings, clauses.where, body)
+        checker.fail(
+            f"{node.name} takes values, and {shown(what)} is {described(body.kind)}; select an attribute", what.at
+        )
+    return aggregated(checker, node, bindings, clauses.where, body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ class _From:
         seen = set()
         for source in self.sources:
             if source.variable in seen:
-                self.checker.fail(f"two variables are called {source.variable!r}", source.at)
+                self.checker.fail(f"two variables are called {shown(source.variable)!r}", source.at)
             seen.add(source.variable)
 
     def _is_anchor(self, source: ast.Source) -> bool:
@@ -154,7 +157,7 @@ class _From:
         elif isinstance(place.type, kinds.Node):
             self.places[source.variable] = replace(place, written=source.variable)
         else:
-            message = f"a variable goes through a reference, and {source.path} is {described(place.kind)}"
+            message = f"a variable goes through a reference, and {shown(source.path)} is {described(place.kind)}"
             self.checker.fail(message, source.at)
 
     def _free(self, waiting: list[ast.Source]) -> None:
@@ -162,13 +165,15 @@ class _From:
         declared = {other.variable for other in self.sources}
         if not source.path.steps:
             if source.path.name.lower().startswith("mt_"):
-                self.checker.fail(f"the messages here are of type {self.anchor}, not {source.path.name}", source.at)
-            message = f"{source.variable!r} is a free variable: nothing leads to it from {self.anchor}"
+                self.checker.fail(
+                    f"the messages here are of type {self.anchor}, not {shown(source.path.name)}", source.at
+                )
+            message = f"{shown(source.variable)!r} is a free variable: nothing leads to it from {self.anchor}"
             self.checker.fail(f"{message}{self._way(source)}", source.at)
         if source.path.name not in declared:
-            message = unknown(source.path.name, sorted(declared), f"there is no variable {source.path.name!r}")
+            message = unknown(source.path.name, sorted(declared), f"there is no variable {shown(source.path.name)!r}")
             self.checker.fail(message, source.at)
-        names = ", ".join(repr(other.variable) for other in waiting)
+        names = shown(", ".join(repr(other.variable) for other in waiting))
         self.checker.fail(f"free variables that no path from {self.anchor} leads to: {names}", source.at)
 
     def _way(self, source: ast.Source) -> str:

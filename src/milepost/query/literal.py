@@ -1,4 +1,4 @@
-"""Constants: what a literal means, and the kind it takes beside something else.
+"""Constants: what a literal means, the kind it takes beside something else, and what can be calculated beforehand.
 
 A constant in the kind of the other side makes equal queries equal (`price > 1.5` and `price > 1.50`) and comparisons
 cheap, so a literal is adapted wherever this cannot change an answer.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from milepost.query import ast, kinds
+from milepost.query import ast, kinds, typed
 from milepost.query.kinds import BOOLEAN, DOUBLE, IDENT, INT64_MAX, INT64_MIN, INTEGER, Scalar
 from milepost.query.number import nearest_double, unscaled
-from milepost.query.typed import Const, Typed
+from milepost.query.python import evaluated
+from milepost.query.typed import Const, Typed, children, scalar
 
 
 def constant(node: ast.Literal) -> Const:
@@ -53,4 +54,13 @@ def adapted(node: Typed, other: kinds.Kind, *, exact: bool = True) -> Typed:
         whole, rest = divmod(value * 10**other.scale, 10**kind.scale)
         if not rest and (other != INTEGER or INT64_MIN <= whole <= INT64_MAX) and abs(whole) < kinds.DECIMAL_BOUND:
             return Const(whole, other)
+    return node
+
+
+def folded(node: Typed) -> Typed:
+    """The constant that a node comes to, calculated by the reference; the node itself when it reads anything."""
+    if isinstance(node, Const | typed.Read | typed.Header | typed.Fold):
+        return node
+    if all(isinstance(child, Const) for child in children(node)):
+        return Const(evaluated(node), scalar(node))
     return node

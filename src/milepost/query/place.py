@@ -126,25 +126,25 @@ class Place:
             case kinds.Nodes():
                 raise WrongStep(f"{self.written} is a reference, a set of nodes: {self._advice(name)}")
             case List():
-                way = f"any({self.written}, {name} …) or {self.written}[0].{name}"
+                way = f"any({self.written}, {shown(name)} …) or {self.written}[0].{shown(name)}"
                 raise WrongStep(f"{self.written} is a list: write {way}")
             case Dynamic():
                 raise WrongStep(f"what the dynamic value {self.written} contains is known only when it arrives")
             case kinds.Message() if name == "root":
                 return replace(Place.root(self.schema), written=f"{self.written}.root", indexes=self.indexes)
             case kinds.Message():
-                raise WrongStep(unknown(name, ("root", *ATTRIBUTES), f"{self.written} has no {name!r}"))
+                raise WrongStep(unknown(name, ("root", *ATTRIBUTES), f"{self.written} has no {shown(name)!r}"))
             case Atom():
                 raise WrongStep(f"{self.written} is {described(self.kind)}, which has no parts")
         members = self.members
         if name not in members:
-            where = f"{self.written} has no {name!r}" if self.written else f"there is no {name!r}"
+            where = f"{self.written} has no {shown(name)!r}" if self.written else f"there is no {shown(name)!r}"
             raise WrongStep(unknown(name, members, where))
         step = InCase(name) if isinstance(self.type, Variant) else Get(name)
         return self._further(step, members[name], f".{name}")
 
     def _advice(self, name: str = "") -> str:
-        inner = f"{name} …" if name else "…"
+        inner = f"{shown(name)} …" if name else "…"
         return f"write any({self.written}, {inner}), or in a query: from …, {self.written} x"
 
     def _further(self, step: Step, kind: PlaceType, written: str) -> Place:
@@ -168,10 +168,10 @@ def unknown(name: str, known: Iterable[str], what: str) -> str:
     return f"{what}{near} There are {listed}{more}" if near else f"{what}; there are {listed}{more}"
 
 
-def quoted(text: object) -> str:
+def shown(text: object) -> str:
     """A name or an expression in the words of a message, cut to a length that can be read."""
-    shown = str(text)
-    return shown if len(shown) <= _CHARS_SHOWN else f"{shown[:_CHARS_SHOWN]}…"
+    whole = str(text)
+    return whole if len(whole) <= _CHARS_SHOWN else f"{whole[:_CHARS_SHOWN]}…"
 
 
 _CHARS_SHOWN: Final = 60

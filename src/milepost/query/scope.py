@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from milepost.query.place import Place, WrongStep, unknown
+from milepost.query.place import Place, WrongStep, shown, unknown
 
 ELEMENT = "it"
 
@@ -32,7 +32,7 @@ class Scope:
             if (place := level.local(name)) is not None:
                 return place
             level = level.outer
-        raise WrongStep(unknown(name, self._visible(), f"there is no {name!r}"))
+        raise WrongStep(unknown(name, self._visible(), f"there is no {shown(name)!r}"))
 
     def _visible(self) -> tuple[str, ...]:
         names: dict[str, None] = {}

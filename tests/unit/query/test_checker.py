@@ -66,7 +66,7 @@ ORDERS = parse(
         ("any(tags, it.x = 1)", "it is a string, which has no parts", 14),
         ("it = 1", "there is no 'it'", 1),
         ("size in (tags)", "tags is a list; write size in tags, without parentheses", 10),
-        ("size in lines", "an integer is not looked for among a tuples", 1),
+        ("size in lines", "'in' compares single values, and not a tuple; write any(lines, …)", 1),
         ("size in tags", "cannot compare string with integer", 1),
         ("lenght(symbol) = 1", "there is no function 'lenght'; did you mean 'length'?", 1),
         ("length(size) = 1", "length(string) or length(bytes) does not take (integer)", 1),
