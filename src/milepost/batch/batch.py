@@ -73,7 +73,8 @@ class Batch:
 
         `source` is an iterable of rows (dicts, dataclasses, nodes of a message type, rows of other batches), a
         mapping of names to columns (NumPy arrays, lists, Arrow arrays), or anything that speaks Arrow: a record
-        batch, a table, a pandas or Polars frame. One message alone is a list of one row.
+        batch, a table, a pandas or Polars frame. One message alone is a list of one row. Timestamps without a time
+        zone are refused in rows, and are UTC in a frame, which often cannot say.
         """
         schema = as_schema(schema)
         form = format_of(schema)
@@ -426,7 +427,8 @@ class Batch:
     def replace(self, path: str, values: Any) -> Batch:
         """The same rows with one field of each changed; the other columns are copied as they are.
 
-        `values` has a value for each row; a single value (no list or array) goes into every row.
+        `values` has a value for each row; a single value (no list or array) goes into every row. Where a part on the
+        way is absent, nothing is there to be changed.
         """
         from milepost.batch.column import replace
 

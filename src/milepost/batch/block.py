@@ -115,10 +115,16 @@ class Block:
         Tag 0 is absence. The root shape of a block is a `ChoiceShape` that names the case.
         """
         tags = self.tags(shape)
-        ranks = np.zeros(self.n, np.int32)
-        for tag, block in self.boxes[shape.index].items():
-            ranks[tags == tag] = np.arange(block.n, dtype=np.int32)
-        return tags, ranks, self.boxes[shape.index]
+        if shape.index not in self._ranks:
+            ranks = np.zeros(self.n, np.int32)
+            for tag, block in self.boxes[shape.index].items():
+                ranks[tags == tag] = np.arange(block.n, dtype=np.int32)
+            self._ranks[shape.index] = ranks
+        return tags, self._ranks[shape.index], self.boxes[shape.index]
+
+    @cached_property
+    def _ranks(self) -> dict[int, npt.NDArray[np.int32]]:
+        return {}
 
     def tags(self, shape: BoxShape) -> npt.NDArray[np.uint8]:
         """The tags of a boxed variant, a view."""

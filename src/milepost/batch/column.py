@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -129,11 +130,9 @@ def _picked(array: pa.Array, places: npt.NDArray[Any]) -> pa.Array:
 
 
 def _masked(array: pa.Array, there: npt.NDArray[np.bool_]) -> pa.Array:
-    """The same values, absent also where a part on the way is. Only bits are made; a union has none to make."""
-    if isinstance(array, pa.UnionArray):
-        return array
+    """The same values, absent also where a part on the way is. Of numbers and text, only validity bits are made."""
     both = there if not array.null_count else there & np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
-    if pa.types.is_nested(array.type):
+    if pa.types.is_nested(array.type) or pa.types.is_union(array.type):
         return array.take(pa.array(np.arange(len(array)), mask=~both))
     bits = pack_bits(np.concatenate([np.zeros(array.offset, np.bool_), both]))
     return pa.Array.from_buffers(
@@ -145,7 +144,7 @@ def column(batch: Batch, path: str) -> npt.NDArray[Any]:
     """See `Batch.column`."""
     kind = type_at(batch.schema, path)
     if not isinstance(kind, Atom | Dynamic | Ref):
-        parts = [_walk(row, steps(path)) for row in batch.to_pylist()]
+        parts = [_walk(row, steps(path)) for row in batch._flat_pylist()]
         return _maybe_masked(_object_array(parts), np.array([part is None for part in parts], np.bool_))
     array = arrow(batch, path)
     if isinstance(kind, Atom) and kind.kind in _NUMERIC:
@@ -210,7 +209,7 @@ def replace(batch: Batch, path: str, values: Any) -> Batch:
     groups = {}
     for group in batch.groups:
         shape, rest = _descend(group.block.layout.root, way)
-        if rest or _decided(shape):
+        if rest or _decided(shape) or batch.schema.message_type is not None:
             # Inside an optional tuple, a list or a variant a new value may change more than its own columns.
             return _replace_rows(batch, way, given)
         mine = given if group.rows is None else [given[row] for row in group.rows.tolist()]
@@ -232,7 +231,9 @@ def _replaced(form: Format, block: Block, shape: Shape, values: Sequence[Any]) -
 
 
 def _one_each(values: Any, rows: int, path: str) -> Sequence[Any]:
-    if isinstance(values, np.ndarray):
+    if isinstance(values, np.ndarray) and values.dtype == np.dtype("M8[us]"):
+        values = [None if value is None else value.replace(tzinfo=UTC) for value in values.tolist()]
+    elif isinstance(values, np.ndarray):
         values = values.tolist()
     elif isinstance(values, pa.Array | pa.ChunkedArray):
         values = values.to_pylist()
@@ -246,13 +247,9 @@ def _one_each(values: Any, rows: int, path: str) -> Sequence[Any]:
 def _replace_rows(batch: Batch, way: list[Step], values: Sequence[Any]) -> Batch:
     from milepost.batch.batch import Batch
 
-    rows = batch.to_pylist()
+    rows = batch._flat_pylist()
     for row, value in zip(rows, values, strict=True):
-        place = row
-        for step in way[:-1]:
-            place = place[step] if isinstance(step, int) else place.get(step)
-            if place is None:
-                break
-        else:
+        place = _walk(row, way[:-1])
+        if place is not None and (isinstance(place, dict) or way[-1] < len(place)):  # type: ignore[operator]
             place[way[-1]] = value
-    return Batch.encode(batch.schema, rows, batch.ids)
+    return Batch.from_flat(batch.schema, rows, batch.ids)

@@ -6,7 +6,7 @@ schema requires is checked here; what lies under a null is zeroed, so that equal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -65,8 +65,12 @@ def as_table(source: Any) -> pa.Table:
         raise InvalidValue(f"Arrow cannot take this {type(source).__name__}: {reason}") from None
 
 
-def _known(found: Any, names: list[str]) -> None:
+def _known(found: Iterable[str], names: list[str]) -> None:
+    seen = set()
     for name in found:
+        if name in seen:
+            raise InvalidValue(f"two columns are called {name!r}")
+        seen.add(name)
         if name not in names:
             raise InvalidValue(f"there is no field {name!r}{did_you_mean(str(name), names)}")
 
@@ -87,7 +91,8 @@ def _as_array(values: Any, kind: pa.DataType, path: str) -> pa.Array:
             # A masked array says itself what is absent; NaN stays a value.
             mask = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
             data = np.ma.getdata(values)
-            return pa.array(data, mask=mask, from_pandas=False) if data.dtype != object else pa.array(data, kind)
+            as_given = data.dtype != object
+            return pa.array(data, None if as_given else kind, mask=mask, from_pandas=False)
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError) as reason:
         raise InvalidValue(f"not a column of {kind}: {reason}", path) from None
@@ -104,9 +109,11 @@ def groups_of(
     root = table.to_struct_array()
     if not form.has_cases:
         return {0: (reader.columns(form.layout(), root), None)}
-    codes = _Codes(form.cases, lenient).codes(form.schema.type, root)
+    codes = np.zeros(0, np.int64)
+    if not form.always_boxed:  # else they would not fit 64 bits
+        codes = _Codes(form.cases, lenient).codes(form.schema.type, root)
     distinct = np.unique(codes)
-    if form.always_boxed or len(codes) == 0 or len(distinct) > limits.BATCH_GROUPS:
+    if not 0 < len(distinct) <= limits.BATCH_GROUPS:
         return {BOXED: (reader.columns(form.boxed, root), None)}
     groups: dict[int, tuple[Columns, npt.NDArray[np.intp] | None]] = {}
     for code in distinct.tolist():
@@ -126,6 +133,7 @@ class _Codes:
     def codes(self, kind: Type, array: pa.Array) -> npt.NDArray[np.int64]:
         """The code of every element."""
         zeros = np.zeros(len(array), np.int64)
+        array = _unsliced(array)
         if self.cases.count_of(kind) == 1 or pa.types.is_null(array.type):
             return zeros
         kind = self.cases.inline(kind)
@@ -175,6 +183,13 @@ def _numbers(array: pa.Array, kind: Variant, lenient: bool) -> npt.NDArray[np.in
     return found
 
 
+def _unsliced(array: pa.Array | None) -> pa.Array | None:
+    """A union's codes and offsets are given without regard to a slice of it: copy the slice."""
+    if isinstance(array, pa.UnionArray) and (array.offset or len(array.type_codes) != len(array)):
+        return array.take(pa.array(np.arange(len(array))))
+    return array
+
+
 def _case(array: pa.UnionArray, name: str, rows: npt.NDArray[np.intp]) -> pa.Array:
     """What some elements of a union, all in one case, hold."""
     number = next(number for number in range(array.type.num_fields) if array.type.field(number).name == name)
@@ -208,6 +223,7 @@ class _Reader:
     def _fill(self, columns: Columns, shape: Shape, array: pa.Array | None, outer: Mask) -> None:
         if array is not None and isinstance(array, pa.ExtensionArray):
             array = array.storage
+        array = _unsliced(array)
         if array is not None and pa.types.is_null(array.type):
             array = None  # a column of nothing says as much as no column
         match shape:
@@ -410,8 +426,11 @@ def _in_range(shape: AtomShape, kind: Atom, column: npt.NDArray[Any], array: pa.
 
 
 def _utf8(array: pa.Array, shape: AtomShape) -> None:
-    data = array.buffers()[2]
-    if data is None or data.to_pybytes().isascii():
+    _, offsets, data = array.buffers()
+    if data is None:
+        return
+    edges = np.frombuffer(offsets, OFFSET)[array.offset :]
+    if bytes(memoryview(data)[edges[0] : edges[len(array)]]).isascii():
         return  # at memory speed; Arrow's own check takes string by string
     try:
         array.validate(full=True)
@@ -425,13 +444,20 @@ def _cast(array: pa.Array, kind: pa.DataType, shape: AtomShape) -> pa.Array:
     if not any(test(source) and test(kind) for test in _FAMILIES) and not pa.types.is_null(source):
         raise InvalidValue(f"a column of {array.type} is no column of {shape.type}", shape.path)
     try:
-        return array.cast(kind)
+        cast = array.cast(kind)
+        if pa.types.is_float32(kind) and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(array))).as_py():
+            raise InvalidValue(f"a number too large for {shape.type}", shape.path)
+        return cast
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
         raise InvalidValue(f"a column of {array.type} does not fit {shape.type}: {reason}", shape.path) from None
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))  # a float made a decimal would be rounded
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -443,4 +469,12 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or others)
 
 
-_FAMILIES: Final = (_is_number, _is_text, _is_bytes, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp)
+_FAMILIES: Final = (
+    _is_number,
+    _is_exact,
+    _is_text,
+    _is_bytes,
+    pa.types.is_boolean,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types as kinds
 
-from milepost.batch.arrow import ABSENT, KIND, SCHEMA
+from milepost.batch.arrow import ABSENT, KIND, SCHEMA, arrow_schema
 from milepost.batch.batch import Batch
 from milepost.batch.from_arrow import as_table
 from milepost.errors import SchemaError
@@ -57,7 +57,9 @@ def _of_rows(source: Iterable[Any], name: str) -> t.Schema:
 
 def _schema(schema: pa.Schema, name: str, table: pa.Table | None) -> t.Schema:
     if schema.metadata and SCHEMA in schema.metadata:
-        return parse(schema.metadata[SCHEMA].decode())
+        made = parse(schema.metadata[SCHEMA].decode())
+        if arrow_schema(made).equals(schema):  # or somebody has changed the columns since
+            return made
     fields = []
     for number, field in enumerate(schema):
         data = None if table is None else list(table.column(number).chunks)

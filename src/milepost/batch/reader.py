@@ -10,12 +10,14 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from milepost import limits
 from milepost.batch import atoms
 from milepost.batch.block import Block
+from milepost.batch.column import Step, steps, type_at
 from milepost.batch.format import BOXED, Format, format_of
 from milepost.batch.layout import Layout
 from milepost.batch.row import read
-from milepost.errors import InvalidValue, did_you_mean
+from milepost.errors import InvalidValue
 from milepost.schema.flat import AtomShape, ChoiceShape, ListShape, Shape, TupleShape
 from milepost.schema.types import Atom, Schema
 
@@ -31,6 +33,7 @@ def reader(schema: Schema, path: str) -> Reader:
 
     The bytes are not checked again: give it what `decode` has accepted, or what this process encoded.
     """
+    type_at(schema, path)
     form = format_of(schema)
     if not form.has_cases:
         return _leaf(form, form.layout(), path)
@@ -44,6 +47,8 @@ def projection(schema: Schema, paths: Sequence[str]) -> Projection:
     """
     if isinstance(paths, str):
         raise InvalidValue("a projection takes a list of paths; for one field there is reader()", paths)
+    for path in paths:
+        type_at(schema, path)
     form = format_of(schema)
     if not form.has_cases:
         return _project(form, form.layout(), paths)
@@ -52,7 +57,6 @@ def projection(schema: Schema, paths: Sequence[str]) -> Projection:
 
 def _by_case(form: Format, compiled: Callable[[Layout], Callable[[bytes], Any]]) -> Callable[[bytes], Any]:
     """One compiled access for each case, made when the case first comes."""
-    compiled(form.layout(0))  # a wrong path is found now, not when the first message comes
     made: dict[int, Callable[[bytes], Any]] = {}
 
     def access(data: bytes) -> Any:
@@ -60,34 +64,35 @@ def _by_case(form: Format, compiled: Callable[[Layout], Callable[[bytes], Any]])
         if not groups:
             code = BOXED
         if code not in made:
+            if len(made) >= limits.CASE_CACHE:
+                made.clear()
             made[code] = compiled(form.boxed if code == BOXED else form.layout(code))
         return made[code](data)
 
     return access
 
 
-def _find(layout: Layout, path: str) -> tuple[Shape | None, list[int]]:
-    """The shape at a path (None: in another case), and the validity bits on the way to it."""
+def _find(layout: Layout, path: str) -> tuple[Shape | None, list[int], list[Step]]:
+    """The shape at a path (None: in another case), the validity bits on the way to it, and the rest of the way.
+
+    The way ends early at a box or a list, which a view reads further.
+    """
     shape: Shape | None = layout.root
     bits: list[int] = []
-    for name in path.split("."):
+    way = steps(path)
+    for number, step in enumerate(way):
         match shape:
             case TupleShape(_, fields):
-                if name not in fields:
-                    raise InvalidValue(f"there is no field {name!r}{did_you_mean(name, fields)}", path)
-                shape = fields[name]
-            case ChoiceShape(_, variant, case, inner):
-                names = [item.name for item in variant.cases]
-                if name not in names:
-                    raise InvalidValue(f"there is no case {name!r}{did_you_mean(name, names)}", path)
-                shape = inner if name == case else None
+                shape = fields[step]  # type: ignore[index]
+            case ChoiceShape(_, _, case, inner):
+                shape = inner if step == case else None
             case None:
-                return None, bits
+                return None, bits, []
             case _:
-                raise InvalidValue(f"{shape.path} has no fields to step into; read it as a whole", path)
+                return shape, bits, way[number:]
         if isinstance(shape, TupleShape | AtomShape | ListShape) and shape.valid is not None:
             bits.append(shape.valid)
-    return shape, bits
+    return shape, bits, []
 
 
 def _code_of(shape: Shape | None) -> str | None:
@@ -102,9 +107,11 @@ def _is_text(shape: Shape | None) -> bool:
 
 
 def _leaf(form: Format, layout: Layout, path: str) -> Reader:
-    shape, bits = _find(layout, path)
+    shape, bits, rest = _find(layout, path)
     if shape is None:
         return _nothing
+    if rest:
+        return _walked(_viewed(form, layout, shape, bits), rest)
     start = form.body
     code = _code_of(shape)
     flags = [start + layout.bit_at(slot, 1) for slot in bits]
@@ -167,6 +174,21 @@ def _viewed(form: Format, layout: Layout, shape: Shape, bits: list[int]) -> Read
     return view
 
 
+def _walked(view: Reader, rest: list[Step]) -> Reader:
+    """On from a list or a box: element by element, None where the way ends."""
+
+    def walk(data: bytes) -> Any:
+        value = view(data)
+        for step in rest:
+            if isinstance(step, int):
+                value = value[step] if value is not None and step < len(value) else None
+            else:
+                value = None if value is None else value.get(step)
+        return value
+
+    return walk
+
+
 def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
     """One unpacking for all numbers, offsets and validity bits; one decoding for all text.
 
@@ -179,8 +201,8 @@ def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
     scope: dict[str, Any] = {}
     text_end = start + layout.var_at(1) + 4 * layout.flat.strings
     for number, path in enumerate(paths):
-        shape, bits = _find(layout, path)
-        code = _code_of(shape)
+        shape, bits, rest = _find(layout, path)
+        code = None if rest else _code_of(shape)
         if shape is None:
             terms.append("None")
             continue
@@ -188,7 +210,7 @@ def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
             at = start + layout.fixed_at(shape, 1)
             wanted[at] = code
             term = f"v{at}"
-        elif isinstance(shape, AtomShape) and _is_text(shape):
+        elif isinstance(shape, AtomShape) and _is_text(shape) and not rest:
             at = start + layout.var_at(1) + 4 * shape.slot
             wanted |= {at: "I", at + 4: "I", text_end: "I"}
             term = f"text[v{at}:v{at + 4}]"

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from milepost.batch import atoms
 from milepost.batch.block import DTYPES, Block
-from milepost.batch.format import Format
+from milepost.batch.format import WRAPPED, Format
 from milepost.batch.ids import MessageId
 from milepost.batch.plain import cell
 from milepost.errors import did_you_mean
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, TupleShape
-from milepost.schema.types import Atom
+from milepost.schema.types import Atom, Ref, Tuple
 
 _PAIR: Final = struct.Struct("<II")
 _ONE: Final = {kind: struct.Struct(f"<{code}") for kind, code in atoms.CODES.items()}
@@ -38,9 +38,8 @@ def read(form: Format, block: Block, shape: Shape, index: int) -> Any:
             tag = block.data[block.base + block.layout.fixed_at(shape, block.n) + index]
             if not tag:
                 return None
-            inner = block.boxes[shape.index][tag]
-            rank = int((block.tags(shape)[:index] == tag).sum())
-            return read(form, inner, inner.layout.root, rank)
+            _, ranks, cases = block.box(shape)
+            return read(form, cases[tag], cases[tag].layout.root, int(ranks[index]))
 
 
 def _there(block: Block, slot: int | None, index: int) -> bool:
@@ -65,7 +64,17 @@ def _atom(form: Format, block: Block, shape: AtomShape, index: int) -> Any:
     raw = bytes(data[start:end])
     if name == "string":
         return raw.decode()
-    return raw if name == "bytes" else cell(form, shape, raw)
+    if name == "bytes":
+        return raw
+    return _reference(form, kind, raw) if isinstance(kind, Ref) and raw else cell(form, shape, raw)
+
+
+def _reference(form: Format, kind: Ref, raw: bytes) -> Any:
+    """The value of a recursive reference, as a view like any other."""
+    from milepost.batch.batch import Batch
+
+    value = Batch.trusted(raw, form.referred(kind))[0]
+    return value if isinstance(form.schema.resolve(kind), Tuple) else value[WRAPPED]
 
 
 def _number(kind: Atom, data: Any, at: int) -> Any:
@@ -100,6 +109,8 @@ class TupleView(Mapping[str, Any]):
         return read(self._form, self._block, shape, self._index)
 
     def __getattr__(self, name: str) -> Any:
+        if name in TupleView.__slots__:
+            raise AttributeError(name)  # on its way into being, as in a copy: there are no fields to look at yet
         shape = self._shape.fields.get(name)
         if shape is None:
             raise AttributeError(f"there is no field {name!r}{did_you_mean(name, self._shape.fields)}")
@@ -135,6 +146,8 @@ class Row(TupleView):
         return self._message_id
 
     def __getattr__(self, name: str) -> Any:
+        if name in Row.__slots__ or name in TupleView.__slots__:
+            raise AttributeError(name)
         if name == "id" and "id" not in self._shape.fields:
             return self._message_id
         return super().__getattr__(name)
@@ -169,6 +182,8 @@ class VariantView(Mapping[str, Any]):
         return self.value
 
     def __getattr__(self, name: str) -> Any:
+        if name in VariantView.__slots__:
+            raise AttributeError(name)
         names = [item.name for item in self._shape.variant.cases]
         if name not in names:
             raise AttributeError(f"there is no case {name!r}{did_you_mean(name, names)}")

@@ -13,18 +13,16 @@ A variant under a list cannot be distributed: it becomes a *box*, transformed as
 of its own. A recursive reference becomes a dynamic value. An optional part is a validity bit and no case; only an
 optional *variant* counts absence among its cases, since it has cases anyway.
 
-A schema may have thousands of cases and use five. `SuperVariant.flat` derives a case when it is first asked for.
+A schema may have thousands of cases and use five. `SuperVariant.flat` derives one when it is asked for, and
+`batch.format` keeps those in use.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any, Final, TypeAlias
 
-from milepost import limits
 from milepost.errors import InvalidValue
 from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
@@ -122,7 +120,7 @@ def width(shape: AtomShape | BoxShape) -> int:
 
 
 class SuperVariant:
-    """All flat-tuple cases of a type, numbered by multi-choice code, derived on demand and kept for a while."""
+    """All flat-tuple cases of a type, numbered by multi-choice code and derived on demand."""
 
     def __init__(
         self, kind: Type, schema: Schema, path: str = "", *, distribute: bool = True, box: bool = False
@@ -133,30 +131,15 @@ class SuperVariant:
         self.path = path
         self._distribute = distribute
         self._counts: dict[int, int] = {}
-        self._flats: OrderedDict[int, FlatTuple] = OrderedDict()
-        self._lock = Lock()
         self.count: Final = self._count(kind)
 
     def flat(self, code: int) -> FlatTuple:
-        """The flat-tuple of one case; `code` must be below `count`."""
-        with self._lock:
-            if code in self._flats:
-                self._flats.move_to_end(code)
-                return self._flats[code]
-        flat = _Flattener(self).flatten(code)
-        with self._lock:
-            flat = self._flats.setdefault(code, flat)
-            while len(self._flats) > limits.CASE_CACHE:
-                self._flats.popitem(last=False)
-        return flat
+        """The flat-tuple of one case, derived anew; `code` must be below `count`. Who needs it again keeps it."""
+        return _Flattener(self).flatten(code)
 
     def code(self, value: Any) -> int:
         """The multi-choice code of a plain value. Looks only at variants; the rest is checked when encoded."""
         return self._code(self.kind, value, self.path)
-
-    def derived(self) -> int:
-        """How many cases are held at the moment."""
-        return len(self._flats)
 
     def inline(self, kind: Type) -> Type:
         """What a reference stands for, unless it is recursive; two optionals met through a reference are one."""

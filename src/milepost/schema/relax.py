@@ -65,39 +65,44 @@ def _message_type(reader: MessageType, writer: MessageType) -> MessageType:
 
 
 class _Relaxing:
-    """Walks both schemas in step, and collects the relaxed definitions on the way."""
+    """Walks both schemas in step. A definition that is used in several places is relaxed for all of them."""
 
     def __init__(self, reader: Schema, writer: Schema) -> None:
         self.reader = reader
         self.writer = writer
-        self.definitions: dict[str, Type] = {}
+        self.definitions = {item.name: item.type for item in (Field(reader.name, reader.type), *reader.definitions)}
+        self.met: set[tuple[str, int]] = set()  # definitions, each with a type of the writer's that it stands against
+        self.todo: list[tuple[str, Type]] = [(reader.name, writer.type)]
 
     def schema(self) -> Schema:
         """The outcome; checks stay behind, since a message of another version need not obey them."""
+        while self.todo:
+            name, written = self.todo.pop()
+            self.definitions[name] = self._type(self.definitions[name], written)
+        made = {name: self._tidy(kind) for name, kind in self.definitions.items()}
         reader = self.reader
-        self.definitions[reader.name] = reader.type
-        root = self._type(reader.type, self.writer.type)
-        named = [item.name for item in reader.definitions if item.name in self.definitions]
-        used = tuple(Field(name, self.definitions[name]) for name in named)
-        changed = root != reader.type or any(self.definitions[name] != reader.resolve(Ref(name)) for name in named)
-        return Schema(reader.name, root, used) if changed else reader
+        if all(made[item.name] == item.type for item in (Field(reader.name, reader.type), *reader.definitions)):
+            return reader
+        others = tuple(Field(item.name, made[item.name]) for item in reader.definitions)
+        return Schema(reader.name, made[reader.name], others)
 
     def _type(self, kind: Type, written: Type) -> Type:
         written = self._written(written)
-        match kind, written:
-            case Ref(name), _:
-                if name not in self.definitions:
-                    self.definitions[name] = self.reader.resolve(kind)  # ends the recursion
-                    self.definitions[name] = self._type(self.reader.resolve(kind), written)
+        match kind:
+            case Ref(name):
+                if (name, id(written)) not in self.met:
+                    self.met.add((name, id(written)))
+                    self.todo.append((name, written))
                 return kind
-            case Optional(inner), Optional(other):
-                return _optional(self._type(inner, other))
-            case Tuple(fields), Tuple(others):
-                return Tuple(self._fields(fields, others))
-            case List(item), List(other):
-                return List(self._type(item, other))
-            case Variant(cases), Variant(others):
-                known = {item.name: item.type for item in others}
+            case Optional(inner):
+                # What was relaxed before is optional here and not there.
+                return _optional(self._type(inner, written.type if isinstance(written, Optional) else written))
+            case Tuple(fields) if isinstance(written, Tuple):
+                return Tuple(self._fields(fields, written.fields))
+            case List(item) if isinstance(written, List):
+                return List(self._type(item, written.item))
+            case Variant(cases) if isinstance(written, Variant):
+                known = {item.name: item.type for item in written.cases}
                 inside = (
                     Field(item.name, self._type(item.type, known[item.name])) if item.name in known else item
                     for item in cases
@@ -116,6 +121,21 @@ class _Relaxing:
     def _written(self, kind: Type) -> Type:
         while isinstance(kind, Ref):
             kind = self.writer.resolve(kind)
+        return kind
+
+    def _tidy(self, kind: Type) -> Type:
+        """Without a second `?` where a definition has become optional itself."""
+        match kind:
+            case Optional(inner):
+                made = self._tidy(inner)
+                target = made
+                while isinstance(target, Ref):
+                    target = self.definitions[target.name]
+                return made if isinstance(target, Optional) else Optional(made)
+            case Tuple(fields) | Variant(fields):
+                return type(kind)(tuple(Field(item.name, self._tidy(item.type)) for item in fields))
+            case List(item):
+                return List(self._tidy(item))
         return kind
 
 
