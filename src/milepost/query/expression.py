@@ -94,6 +94,9 @@ class Expression:
     def _hash(self) -> int:
         return hash((self.schema.fingerprint, self.root))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("text", "schema", "tree", "root")}  # closures stay behind
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expression):
             return NotImplemented

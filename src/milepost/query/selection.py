@@ -52,6 +52,9 @@ class Query:
     def _rows(self) -> Any:
         return rows(self.root)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("text", "schema", "tree", "root")}  # closures stay behind
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Query):
             return NotImplemented

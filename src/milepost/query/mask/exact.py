@@ -142,6 +142,7 @@ def doubled(values: Any, scale: int) -> Any:
             return values.astype(np.float64)
         if low >= -_EXACT_DOUBLE and high <= _EXACT_DOUBLE and scale <= _EXACT_POWER:
             return values.astype(np.float64) / 10.0**scale  # of two exact doubles: rounded once, and so the nearest
+    # Beyond, NumPy would round twice; Python's conversion goes through the digits, one number after the other.
     return np.array([nearest_double(value, scale) for value in values.tolist()], np.float64)
 
 
