@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost import limits
-from milepost.batch import gather, graph
+from milepost.batch import directory, gather, graph
 from milepost.batch.block import Block
 from milepost.batch.columns import Bytes, Columns
 from milepost.batch.encode import Encoder
 from milepost.batch.format import BOXED, Format, format_of
 from milepost.batch.header import HEADER, Buffer, Header, seal, unseal
-from milepost.batch.ids import Ids, MessageId, Run
+from milepost.batch.ids import Ids, MessageId
 from milepost.batch.layout import aligned
 from milepost.batch.plain import plain
 from milepost.batch.row import Row
@@ -31,10 +30,6 @@ from milepost.schema.types import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-_RUN: Final = struct.Struct("<III")
-_COUNT: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +151,9 @@ class Batch:
         """A batch from the columns of each case that occurs, with the rows they belong to."""
         if not groups:  # no rows, and so no case: the boxed form needs none
             groups = {BOXED: (Encoder(form).columns(form.boxed, []), None)}
-        parts: list[Bytes] = [_directory(rows, groups)] if form.has_cases else []
+        parts: list[Bytes] = (
+            [directory.written(rows, {code: mine for code, (_, mine) in groups.items()})] if form.has_cases else []
+        )
         position = HEADER.size + sum(len(part) for part in parts)
         for columns, _ in groups.values():
             padding = -position % 8
@@ -171,9 +168,9 @@ class Batch:
         if ids is not None:
             if len(ids) != rows:
                 raise InvalidValue(f"{len(ids)} IDs for {rows} rows")
-            runs = [_RUN.pack(*run) for run in ids.runs]
-            parts = [*parts, bytes(-size % 8), ids.stamps.astype("<u8", copy=False), _COUNT.pack(len(runs)), *runs]
-            size += 16 + 8 * rows + _RUN.size * len(runs)
+            packed = [bytes(-size % 8), *ids.pack()]
+            parts = [*parts, *packed]
+            size += sum(memoryview(part).nbytes for part in packed)
         limits.require("BATCH_BYTES", HEADER.size + size, "the bytes of a batch")
         data = seal(parts, rows, ids is not None, form.schema.fingerprint)
         if form.has_cases:
@@ -204,11 +201,11 @@ class Batch:
     @classmethod
     def _opened(cls, form: Format, data: Buffer, header: Header, checked: bool, depth: int) -> Batch:
         rows = header.rows
-        directory = _read_directory(form, data, rows)
+        found = directory.read(form, data, rows)
         reader = Validator(form, data, len(data), depth)
         groups = []
-        position = directory.end
-        for code, mine in directory.groups:
+        position = found.end
+        for code, mine in found.groups:
             layout = form.boxed if code == BOXED else form.layout(code)
             n = rows if mine is None else len(mine)
             if checked and n == 1 and form.single is not None and (end := form.single.end(data, position)) is not None:
@@ -219,9 +216,12 @@ class Batch:
             else:
                 block = Block(layout, data, aligned(position), n)
             groups.append(Group(code, block, mine))
-            if checked or header.with_ids or len(directory.groups) > 1:
+            if checked or header.with_ids or len(found.groups) > 1:
                 position = block.end
-        ids = _read_ids(data, position, rows, reader) if header.with_ids else None
+        ids = None
+        if header.with_ids:
+            reader.padding(position)
+            ids = Ids.unpack(data, aligned(position), rows)
         if checked and ids is None and position != len(data):
             raise MalformedBatch(f"{len(data) - position} bytes follow the end of the batch at byte {position}")
         made = cls(form, data, rows, tuple(groups), ids)
@@ -435,83 +435,8 @@ class Batch:
         return replace(self, path, values)
 
 
-@dataclass(frozen=True, slots=True)
-class _Directory:
-    """Which cases occur, which rows they have, and where the first group's padding starts."""
-
-    groups: list[tuple[int, npt.NDArray[np.intp] | None]]
-    end: int
-
-
 def _all_rows(group: Group) -> npt.NDArray[np.intp]:
     return group.rows if group.rows is not None else np.arange(group.block.n)
-
-
-def _directory(rows: int, groups: Mapping[int, tuple[Columns, npt.NDArray[np.intp] | None]]) -> bytes:
-    if BOXED in groups:
-        return bytes(8)
-    head = struct.pack(f"<I{len(groups)}I", len(groups), *groups)
-    if len(groups) == 1:
-        return head
-    owner = np.zeros(rows, np.uint8)
-    for number, (_, mine) in enumerate(groups.values()):
-        owner[mine if mine is not None else slice(None)] = number
-    return head + owner.tobytes()
-
-
-def _read_directory(form: Format, data: Buffer, rows: int) -> _Directory:
-    at = HEADER.size
-    if not form.has_cases:
-        return _Directory([(0, None)], at)
-    if len(data) < at + 8:
-        raise MalformedBatch("the directory of cases is cut off")
-    count, code = struct.unpack_from("<II", data, at)
-    if count == 0:
-        if code:
-            raise MalformedBatch("the boxed form has code 0")
-        return _Directory([(BOXED, None)], at + 8)
-    return _Directory(*_read_groups(form, data, rows, count))
-
-
-def _read_groups(
-    form: Format, data: Buffer, rows: int, count: int
-) -> tuple[list[tuple[int, npt.NDArray[np.intp] | None]], int]:
-    at = HEADER.size + 4
-    if count > limits.BATCH_GROUPS or form.always_boxed:
-        most = 0 if form.always_boxed else limits.BATCH_GROUPS
-        raise MalformedBatch(f"{count} groups in one batch, where at most {most} may be")
-    if len(data) < at + 4 * count + (rows if count > 1 else 0):
-        raise MalformedBatch("the directory of cases is cut off")
-    codes = struct.unpack_from(f"<{count}I", data, at)
-    if max(codes) >= form.cases.count or len(set(codes)) < count:
-        raise MalformedBatch(f"case codes {codes[:8]} of {form.cases.count} cases")
-    at += 4 * count
-    if count == 1:
-        return [(codes[0], None)], at
-    owner = np.frombuffer(data, np.uint8, rows, at)
-    sizes = np.bincount(owner, minlength=count)
-    if len(sizes) > count:
-        raise MalformedBatch(f"a row in group {len(sizes) - 1} of {count}")
-    if not sizes.all():
-        raise MalformedBatch(f"group {int(sizes.argmin())} has no rows")
-    return [(code, np.flatnonzero(owner == number)) for number, code in enumerate(codes)], at + rows
-
-
-def _read_ids(data: Buffer, position: int, rows: int, reader: Validator) -> Ids:
-    reader.padding(position)
-    at = aligned(position)
-    if at + 8 * rows + 4 > len(data):
-        raise MalformedBatch("the message IDs are cut off")
-    stamps = np.frombuffer(data, "<u8", rows, at)
-    (count,) = _COUNT.unpack_from(data, at + 8 * rows)
-    at += 8 * rows + 4
-    if count > rows or at + count * _RUN.size != len(data):
-        raise MalformedBatch(f"{count} runs of message IDs do not end with the batch")
-    runs = tuple(Run(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count))
-    try:
-        return Ids(runs, stamps)
-    except InvalidValue as error:
-        raise MalformedBatch(f"message IDs: {error}") from None
 
 
 def as_schema(schema: Any) -> Schema:

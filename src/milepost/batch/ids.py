@@ -14,6 +14,7 @@ In a batch, publisher and broker are *runs* of rows and the stamp is one 64-bit 
 from __future__ import annotations
 
 import re
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,10 +23,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from milepost.errors import InvalidValue
+from milepost.errors import InvalidValue, MalformedBatch
 
 COUNTER_BITS: Final = 16
 _STAMP_END: Final = 1 << 64
+_RUN: Final = struct.Struct("<III")  # the row after its last, publisher, broker
+_COUNT: Final = struct.Struct("<I")
 
 
 class MessageId(NamedTuple):
@@ -90,6 +93,28 @@ class Ids:
         """IDs of one publisher."""
         column = np.asarray(stamps, dtype=np.uint64)
         return cls((Run(len(column), publisher, broker),) if len(column) else (), column)
+
+    def pack(self) -> list[Any]:
+        """The bytes of the IDs, in parts: stamps, the number of runs, runs."""
+        runs = [_RUN.pack(*run) for run in self.runs]
+        return [self.stamps.astype("<u8", copy=False), _COUNT.pack(len(runs)), *runs]
+
+    @classmethod
+    def unpack(cls, data: Any, at: int, rows: int) -> Ids:
+        """The IDs that start at a position of a batch and end with it."""
+        if at + 8 * rows + _COUNT.size > len(data):
+            raise MalformedBatch("the message IDs are cut off")
+        stamps = np.frombuffer(data, "<u8", rows, at)
+        at += 8 * rows
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        if count > rows or at + count * _RUN.size != len(data):
+            raise MalformedBatch(f"{count} runs of message IDs do not end with the batch")
+        runs = tuple(Run(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count))
+        try:
+            return cls(runs, stamps)
+        except InvalidValue as error:
+            raise MalformedBatch(f"message IDs: {error}") from None
 
     def __len__(self) -> int:
         return len(self.stamps)
