@@ -88,6 +88,19 @@ def test_columns_of_awkward_values(data: st.DataObject, messages: list[Any], box
     expected = [expression.value(message) for message in messages]
     event(f"{'null' if expected.count(None) == len(expected) else 'some'} of {expression.type.name}")
     assert expression.column(batch).to_pylist() == expected
+    if str(expression.type) == "boolean":
+        mask = query.compile(expression.text, EDGES).mask(batch)
+        assert mask.tolist() == [value is True for value in expected]
+
+
+@settings(max_examples=4 * settings.default.max_examples)
+@given(st.data(), edge_messages(), st.booleans())
+def test_masks_of_long_conjunctions(data: st.DataObject, messages: list[Any], boxed: bool) -> None:
+    with boxes(boxed):
+        batch = Batch.encode(EDGES, messages)
+    terms = [data.draw(predicates(EDGES, messages, 2)) for _ in range(data.draw(st.integers(2, 4)))]
+    predicate = compiled(" and ".join(f"({term})" for term in terms), EDGES)
+    assert predicate.mask(batch).tolist() == [predicate.test(message) is True for message in messages]
 
 
 @given(st.data(), tables())

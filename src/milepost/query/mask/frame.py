@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from milepost.batch.block import Block
 from milepost.query.mask.spot import Spot
-from milepost.query.mask.vector import Index, Vector
+from milepost.query.mask.vector import Index, Packed, Vector
 from milepost.query.typed import ROOT
 from milepost.schema.flat import ListShape, TupleShape
 from milepost.schema.types import Schema
@@ -64,7 +63,8 @@ class Frame:
         self.origin = origin
         self.n = n
         self.outer = outer
-        self.memo: dict[int, Any] = {}  # columns read so far, by the number the program gave to the path
+        self.memo: dict[int, Vector | None] = {}  # columns read so far, by the number the program gave to the path
+        self.pending: list[Packed] = []  # validity of columns that were read unchecked, and is still to be checked
         self._parents = parents
         self._messages = messages
         self._spots: dict[int, Spot] = {}

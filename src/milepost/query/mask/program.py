@@ -8,6 +8,7 @@ someone must know null from false, it costs a little more.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -46,7 +47,7 @@ class Program:
                 inside = self.holds(operand, value)
                 return inside if wanted else lambda frame: ~inside(frame)
             case typed.And(terms):
-                return self._every(terms, True) if wanted else self._some(terms, False)
+                return self._conjunction(terms) if wanted else self._some(terms, False)
             case typed.Or(terms):
                 return self._some(terms, True) if wanted else self._every(terms, False)
             case typed.IsNull(operand):
@@ -64,13 +65,43 @@ class Program:
 
         return holds
 
+    def _conjunction(self, terms: tuple[Typed, ...]) -> Holds:
+        """`and`, with the validity of all columns that its simple terms compare looked at together."""
+        unchecked = _Unchecked()
+        simple = [unchecked.vector(term) for term in terms if _needs_all(term)]
+        others = [term for term in terms if not _needs_all(term)]
+        rest = self._every(tuple(others), True) if others else None
+        if not simple:
+            assert rest is not None
+            return rest
+
+        def holds(frame: Frame) -> Bools:
+            frame.pending.clear()
+            found: Bools | None = None
+            for term in simple:
+                vector = term(frame)
+                if vector is None:
+                    return np.zeros(frame.n, np.bool_)
+                values: Bools = spread(vector, frame.n, BOOLEAN)
+                values = values if vector.known is None else values & vector.known
+                found = values if found is None else found & values
+                if not found.any():  # a microsecond, and often the rest is dear
+                    return found
+            assert found is not None
+            if frame.pending:
+                valid = reduce(np.bitwise_and, frame.pending)
+                found = found & np.unpackbits(valid, count=frame.n, bitorder="little").view(np.bool_)
+            return found if rest is None or not found.any() else found & rest(frame)
+
+        return holds
+
     def _every(self, terms: tuple[Typed, ...], wanted: bool) -> Holds:
         first, *rest = [self.holds(term, wanted) for term in terms]
 
         def holds(frame: Frame) -> Bools:
             found = first(frame)
             for term in rest:
-                if not found.any():  # a few microseconds at most, and often the rest is dear
+                if not found.any():
                     break
                 found = found & term(frame)
             return found
@@ -155,7 +186,7 @@ class Program:
         def evaluate(frame: Frame) -> Vector | None:
             if number not in frame.memo:
                 frame.memo[number] = reading.read(node, frame)
-            return frame.memo[number]  # type: ignore[no-any-return]
+            return frame.memo[number]
 
         return evaluate
 
@@ -275,6 +306,35 @@ class Program:
         parts = [self.vector(term) for term in terms]
         join = conjunction if conjoined else disjunction
         return lambda frame: join([part(frame) for part in parts], frame.n)
+
+
+class _Unchecked(Program):
+    """Leaves the validity of plain columns to the caller, in `Frame.pending`."""
+
+    def _read(self, node: typed.Read) -> Evaluate:
+        def evaluate(frame: Frame) -> Vector | None:
+            vector, valid = reading.unchecked(node, frame)
+            if valid is not None:
+                frame.pending.append(valid)
+            return vector
+
+        return evaluate
+
+
+def _needs_all(node: Typed) -> bool:
+    """Whether a term is a test of columns and constants, and can be true only where all its columns are there."""
+    match node:
+        case typed.Compare(_, left, right):
+            operands: tuple[Typed, ...] = (left, right)
+        case typed.Between(operand, low, high):
+            operands = (operand, low, high)
+        case typed.Like(operand):
+            operands = (operand,)
+        case typed.In(operand, items):
+            return isinstance(operand, typed.Read) and all(isinstance(item, typed.Const) for item in items)
+        case _:
+            return False
+    return all(isinstance(operand, typed.Read | typed.Const) for operand in operands)
 
 
 def _header(name: str, frame: Frame) -> Vector | None:

@@ -10,10 +10,9 @@ import pyarrow as pa
 from milepost.query.kinds import BYTES, STRING, Scalar
 from milepost.query.mask.frame import Frame
 from milepost.query.mask.spot import Spot, follow, unboxed
-from milepost.query.mask.vector import Array, Bools, Part, Vector, both, gathered, merged
+from milepost.query.mask.vector import Array, Bools, Packed, Part, Vector, both, gathered, merged
 from milepost.query.typed import CaseName, Read
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape
-from milepost.schema.types import Atom
 
 
 def read(node: Read, frame: Frame) -> Vector | None:
@@ -23,6 +22,26 @@ def read(node: Read, frame: Frame) -> Vector | None:
     if len(spots) == 1 and spots[0].rows is None:
         return _column(spots[0], node.kind)
     return merged([Part(_rows(spot), _column(spot, node.kind)) for spot in spots], frame.n, node.kind)
+
+
+def unchecked(node: Read, frame: Frame) -> tuple[Vector | None, Packed | None]:
+    """What `read` gives, but where it is a plain column, without its validity: that comes beside it, eight in a byte.
+
+    Unpacking validity is most of what an optional column costs. A caller that needs several columns to be there can
+    intersect them packed, and unpack once.
+    """
+    assert isinstance(node.kind, Scalar)
+    spots = follow(frame.spot(node.variable), node.steps)
+    if len(spots) != 1 or not spots[0].plain:
+        return read(node, frame), None
+    (spot,) = spots
+    block, shape = spot.block, spot.shape
+    assert isinstance(shape, AtomShape)
+    values = _values(spot, shape, node.kind)
+    if shape.valid is None:
+        return values, None
+    at = block.base + block.layout.bit_at(shape.valid, block.n)
+    return values, np.frombuffer(block.data, np.uint8, (block.n + 7) >> 3, at)
 
 
 def present(node: Read, frame: Frame) -> Bools:
@@ -59,19 +78,24 @@ def _rows(spot: Spot) -> Any:
 def _column(spot: Spot, kind: Scalar) -> Vector:
     shape = spot.shape
     assert isinstance(shape, AtomShape)
-    known = spot.present()
-    match shape.type:
-        case Atom("string" | "bytes"):
-            return Vector(_texts(spot, shape, kind), known)
-        case Atom("decimal"):
-            return Vector(_units(spot.chosen(spot.block.words(shape))), known)
-        case Atom("uuid"):
-            return Vector(spot.chosen(spot.block.values(shape).view("S16")), known)
-        case Atom("float" | "double"):
-            values = spot.chosen(spot.block.values(shape)).astype(np.float64, copy=False)
-            return Vector(values, both(known, numbers(values)))
-        case _:
-            return Vector(spot.chosen(spot.block.values(shape)), known)
+    found = _values(spot, shape, kind)
+    return Vector(found.values, both(spot.present(), found.known))
+
+
+def _values(spot: Spot, shape: AtomShape, kind: Scalar) -> Vector:
+    """A column as if it were always there; only a NaN is not known."""
+    name = kind.name
+    if name in ("string", "bytes"):
+        return Vector(_texts(spot, shape, kind))
+    if name == "decimal":
+        return Vector(_units(spot.chosen(spot.block.words(shape))))
+    values = spot.chosen(spot.block.values(shape))
+    if name == "uuid":
+        return Vector(values.view("S16"))
+    if name == "double":
+        values = values.astype(np.float64, copy=False)
+        return Vector(values, numbers(values))
+    return Vector(values)
 
 
 def numbers(values: Array) -> Bools | None:

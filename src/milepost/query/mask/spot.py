@@ -41,16 +41,18 @@ class Spot:
 
     def present(self) -> Bools | None:
         """Which rows have a value here, by the validity of the way to it and of its own; None when all have."""
-        match self.shape:
-            case ChoiceShape(case=None):
-                return np.zeros(self.size, np.bool_)
-            case ChoiceShape():
-                return self.known
-            case BoxShape() as box:
-                return both(self.known, self.chosen(self.block.tags(box)) != 0)
-            case shape:
-                valid = self.block.valid(shape)
-                return self.known if valid is None else both(self.known, self.chosen(valid))
+        shape = self.shape
+        if isinstance(shape, ChoiceShape):
+            return self.known if shape.case is not None else np.zeros(self.size, np.bool_)
+        if isinstance(shape, BoxShape):
+            return both(self.known, self.chosen(self.block.tags(shape)) != 0)
+        valid = self.block.valid(shape)
+        return self.known if valid is None else both(self.known, self.chosen(valid))
+
+    @property
+    def plain(self) -> bool:
+        """Whether rows and elements are the same, and nothing on the way here is optional."""
+        return self.index is None and self.known is None and self.rows is None
 
     @property
     def size(self) -> int:
@@ -64,25 +66,26 @@ def follow(spot: Spot, steps: tuple[Step, ...]) -> list[Spot]:
     Mostly there is one spot. There are several behind a boxed variant, whose cases are in blocks of their own, and
     none where the case of the group lacks the path.
     """
+    if not spot.size:
+        return []
     for position, step in enumerate(steps):
-        if not spot.size:
-            return []
-        match spot.shape, step:
-            case TupleShape(fields=fields), Get(name):
-                spot = Spot(spot.block, fields[name], spot.index, spot.present(), spot.rows)
-            case ChoiceShape(case=case, shape=shape), InCase(name):
-                if case != name or shape is None:
-                    return []
-                spot = Spot(spot.block, shape, spot.index, spot.known, spot.rows)
-            case ListShape() as shape, At(index):
-                found = _element(spot, shape, index)
-                if found is None:
-                    return []
-                spot = found
-            case BoxShape() as shape, InCase():
-                return [end for part in unboxed(spot, shape) for end in follow(part, steps[position:])]
-            case shape, _:
-                raise AssertionError(f"{step} from {shape}")
+        shape = spot.shape
+        # Not a match statement: this runs for every path of every batch, and class patterns cost a microsecond each.
+        if isinstance(shape, TupleShape) and isinstance(step, Get):
+            spot = Spot(spot.block, shape.fields[step.name], spot.index, spot.present(), spot.rows)
+        elif isinstance(shape, ChoiceShape) and isinstance(step, InCase):
+            if shape.case != step.name or shape.shape is None:
+                return []
+            spot = Spot(spot.block, shape.shape, spot.index, spot.known, spot.rows)
+        elif isinstance(shape, BoxShape) and isinstance(step, InCase):
+            return [end for part in unboxed(spot, shape) for end in follow(part, steps[position:])]
+        else:
+            assert isinstance(shape, ListShape)
+            assert isinstance(step, At)
+            element = _element(spot, shape, step.index)
+            if element is None:
+                return []
+            spot = element
     return [spot]
 
 

@@ -31,6 +31,7 @@ from milepost.query.kinds import UUID as UUID_KIND
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Index: TypeAlias = npt.NDArray[np.int64]
+Packed: TypeAlias = npt.NDArray[np.uint8]  # bools, eight in a byte
 Array: TypeAlias = npt.NDArray[Any]
 
 
