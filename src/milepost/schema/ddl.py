@@ -13,7 +13,7 @@
       name: STRING; ean: INTEGER;
     END;
     ROOT order;
-    CHECK (count(order_line) > 0);
+    CHECK (count(lines) > 0);
     END;
 """
 
