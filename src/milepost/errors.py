@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from itertools import islice
 from typing import ClassVar
 
 
@@ -159,8 +158,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     Compares with at most a thousand names of about the same length: `difflib` is slow, and both the
     name and what is known may come from a stranger.
     """
-    similar = (item for item in known if abs(len(item) - len(name)) <= max(3, len(name) // 3))
-    found = get_close_matches(name, islice(similar, _NAMES_COMPARED), n=1)
+    similar = [item for item in known if abs(len(item) - len(name)) <= max(3, len(name) // 3)][:_NAMES_COMPARED]
+    found = [item for item in similar if item.lower() == name.lower()] or get_close_matches(name, similar, n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
 
 

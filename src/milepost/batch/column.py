@@ -60,7 +60,7 @@ def type_at(schema: Schema, path: str) -> Type:
             case List(item) if isinstance(step, int):
                 kind = item
             case _:
-                raise InvalidValue(f"{step!r} does not lead into {_kind_name(kind)}", path)
+                raise InvalidValue(_no_way(step, kind), path)
     return _bare(schema, kind)
 
 
@@ -70,8 +70,10 @@ def _bare(schema: Schema, kind: Type) -> Type:
     return kind
 
 
-def _kind_name(kind: Type) -> str:
-    return "a list: say which element, as in [0]" if isinstance(kind, List) else f"a {kind!s:.40}"
+def _no_way(step: Step, kind: Type) -> str:
+    if isinstance(kind, List):
+        return f"before {step!r} stands a list: say which element, as in [0]"
+    return f"nothing leads on from a value of type {kind!s:.40} to {step!r}"
 
 
 def arrow(batch: Batch, path: str) -> pa.Array:

@@ -234,7 +234,7 @@ class _Builder:
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _FORMS: Final = {
     "BYTES": "bytes are written as pairs of hexadecimal digits: x'00ff'",
-    "DATE": "a date is written date '2024-01-31', from year 0001 to 9999",
+    "DATE": "a date is written date '2024-01-31', from year 0001 to 9999, and is in the calendar",
     "TIMESTAMP": "a timestamp is written timestamp '2024-01-31T12:00:00Z'; instead of Z, an offset such as +01:00",
     "UUID": "a uuid is written uuid '12345678-1234-5678-1234-567812345678'",
 }

@@ -32,7 +32,10 @@ class Scope:
             if (place := level.local(name)) is not None:
                 return place
             level = level.outer
-        raise WrongStep(unknown(name, self._visible(), f"there is no {shown(name)!r}"))
+        message = unknown(name, self._visible(), f"there is no {shown(name)!r}")
+        # The commonest slip: symbol = IBM. A near name is the better guess where there is one.
+        hint = "" if "did you mean" in message else f"; if that is a text, write it in single quotes: '{shown(name)}'"
+        raise WrongStep(message + hint)
 
     def _visible(self) -> tuple[str, ...]:
         names: dict[str, None] = {}

@@ -169,7 +169,7 @@ def test_numbers_and_text_are_not_copied() -> None:
         ("customre", "did you mean 'customer'"),
         ("lines.item", r"which element, as in \[0\]"),
         ("pay.cheque", "there is no case"),
-        ("id.x", "does not lead into"),
+        ("id.x", "nothing leads on from a value of type long"),
         ("lines[x]", "no path at character"),
         ("", "no path"),
         (".id", "starts with the name"),
