@@ -34,6 +34,7 @@ QUERY_TEXT_CHARS: Final = 100_000
 QUERY_TOKENS: Final = 50_000  # words and signs; the parser takes some ten microseconds for each
 QUERY_DEPTH: Final = 100  # nested expressions, for the stack's sake
 QUERY_NODES: Final = 20_000  # one `in` list of 10,000 literals fits
+QUERY_VALUE_BYTES: Final = 1 << 28  # text that evaluating one message may make at once: `||` in a tree doubles it
 LIKE_PATTERN_CHARS: Final = 1_000  # the matcher carries one bit of state per pattern character
 QUERY_BINDINGS: Final = 5_000_000  # combinations of elements looked at in one message: nested quantifiers multiply
 

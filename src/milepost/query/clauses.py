@@ -81,6 +81,10 @@ def _checked(checker: Checker, select: ast.Select, outer: Scope | None) -> _Clau
         )
     limits.require("QUERY_DEPTH", len(select.sources), "variables in a from clause")
     scope, bindings = _From(checker, select, outer, message_type).bound()
+    # A selected reference gets a variable of its own. The numbers are set aside before anything else is checked, or
+    # the variables of quantifiers in `where` and beside would be numbered the same.
+    first = scope.variables
+    scope = VariableScope(outer, first + len(select.selected), scope.places)
     where = None if select.where is None else checker.boolean(select.where, scope, "where")
     columns: list[Typed] = []
     followed: list[Binding] = []
@@ -89,7 +93,7 @@ def _checked(checker: Checker, select: ast.Select, outer: Scope | None) -> _Clau
     for item in select.selected:
         column = checker.any(item, scope)
         if isinstance(column, typed.Read) and isinstance(column.kind, kinds.Nodes):
-            binding = Binding(scope.variables + len(followed), column)
+            binding = Binding(first + len(followed), column)
             followed.append(binding)
             column = typed.Read(binding.variable, (), kinds.Node(column.kind.target))
         columns.append(column)

@@ -218,7 +218,7 @@ class _Builder:
 
     def _integer(self, token: Token) -> int:
         self._bounded(token)
-        return int(token)
+        return int(token.lstrip("0") or "0")  # Python refuses to read thousands of digits, zeros included
 
     def _bounded(self, token: Token) -> None:
         digits = len(token.replace(".", "").lstrip("0"))

@@ -39,7 +39,7 @@ class Query:
 
     @cached_property
     def predicate(self) -> Predicate:
-        """Whether a message gives at least one row."""
+        """Whether some binding of the query's variables makes `where` true."""
         tree = ast.Select(self.tree.selected, self.tree.sources, self.tree.where, at=self.tree.at)
         return Predicate(str(tree), self.schema, tree, clauses.exists(Checker(self.text, self.schema), tree))
 

@@ -101,8 +101,8 @@ class _Reader:
             return self._annotated(hint, path)
         if typing.get_origin(hint) in _UNIONS:
             return self._union(typing.get_args(hint), path)
-        if typing.get_origin(hint) is list:
-            return List(self._type(typing.get_args(hint)[0], f"{path}[]"))
+        if typing.get_origin(hint) is list and (items := typing.get_args(hint)):
+            return List(self._type(items[0], f"{path}[]"))
         try:
             return UNANNOTATED[hint]
         except (KeyError, TypeError):  # TypeError: not even hashable
@@ -332,9 +332,11 @@ def _shown(hint: Any) -> str:
 def _hints(cls: type) -> dict[str, Any]:
     try:
         try:
-            return typing.get_type_hints(cls, include_extras=True)
+            hints = typing.get_type_hints(cls, include_extras=True)
         except NameError:  # a class inside a function may still mention itself
-            return typing.get_type_hints(cls, localns={cls.__name__: cls}, include_extras=True)
+            hints = typing.get_type_hints(cls, localns={cls.__name__: cls}, include_extras=True)
+        fields = {item.name for item in dataclasses.fields(cls)}
+        return {name: hint for name, hint in hints.items() if name in fields}  # class variables are no content
     except Exception as error:
         raise SchemaError(f"{cls.__name__}: its annotations cannot be read: {error}") from error
 

@@ -30,7 +30,7 @@ from milepost.schema.messagetype import ATOM_WORDS, Attribute, Member, MessageTy
 from milepost.schema.source import Notation, fault, predicate, tokens, trees
 from milepost.schema.types import Optional, Type, decimal
 
-_START: Final = re.compile(r"(\s|#[^\n]*\n)*DEFINE\s+MESSAGETYPE\b", re.IGNORECASE)
+_START: Final = re.compile(r"(?:\s++|#[^\n]*\n)*+DEFINE\s+MESSAGETYPE\b", re.IGNORECASE)
 _KEYWORDS: Final = {"DEFINE", "MESSAGETYPE", "NODE", "ROOT", "CHECK", "END", "REFERENCE", "TO"}
 
 

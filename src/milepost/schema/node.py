@@ -142,11 +142,12 @@ def build(message_type: MessageType, graph: Mapping[str, Any], classes: Mapping[
 
     The same dict reached twice becomes one node, so sharing and cycles stay as they are.
     """
-    made: dict[int, Node] = {}
+    made: dict[int, tuple[Node, Any]] = {}  # the source too: an identity is its own only while it lives
     todo: list[tuple[Node, Mapping[str, Any]]] = []
 
     def node(kind: NodeType, source: Any, path: str) -> Node:
-        if (known := made.get(id(source))) is not None:
+        if id(source) in made:
+            known = made[id(source)][0]
             if known.node_type != kind.name:
                 raise InvalidValue(f"one node is referred to as {known.node_type} and as {kind.name}", path)
             return known
@@ -159,7 +160,7 @@ def build(message_type: MessageType, graph: Mapping[str, Any], classes: Mapping[
             Node.__init__(new, kind, {name: source[name] for name in source if name not in links[kind.name]})
         except AttributeError as error:
             raise InvalidValue(str(error), path) from None
-        made[id(source)] = new
+        made[id(source)] = new, source
         todo.append((new, source))
         return new
 

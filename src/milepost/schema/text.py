@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lark import Token, Tree
 
+from milepost import limits
 from milepost.errors import SchemaError, SchemaSyntaxError, did_you_mean
 from milepost.schema import ddl
 from milepost.schema.source import Notation, fault, predicate, tokens, trees
@@ -74,6 +75,7 @@ def parse(text: str, registry: Registry | None = None) -> Schema:
     A name that the text does not define is looked up in the registry, and comes with everything it refers to.
     Raises `SchemaSyntaxError`, which shows the place, or another `SchemaError` for a schema that cannot be.
     """
+    limits.require("SCHEMA_TEXT_CHARS", len(text), "the text of a schema")
     if ddl.recognises(text):
         return ddl.parse(text).schema
     return _Reader(text, registry).schema()

@@ -15,10 +15,20 @@ from milepost.batch import Batch
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import DATE, DOUBLE, TIMESTAMP, Scalar
 from milepost.query.kinds import UUID as UUID_KIND
-from milepost.query.mask.folding import TooManyElements
 from milepost.query.mask.frame import Frame, Origin
 from milepost.query.mask.program import Program
-from milepost.query.mask.vector import Array, Bools, Index, Part, Vector, from_list, gathered, merged, spread
+from milepost.query.mask.vector import (
+    Array,
+    Bools,
+    Index,
+    Part,
+    TooMuch,
+    Vector,
+    from_list,
+    gathered,
+    merged,
+    spread,
+)
 from milepost.query.number import scaled
 from milepost.query.typed import Typed, scalar
 
@@ -109,10 +119,10 @@ def _in_pieces(
     """The answer for all rows, or, where elements multiply beyond the limit, for halves of them."""
     try:
         return [(rows, evaluate(Frame.outermost(origin, rows)))]
-    except TooManyElements as error:
+    except TooMuch as error:
         every = np.arange(origin.block.n) if rows is None else rows
         if len(every) == 1:
-            limits.require("QUERY_BINDINGS", error.rows, "combinations of elements in one message")
+            limits.require(error.limit, error.amount, error.what)
         half = len(every) // 2
         return [*_in_pieces(evaluate, origin, every[:half]), *_in_pieces(evaluate, origin, every[half:])]
 

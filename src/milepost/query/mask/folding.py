@@ -21,19 +21,12 @@ from milepost.query.mask import exact
 from milepost.query.mask.frame import Frame
 from milepost.query.mask.reading import numbers
 from milepost.query.mask.spot import Spot, follow
-from milepost.query.mask.vector import Bools, Index, Part, Vector, both, gathered, merged, spread
+from milepost.query.mask.vector import Bools, Index, Part, TooMuch, Vector, both, gathered, merged, spread
 from milepost.query.typed import Binding, Fold, scalar
 from milepost.schema.flat import AtomShape, ListShape
 
 Evaluate = Callable[[Frame], Vector | None]
 Holds = Callable[[Frame], Bools]
-
-
-class TooManyElements(Exception):
-    """An inner frame would be larger than one message may make it; the program tries with fewer messages at once."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
 
 
 def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
@@ -101,7 +94,7 @@ def expanded(frame: Frame, binding: Binding, spot: Spot) -> tuple[Frame, Index]:
         np.cumsum(sizes, out=splits[1:])
     n = int(splits[-1])
     if n > limits.QUERY_BINDINGS:
-        raise TooManyElements(n)
+        raise TooMuch("QUERY_BINDINGS", n, "combinations of elements in one message")
     inner = Frame(frame.origin, n, frame, lambda: np.repeat(np.arange(frame.n), np.diff(splits)))
     index = None
     if starts is not None:

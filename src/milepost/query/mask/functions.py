@@ -15,8 +15,8 @@ from milepost.query.instant import DAY_MICROSECONDS
 from milepost.query.kinds import DATE, DOUBLE, Scalar
 from milepost.query.mask import exact, text
 from milepost.query.mask.address import in_subnet
-from milepost.query.mask.text import bools
-from milepost.query.mask.vector import Array, Vector, both, from_list, spread
+from milepost.query.mask.text import bools, raw
+from milepost.query.mask.vector import Array, Vector, both, from_list, require, spread
 from milepost.query.python.functions import function as reference
 from milepost.query.typed import Call, scalar
 
@@ -51,7 +51,16 @@ def _on_text(change: Callable[[Any], Any]) -> Function:
 
 def _concatenation(arguments: list[Vector], n: int) -> Vector:
     left, right = arguments
+    require("QUERY_VALUE_BYTES", _text_bytes(left, n) + _text_bytes(right, n), "text joined by ||")
     return Vector(pc.binary_join_element_wise(left.values, right.values, ""), known_of(arguments))
+
+
+def _text_bytes(vector: Vector, n: int) -> int:
+    """How many bytes a vector of strings or bytes has, spread over n rows."""
+    if vector.constant:
+        return n * len(vector.values.as_buffer())
+    offsets, _ = raw(vector.values)
+    return int(offsets[-1]) - int(offsets[0])
 
 
 def _with_constants(node: Call, kinds: list[Scalar]) -> Function:

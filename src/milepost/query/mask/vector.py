@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from milepost import limits
 from milepost.query import instant
 from milepost.query.kinds import BOOLEAN, BYTES, DATE, DOUBLE, STRING, TIMESTAMP, Scalar, is_exact
 from milepost.query.kinds import UUID as UUID_KIND
@@ -115,9 +116,29 @@ def spread(vector: Vector, n: int, kind: Scalar) -> Any:
     return np.full(n, vector.values, dtype)
 
 
+class TooMuch(Exception):
+    """Evaluating so many messages at once would go beyond a limit for one; the program tries with fewer."""
+
+    def __init__(self, limit: str, amount: int, what: str) -> None:
+        self.limit = limit
+        self.amount = amount
+        self.what = what
+
+
+def require(limit: str, amount: int, what: str) -> None:
+    """Raise `TooMuch` beyond a limit."""
+    if amount > getattr(limits, limit):
+        raise TooMuch(limit, amount, what)
+
+
 def gathered(values: Any, index: Index) -> Any:
     """The values at the given places."""
-    return values.take(pa.array(index)) if isinstance(values, pa.Array) else values[index]
+    if not isinstance(values, pa.Array):
+        return values[index]
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    if len(index) * int(offsets[-1] - offsets[0]) > limits.QUERY_VALUE_BYTES:  # at the most; count only then
+        require("QUERY_VALUE_BYTES", int(np.diff(offsets)[index].sum(dtype=np.int64)), "text repeated for elements")
+    return values.take(pa.array(index))
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
+from milepost import limits
 from milepost.query import subnet
 from milepost.query.instant import days
 from milepost.query.kinds import DOUBLE, Scalar
@@ -14,6 +15,12 @@ from milepost.query.number import bounded
 from milepost.query.python.moment import Value
 
 Function = Callable[..., Value]
+
+
+def _joined(left: Any, right: Any) -> Any:
+    limits.require("QUERY_VALUE_BYTES", len(left) + len(right), "text joined by ||")
+    return left + right
+
 
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER: Final = {code + 32: code for code in _LOWER}
@@ -72,7 +79,7 @@ _ceil: Final = _rounding(lambda value: float(math.ceil(value)), lambda units, wh
 _round: Final = _rounding(_half_away, _units_half_away)
 
 _PLAIN: Final[Mapping[str, Function]] = {
-    "||": lambda left, right: left + right,
+    "||": _joined,
     "length": len,
     "lower": lambda text: text.translate(_LOWER),
     "upper": lambda text: text.translate(_UPPER),
