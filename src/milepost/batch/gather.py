@@ -52,7 +52,8 @@ def _gather_var(
         if step == 1:
             return offsets[start : max(start, stop) + 1], data
         rows = np.arange(start, stop, step)
-    # Arrow's kernel copies string by string in C++; an index of every byte in NumPy takes some ten times as long.
+    # Arrow copies string by string in C++. An index of every byte in NumPy takes 2.5 times as long for strings of
+    # 8 bytes, and 45 times for 40.
     column = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     taken = column.take(pa.array(rows))
     ends = np.frombuffer(taken.buffers()[1], OFFSET, len(taken) + 1)

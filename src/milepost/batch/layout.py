@@ -27,11 +27,9 @@ from typing import Final
 
 from milepost.schema.flat import AtomShape, BoxShape, FlatTuple, ListShape, width
 
-ALIGNMENT: Final = 8  # bytes; of levels, groups and stamps
-
 
 def aligned(position: int) -> int:
-    """The next multiple of eight."""
+    """The next multiple of eight, where levels, groups and stamps begin."""
     return (position + 7) & ~7
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,20 +11,20 @@ from milepost.query.place import Place, WrongStep, shown, unknown
 ELEMENT = "it"
 
 
-class Scope:
+class Scope(ABC):
     """One level of names: those of the message, of an element, or of a `from` clause."""
 
     def __init__(self, outer: Scope | None, variables: int) -> None:
         self.outer = outer
         self.variables = variables  # how many are in use, so that the next one has this number
 
+    @abstractmethod
     def local(self, name: str) -> Place | None:
         """What a name means on this level."""
-        raise NotImplementedError
 
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
         """All names of this level."""
-        raise NotImplementedError
 
     def find(self, name: str) -> Place:
         """What a name means; raises `WrongStep` when it means nothing."""
