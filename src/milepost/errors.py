@@ -13,7 +13,18 @@
     ├── InvalidValue              a value that does not fit its schema: the path
     ├── CheckFailed               a message that breaks a schema's ``check`` rule
     ├── MalformedBatch            bytes that are not a batch of this schema
-    └── LimitExceeded             input larger or deeper than a named limit allows
+    ├── LimitExceeded             input larger or deeper than a named limit allows
+    ├── BrokerError               a broker that says no, or cannot be talked to
+    │   ├── UnknownTopic          a topic nobody declared
+    │   ├── UnknownSubscription   a subscription that is not there, or no longer
+    │   ├── ProtocolError         bytes that are not of the protocol
+    │   ├── HandshakeRefused      a version or a name that the broker does not take
+    │   │   └── NotAuthenticated  credentials that it does not take
+    │   ├── ConnectionLost        the peer or the network broke the connection
+    │   ├── SlowConsumer          the broker closed it: messages were not taken fast enough
+    │   └── TimedOut              the broker did not answer in time
+    ├── Closed                    you closed it, and then used it
+    └── ConfigError               settings that cannot be
 
 Each class carries ``code``, which is stable and travels on the wire, and ``retriable``: whether doing
 the same thing again can help. Messages say what happened, to what, and what to do next.
@@ -150,6 +161,94 @@ class LimitExceeded(MilepostError, ValueError):
 
     def __reduce__(self) -> tuple[type[LimitExceeded], tuple[str, int, int, str]]:
         return type(self), (self.limit, self.value, self.maximum, self.what)  # it crosses processes, as in Spark
+
+
+class BrokerError(MilepostError):
+    """A broker refused something, or could not be talked to."""
+
+    code = "broker"
+
+
+class UnknownTopic(BrokerError, LookupError):
+    """A topic that nobody has declared, or that was deleted."""
+
+    code = "unknown_topic"
+
+
+class UnknownSubscription(BrokerError, LookupError):
+    """A subscription that is not there, or no longer."""
+
+    code = "unknown_subscription"
+
+
+class ProtocolError(BrokerError):
+    """Bytes that are not of the protocol: another program on the port, or a fault in one of the two ends."""
+
+    code = "protocol"
+
+
+class HandshakeRefused(BrokerError):
+    """The broker does not take this client: another protocol version, or a name that cannot be."""
+
+    code = "handshake_refused"
+
+
+class NotAuthenticated(HandshakeRefused):
+    """The broker asks for credentials, or does not take the ones it got."""
+
+    code = "not_authenticated"
+
+
+class ConnectionLost(BrokerError, ConnectionError):
+    """The peer or the network broke the connection. A client connects again by itself, unless told not to."""
+
+    code = "connection_lost"
+    retriable = True
+
+
+class SlowConsumer(BrokerError):
+    """The broker closed the connection: its messages were not taken as fast as the topic's policy wants."""
+
+    code = "slow_consumer"
+    retriable = True
+
+
+class TimedOut(BrokerError, TimeoutError):
+    """The broker did not answer in time; what was asked may or may not have happened."""
+
+    code = "timed_out"
+    retriable = True
+
+
+class Closed(MilepostError):
+    """You closed it, and then used it."""
+
+    code = "closed"
+
+
+class ConfigError(MilepostError, ValueError):
+    """Settings that contradict each other, or that nobody knows."""
+
+    code = "config"
+
+
+def from_code(code: str, message: str) -> MilepostError:
+    """The error that came over the wire as its code and its words; an unknown code gives a plain `BrokerError`."""
+    found = _BY_CODE.get(code)
+    if found is None:
+        return BrokerError(message)
+    made = found.__new__(found)
+    Exception.__init__(made, message)  # the words are already drawn; constructors would draw them again
+    return made
+
+
+def _tree(root: type[MilepostError]) -> Iterable[type[MilepostError]]:
+    yield root
+    for below in root.__subclasses__():
+        yield from _tree(below)
+
+
+_BY_CODE = {kind.code: kind for kind in reversed(list(_tree(MilepostError)))}  # of two with one code, the upper
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

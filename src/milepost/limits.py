@@ -38,6 +38,16 @@ QUERY_VALUE_BYTES: Final = 1 << 28  # text that evaluating one message may make 
 LIKE_PATTERN_CHARS: Final = 1_000  # the matcher carries one bit of state per pattern character
 QUERY_BINDINGS: Final = 5_000_000  # combinations of elements looked at in one message: nested quantifiers multiply
 
+# The wire: what a stranger may make a broker or a client hold.
+FRAME_BYTES: Final = 64 << 20  # one frame; a batch that is larger is split by the client
+HELLO_BYTES: Final = 4_096  # the first frame of a connection, before anybody knows who is there
+CONTROL_BYTES: Final = 4 << 20  # a control frame: the text of the largest schema fits
+NAME_CHARS: Final = 255  # of a client, a topic or a broker
+TOPICS: Final = 100_000  # in one broker
+SUBSCRIPTIONS_PER_CONNECTION: Final = 1_000_000  # a gateway may speak for many
+SUBSCRIPTION_NUMBER: Final = (1 << 32) - 1
+WILDCARD_TOPICS: Final = 10_000  # topics that one subscription may cover
+
 
 def require(limit: str, value: int, what: str) -> None:
     """Raise `LimitExceeded` when `value` is over the constant named `limit`; `what` opens the message."""

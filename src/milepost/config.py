@@ -1,0 +1,86 @@
+"""The settings of a broker: one frozen object. Defaults, with units and reasons, are in `defaults.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from milepost import limits
+from milepost.errors import ConfigError, did_you_mean
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `defaults.toml` explains."""
+
+    name: str
+    listen: str
+    http: str
+    cut_through: bool
+    input_queues: int
+    put_window: int
+    queue_bytes: int
+    delivery_window: int
+    frame_bytes: int
+    join_bytes: int
+    heartbeat_s: float
+    handshake_s: float
+    frame_s: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.name) <= limits.NAME_CHARS:
+            raise ValueError(f"name has {len(self.name)} characters, and takes 1 to {limits.NAME_CHARS}")
+        for name in ("put_window", "queue_bytes", "delivery_window", "frame_bytes", "join_bytes"):
+            if not MINIMUM_BYTES <= getattr(self, name) <= limits.BATCH_BYTES:
+                raise ValueError(f"{name} = {getattr(self, name)}: takes {MINIMUM_BYTES} to {limits.BATCH_BYTES} bytes")
+        if self.frame_bytes > limits.FRAME_BYTES:
+            raise ValueError(f"frame_bytes = {self.frame_bytes}: takes at most {limits.FRAME_BYTES} bytes")
+        for name in ("heartbeat_s", "handshake_s", "frame_s"):
+            if not 0 < getattr(self, name) <= 86_400:
+                raise ValueError(f"{name} = {getattr(self, name)}: takes more than 0 and at most 86,400 seconds")
+        if not 0 <= self.input_queues <= 64:
+            raise ValueError(f"input_queues = {self.input_queues}: takes 0 to 64")
+
+
+MINIMUM_BYTES = 1024  # of a window: less would stop traffic altogether
+
+
+def settings(file: Path | None = None, **changes: Any) -> Settings:
+    """The defaults, changed by a file and then by name; None among the changes means: as it is.
+
+    Raises `ConfigError` with the name that is wrong.
+    """
+    values = dict(_defaults())
+    if file is not None:
+        values |= _read(file)
+    values |= {name: value for name, value in changes.items() if value is not None}
+    for name in values:
+        if name not in Settings.__struct_fields__:
+            raise ConfigError(f"no setting is called {name!r}{did_you_mean(name, Settings.__struct_fields__)}")
+    try:
+        return msgspec.convert(values, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: {error}") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from None
+    broker = found.pop("broker", {})
+    if found or not isinstance(broker, dict):
+        raise ConfigError(f"{file}: settings stand under [broker], and nothing beside it")
+    return broker
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    broker: dict[str, Any] = tomllib.loads(files("milepost").joinpath("defaults.toml").read_text("utf-8"))["broker"]
+    return broker

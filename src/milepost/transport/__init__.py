@@ -1,0 +1,15 @@
+"""Moves frames between two ends. The scheme of the address says how: `milepost://host:port` or `inproc://name`.
+
+::
+
+    link        what both ends see of a connection: `Link` to write to, `Receiver` to be told
+    tcp         real sockets, by uvloop where it is installed
+    inproc      two ends in one event loop, for tests; the same bytes, the same limits, no sockets
+
+One conformance suite runs over all of them.
+"""
+
+from milepost.transport.address import DEFAULT_PORT, Address, parse_address
+from milepost.transport.link import Link, Listener, Receiver, connect, listen
+
+__all__ = ["Address", "DEFAULT_PORT", "Link", "Listener", "Receiver", "connect", "listen", "parse_address"]

@@ -1,0 +1,199 @@
+"""Frames over TCP, by whatever event loop runs: uvloop where it is installed, asyncio otherwise.
+
+Writes go to the socket at once, past the loop's own buffers, while nothing is kept there: Gryphon's cut-through. It
+is cheaper than `transport.write`, which in uvloop waits for the end of the loop's round. What the socket does not take
+goes to the transport, which sends it when it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from milepost.errors import ConnectionLost, MilepostError
+from milepost.transport.address import Address
+from milepost.transport.link import Link, Receiver
+from milepost.wire.reader import SHARED_BYTES, FrameReader
+
+CONNECT_SECONDS: Final = 10.0  # to reach a host at all; the handshake has a limit of its own
+GATHERED_BYTES: Final = 16_384  # parts smaller than this together are joined: one copy is cheaper than a vector
+
+
+class TcpLink(asyncio.BufferedProtocol):
+    """One end of a TCP connection: a protocol to the event loop, a `Link` to its receiver."""
+
+    __slots__ = ("__weakref__", "_fd", "_kept", "_reader", "_receiver", "_transport", "peer")
+
+    def __init__(self, receiver: Receiver, shared: memoryview) -> None:
+        self._receiver = receiver
+        self._reader: FrameReader = FrameReader(shared)
+        self._transport: Any = None
+        self._fd = -1
+        self._kept = False
+        self.peer = ""
+
+    # As the event loop sees it
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._fd = sock.fileno()
+        self.peer = _peer(transport.get_extra_info("peername"))
+        self._transport.set_write_buffer_limits(0)  # resume_writing means: everything is gone
+        self._receiver.connected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            frames = self._reader.received(nbytes)
+        except MilepostError as error:
+            self._transport.pause_reading()
+            self._receiver.refused(error)
+            return
+        if frames:
+            self._receiver.frames(frames)
+
+    def pause_writing(self) -> None:
+        pass
+
+    def resume_writing(self) -> None:
+        self._kept = False
+        self._receiver.drained()
+
+    def eof_received(self) -> bool:
+        return False  # the transport closes itself
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fd = -1
+        receiver, self._receiver = self._receiver, _NOBODY
+        receiver.lost(error)
+
+    # As the receiver sees it
+
+    def write(self, *parts: bytes | bytearray | memoryview) -> bool:
+        if self._fd < 0:
+            return True
+        size = 0
+        for part in parts:
+            size += len(part)
+        data: Any = parts[0] if len(parts) == 1 else b"".join(parts) if size < GATHERED_BYTES else None
+        if not self._kept:
+            try:
+                sent = os.write(self._fd, data) if data is not None else os.writev(self._fd, parts)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._transport.abort()  # the loop will say how it was lost
+                return True
+            if sent == size:
+                return True
+            self._keep(parts, sent)
+        else:
+            self._keep(parts, 0)
+        return False
+
+    def _keep(self, parts: tuple[bytes | bytearray | memoryview, ...], sent: int) -> None:
+        self._kept = True
+        rest = []
+        for part in parts:
+            if sent >= len(part):
+                sent -= len(part)
+                continue
+            rest.append(memoryview(part)[sent:] if sent else part)
+            sent = 0
+        self._transport.writelines(rest)
+        if self._transport.get_write_buffer_size() == 0:
+            # The loop got rid of it after all, without having been full: nobody else will say so.
+            asyncio.get_running_loop().call_soon(self._emptied)
+
+    def _emptied(self) -> None:
+        if self._kept and self._fd >= 0 and self._transport.get_write_buffer_size() == 0:
+            self.resume_writing()
+
+    @property
+    def waiting(self) -> int:
+        return int(self._transport.get_write_buffer_size()) if self._fd >= 0 else 0
+
+    def set_limit(self, limit: int) -> None:
+        self._reader.limit = limit
+
+    @property
+    def partial(self) -> bool:
+        return self._reader.partial
+
+    def pause(self) -> None:
+        if self._fd >= 0:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._fd >= 0:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Nobody:
+    """Whom a lost link still talks to."""
+
+    def connected(self, link: Link) -> None: ...
+    def frames(self, frames: list[Any]) -> None: ...
+    def drained(self) -> None: ...
+    def refused(self, error: Exception) -> None: ...
+    def lost(self, error: Exception | None) -> None: ...
+
+
+_NOBODY: Final = _Nobody()
+
+
+class TcpListener:
+    """Takes TCP connections."""
+
+    def __init__(self, server: asyncio.Server, address: Address) -> None:
+        self._server = server
+        self.address = address
+
+    async def close(self) -> None:
+        self._server.close()
+
+
+async def connect(address: Address, receiver: Receiver) -> Link:
+    """A connection to a broker; `ConnectionLost` says why there is none."""
+    loop = asyncio.get_running_loop()
+    link = TcpLink(receiver, memoryview(bytearray(SHARED_BYTES)))
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await loop.create_connection(lambda: link, address.host, address.port)
+    except TimeoutError:
+        raise ConnectionLost(f"{address} did not answer within {CONNECT_SECONDS:.0f} s") from None
+    except OSError as error:
+        raise ConnectionLost(
+            f"no broker at {address}: {error.strerror or error}; is one running there? Start it with: milepost up"
+        ) from None
+    return link
+
+
+async def listen(address: Address, accept: Callable[[], Receiver], backlog: int) -> TcpListener:
+    """A listener; `OSError` when the port is taken."""
+    loop = asyncio.get_running_loop()
+    shared = memoryview(bytearray(SHARED_BYTES))  # one for all connections: it is used within a call only
+    server = await loop.create_server(
+        lambda: TcpLink(accept(), shared), address.host, address.port, backlog=backlog, reuse_address=True
+    )
+    host, port = server.sockets[0].getsockname()[:2]
+    return TcpListener(server, Address(address.scheme, address.host if address.host else host, port))
+
+
+def _peer(name: Any) -> str:
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")

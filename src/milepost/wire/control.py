@@ -1,0 +1,193 @@
+"""What control frames say: MessagePack maps, with the field names below as keys.
+
+A reader ignores keys that it does not know, and a key that is missing takes its default, so fields may be added
+without a new protocol version.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from milepost import limits
+from milepost.errors import MilepostError, ProtocolError
+from milepost.wire.frames import HEADER, MAGIC, PROTOCOL, Kind
+
+Slow: TypeAlias = str  # "throttle", "drop" or "disconnect"
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """A client introduces itself. It is the first frame, and at most `limits.HELLO_BYTES` long."""
+
+    protocol: int = PROTOCOL
+    name: str = ""  # of the publisher; empty: anonymous
+    auth: dict[str, Any] = {}  # {"method": "none"}; the place of tokens and certificates to come
+    software: str = ""
+    window: int  # bytes of deliveries that may be under way to this client before it gives credit
+    slow: Slow | None = None  # what to do when this client is slow, instead of what its topics say
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker takes the client."""
+
+    protocol: int = PROTOCOL
+    broker: str  # its name
+    broker_id: int  # 32 bits; the `broker` of message IDs
+    publisher: int  # 32 bits; the `publisher` of this client's message IDs
+    mark: int = 0  # the highest stamp known from this publisher: go on above it
+    time_us: int  # the broker's clock, microseconds since 1970
+    window: int  # bytes of puts that may be under way before the broker gives credit
+    heartbeat_s: float  # say something at least this often
+    software: str = ""
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """An error: of a request (its number), of a put (counted from 1 on this connection), or of the whole connection."""
+
+    code: str
+    message: str
+    request: int = 0
+    put: int = 0
+    topic: str = ""
+    fatal: bool = False  # the connection is closed behind this frame
+
+
+class Ping(msgspec.Struct, frozen=True):
+    """Asks for a `Pong` with the same number."""
+
+    number: int
+
+
+class Pong(msgspec.Struct, frozen=True):
+    """Answers a `Ping`."""
+
+    number: int
+    time_us: int = 0
+
+
+class Credit(msgspec.Struct, frozen=True):
+    """So many bytes of PUT or DELIVER frames, headers included, were taken, and as many may follow."""
+
+    bytes: int
+
+
+class Bye(msgspec.Struct, frozen=True):
+    """A close on purpose."""
+
+    reason: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A request was carried out."""
+
+    request: int
+    value: Any = None
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic: DELIVER and PUT frames name it by its number, which is good for one run of the broker."""
+
+    number: int
+    name: str
+    schemas: list[str]  # texts of all versions, the oldest first
+    slow: Slow = "throttle"
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """Rows that were dropped since the last such frame, by subscription."""
+
+    rows: dict[int, int]
+
+
+class Declare(msgspec.Struct, frozen=True, kw_only=True):
+    """Make a topic, or a new version of its schema. Replied to with {"number", "created"}, behind a `Topic`."""
+
+    request: int
+    name: str
+    schema: str | None = None  # None: the topic must be there, and its `Topic` is wanted
+    slow: Slow | None = None
+
+
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove a topic and the subscriptions to it."""
+
+    request: int
+    name: str
+
+
+class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliver the rows of a topic, or of all topics of a pattern, that satisfy `where`.
+
+    Replied to with {"topics": [names], "skipped": {name: why `where` does not fit its schema}}.
+    """
+
+    request: int
+    subscription: int  # the client's number for it: the mark on what is delivered
+    pattern: str
+    where: str | None = None
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliver no more for a subscription."""
+
+    request: int
+    subscription: int
+
+
+class List(msgspec.Struct, frozen=True, kw_only=True):
+    """Name the topics of a pattern. Replied to with a list of {"name", "schemas", "slow", and figures}."""
+
+    request: int
+    pattern: str = ">"
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell how the broker is. Replied to with its statistics, what `milepost top` draws."""
+
+    request: int
+
+
+Control: TypeAlias = (
+    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped
+    | Declare | Delete | Subscribe | Unsubscribe | List | Status
+)  # fmt: skip
+
+_KINDS: Final[dict[type[Any], Kind]] = {
+    Hello: Kind.HELLO, Welcome: Kind.WELCOME, Failure: Kind.FAILURE, Ping: Kind.PING, Pong: Kind.PONG,
+    Credit: Kind.CREDIT, Bye: Kind.BYE, Reply: Kind.REPLY, Topic: Kind.TOPIC, Dropped: Kind.DROPPED,
+    Declare: Kind.DECLARE, Delete: Kind.DELETE, Subscribe: Kind.SUBSCRIBE, Unsubscribe: Kind.UNSUBSCRIBE,
+    List: Kind.LIST, Status: Kind.STATUS,
+}  # fmt: skip
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_DECODERS: Final = {int(kind): msgspec.msgpack.Decoder(struct) for struct, kind in _KINDS.items()}
+
+
+def encode_control(message: Control) -> bytes:
+    """A whole frame, header included."""
+    body = _ENCODE(message)
+    limits.require("CONTROL_BYTES", len(body), f"the bytes of a {type(message).__name__} frame")
+    return HEADER.pack(len(body), _KINDS[type(message)], 0, MAGIC) + body
+
+
+def decode_control(kind: int, body: bytes | bytearray | memoryview) -> Control:
+    """What a control frame says; `ProtocolError` when its body is not what its kind promises."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise ProtocolError(f"a frame of kind {kind} is no control frame")
+    try:
+        said: Control = decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"the body of a {Kind(kind).name} frame is not right: {error}") from None
+    return said
+
+
+def failure(error: MilepostError, *, request: int = 0, put: int = 0, topic: str = "", fatal: bool = False) -> Failure:
+    """An error in the form it travels in."""
+    text = str(error)
+    if len(text) > MESSAGE_CHARS:
+        text = text[:MESSAGE_CHARS] + " …"
+    return Failure(code=error.code, message=text, request=request, put=put, topic=topic, fatal=fatal)
+
+
+MESSAGE_CHARS: Final = 4_000  # of an error on the wire: a caret under a line fits, a megabyte of echo does not

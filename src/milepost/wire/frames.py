@@ -1,0 +1,54 @@
+"""The eight bytes before every frame.
+
+::
+
+    ┌────────────────────────┬─────────┬──────────┬─────────────┐
+    │ length of the body u32 │ kind u8 │ flags u8 │ magic   u16 │   then the body
+    └────────────────────────┴─────────┴──────────┴─────────────┘
+
+All numbers are little-endian. The magic number, "MP", tells at once that whatever talks here is not Milepost: a
+browser on the wrong port is refused after its first eight bytes, and a stream that slipped is found at the next frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+HEADER: Final = struct.Struct("<IBBH")
+MAGIC: Final = int.from_bytes(b"MP", "little")
+PROTOCOL: Final = 1  # counts up when an old peer could misunderstand a new one
+
+
+class Kind(IntEnum):
+    """What a frame is; the numbers are fixed for ever."""
+
+    HELLO = 1  # client: the first frame
+    WELCOME = 2  # broker: the answer to it
+    FAILURE = 3  # broker: a request, a put or the connection failed
+    PING = 4  # either: are you there? A client's ping is answered after everything that it sent before
+    PONG = 5
+    CREDIT = 6  # either: so many bytes more may be sent to me
+    BYE = 7  # either: I close now, on purpose
+    REPLY = 8  # broker: a request was carried out
+    TOPIC = 9  # broker: a topic's number, name and schemas; comes before the first delivery from it
+    DROPPED = 10  # broker: rows that a slow client will never get
+
+    DECLARE = 16  # client: requests, each with a number that its reply repeats
+    DELETE = 17
+    SUBSCRIBE = 18
+    UNSUBSCRIBE = 19
+    LIST = 20
+    STATUS = 21
+
+    PUT = 32  # client: a batch
+    DELIVER = 33  # broker: a batch, or rows of one
+
+
+class Frame(NamedTuple):
+    """A whole frame: `kind` is a known one, `body` the bytes behind the header."""
+
+    kind: int
+    flags: int
+    body: bytes | bytearray | memoryview

@@ -1,0 +1,113 @@
+"""PUT and DELIVER: a batch as it is, behind a few words about it.
+
+::
+
+    PUT                 │ topic u32 │ 0 u32     │ batch …
+    DELIVER             │ topic u32 │ marks u32 │ subscription u32 × marks │ padding │ batch …
+    … with MARKED_ROWS  │ topic u32 │ marks u32 │ rows u32 │ position u32 × (rows+1) │ subscription … as above
+
+A mark is the number that the client gave to a subscription which a row is for. Usually all rows have the same ones.
+With flag `MARKED_ROWS` they differ: `marks` is their number in all rows together, and the positions say where in
+the list those of each row begin. Padding fills up to a multiple of eight bytes, so a batch always starts at
+one, and its columns are aligned when the frame is.
+
+Nothing here depends on the connection but the marks. So one frame serves every connection whose client gave its
+subscription the same number, which clients that count from 1 mostly do.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost import limits
+from milepost.batch.header import HEADER as BATCH_HEADER
+from milepost.errors import ProtocolError
+from milepost.wire.frames import MAGIC, Kind
+
+MARKED_ROWS: Final = 0x01
+_WORDS: Final = struct.Struct("<IBBHII")  # header, topic, marks
+_TWO: Final = struct.Struct("<II")
+_ROWS: Final = struct.Struct("<I")
+_COPIED: Final = 4_096  # bytes: smaller batches are copied out of their frame, as bytes are read faster than views
+_U4: Final = np.dtype("<u4")
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Marks(NamedTuple):
+    """Which subscriptions each row is for: those from `offsets[row]` to `offsets[row + 1]`."""
+
+    offsets: npt.NDArray[np.uint32]  # rows + 1
+    subscriptions: npt.NDArray[np.uint32]
+
+
+class Delivery(NamedTuple):
+    """The body of a DELIVER frame, taken apart. The batch is not looked at yet."""
+
+    topic: int
+    marks: tuple[int, ...] | Marks  # the same for all rows, or row by row
+    data: Buffer
+
+
+def put_parts(topic: int, data: Buffer) -> tuple[bytes, Buffer]:
+    """The frame of a PUT in two parts, so that a large batch is not copied."""
+    length = 8 + len(data)
+    limits.require("FRAME_BYTES", length, "the bytes of a PUT frame")
+    return _WORDS.pack(length, Kind.PUT, 0, MAGIC, topic, 0), data
+
+
+def read_put(body: Buffer) -> tuple[int, Buffer]:
+    """The topic's number and the batch of a PUT."""
+    if len(body) < _TWO.size + BATCH_HEADER.size:
+        raise ProtocolError(f"a PUT of {len(body)} bytes has no room for a batch")
+    topic, zero = _TWO.unpack_from(body)
+    if zero:
+        raise ProtocolError("a PUT has a word that must be zero and is not")
+    return topic, _rest(body, _TWO.size)
+
+
+def deliver_parts(topic: int, marks: tuple[int, ...] | Marks, data: Buffer) -> tuple[bytes, Buffer]:
+    """The frame of a DELIVER in two parts: everything before the batch, and the batch."""
+    if isinstance(marks, Marks):
+        count, flags = len(marks.subscriptions), MARKED_ROWS
+        words = (marks.offsets.astype(_U4, copy=False), marks.subscriptions.astype(_U4, copy=False))
+        told = b"".join((_ROWS.pack(len(marks.offsets) - 1), *(part.tobytes() for part in words)))
+    else:
+        count, flags = len(marks), 0
+        told = struct.pack(f"<{count}I", *marks)
+    told += bytes(-len(told) % 8)
+    length = _TWO.size + len(told) + len(data)
+    return _WORDS.pack(length, Kind.DELIVER, flags, MAGIC, topic, count) + told, data
+
+
+def read_deliver(flags: int, body: Buffer) -> Delivery:
+    """Take a DELIVER apart; every count is compared with the bytes that are there before it is used."""
+    view = memoryview(body)
+    if len(view) < _TWO.size:
+        raise ProtocolError(f"a DELIVER of {len(view)} bytes is cut off")
+    topic, count = _TWO.unpack_from(view)
+    if not flags & MARKED_ROWS:
+        end = _TWO.size + 4 * count
+        end += -end % 8
+        if end + BATCH_HEADER.size > len(view):
+            raise ProtocolError(f"a DELIVER of {len(view)} bytes has no room for {count} marks and a batch")
+        return Delivery(topic, struct.unpack_from(f"<{count}I", view, _TWO.size), _rest(body, end))
+    (rows,) = _ROWS.unpack_from(view, _TWO.size) if len(view) >= _TWO.size + _ROWS.size else (limits.BATCH_ROWS,)
+    start = _TWO.size + _ROWS.size
+    end = start + 4 * (rows + 1 + count)
+    end += -end % 8
+    if end + BATCH_HEADER.size > len(view):
+        raise ProtocolError(f"a DELIVER of {len(view)} bytes has no room for {count} marks of {rows} rows and a batch")
+    offsets = np.frombuffer(view, _U4, rows + 1, start)
+    subscriptions = np.frombuffer(view, _U4, count, start + 4 * (rows + 1))
+    if offsets[0] != 0 or offsets[-1] != count or (offsets[1:] < offsets[:-1]).any():
+        raise ProtocolError("the positions of a DELIVER's marks do not rise from 0 to their number")
+    return Delivery(topic, Marks(offsets, subscriptions), _rest(body, end))
+
+
+def _rest(body: Buffer, start: int) -> Buffer:
+    return bytes(body[start:]) if len(body) < _COPIED else memoryview(body)[start:]

@@ -1,0 +1,109 @@
+"""Bytes as they arrive, made into whole frames.
+
+Made for a transport that reads into memory which it is given (`asyncio.BufferedProtocol`): an idle connection holds no
+buffer at all. Small frames are read many at a time into one buffer that all connections of a thread share, and copied
+out; a frame that is not yet whole gets memory of its own, and the rest of it is read straight into that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milepost import limits
+from milepost.errors import LimitExceeded, ProtocolError
+from milepost.wire.frames import HEADER, MAGIC, Frame, Kind
+
+SHARED_BYTES: Final = 256 << 10  # read at once; more brings no fewer system calls on a busy socket
+
+_KNOWN: Final = frozenset(map(int, Kind))
+_BATCHES: Final = frozenset((int(Kind.PUT), int(Kind.DELIVER)))
+
+
+class FrameReader:
+    """The frames of one connection. `shared` is used between `buffer` and `received` only, never across them."""
+
+    __slots__ = ("_body", "_filled", "_flags", "_kind", "_rest", "_shared", "limit")
+
+    def __init__(self, shared: memoryview | None = None, limit: int = limits.HELLO_BYTES) -> None:
+        self._shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
+        self.limit = limit  # bytes of a frame; raised when the handshake is done
+        self._rest = b""  # the beginning of a header
+        self._body: bytearray | None = None  # a frame that is under way
+        self._filled = 0
+        self._kind = 0
+        self._flags = 0
+
+    @property
+    def partial(self) -> bool:
+        """Whether the beginning of a frame is here and its end is not."""
+        return self._body is not None or bool(self._rest)
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._body is not None:
+            return memoryview(self._body)[self._filled :]
+        return self._shared
+
+    def received(self, count: int) -> list[Frame]:
+        """The frames that are whole now that `count` bytes were written into `buffer()`.
+
+        Raises `ProtocolError` or `LimitExceeded`, after which the stream is of no more use.
+        """
+        if self._body is not None:
+            self._filled += count
+            if self._filled < len(self._body):
+                return []
+            frame = Frame(self._kind, self._flags, self._body)
+            self._body = None
+            return [frame]
+        if self._rest:
+            return self._split(memoryview(self._rest + self._shared[:count]))
+        return self._split(self._shared[:count])
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The same for bytes that are somewhere else, in one piece or many."""
+        frames: list[Frame] = []
+        view = memoryview(data)
+        while len(view):
+            room = self.buffer()
+            count = min(len(room), len(view))
+            room[:count] = view[:count]
+            frames += self.received(count)
+            view = view[count:]
+        return frames
+
+    def _split(self, view: memoryview) -> list[Frame]:
+        self._rest = b""
+        frames: list[Frame] = []
+        at, end = 0, len(view)
+        while end - at >= HEADER.size:
+            length, kind, flags, magic = HEADER.unpack_from(view, at)
+            self._check(length, kind, magic)
+            at += HEADER.size
+            if length > end - at:
+                # Zeroed memory is not taken from the system before it is written to: a length alone costs nothing.
+                self._body = bytearray(length)
+                self._filled = end - at
+                self._body[: self._filled] = view[at:]
+                self._kind, self._flags = kind, flags
+                return frames
+            frames.append(Frame(kind, flags, bytes(view[at : at + length])))
+            at += length
+        self._rest = bytes(view[at:])
+        return frames
+
+    def _check(self, length: int, kind: int, magic: int) -> None:
+        if magic != MAGIC:
+            raise ProtocolError("this is not Milepost's protocol; is another program talking to this port?")
+        if kind not in _KNOWN:
+            raise ProtocolError(f"a frame of unknown kind {kind}; is the other end newer than this one?")
+        limit = self.limit if kind in _BATCHES else min(self.limit, limits.CONTROL_BYTES)
+        if length > limit:
+            name = (
+                "CONTROL_BYTES"
+                if limit == limits.CONTROL_BYTES
+                else "HELLO_BYTES"
+                if limit == limits.HELLO_BYTES
+                else "FRAME_BYTES"
+            )
+            raise LimitExceeded(name, length, limit, f"the bytes of a {Kind(kind).name} frame")
