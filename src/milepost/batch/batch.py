@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, overload
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from milepost.batch.header import HEADER, Buffer, Header, seal, unseal
 from milepost.batch.ids import Ids, MessageId
 from milepost.batch.layout import aligned
 from milepost.batch.plain import plain
-from milepost.batch.row import Row
+from milepost.batch.row import row_class
 from milepost.batch.single import REFUSED
 from milepost.batch.validate import Validator
 from milepost.errors import InvalidValue, MalformedBatch
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """The rows of one flat-tuple case: their columns, and their places in the batch (None: all rows, in order)."""
 
     code: int  # multi-choice code, or BOXED
@@ -201,6 +199,13 @@ class Batch:
     @classmethod
     def _opened(cls, form: Format, data: Buffer, header: Header, checked: bool, depth: int) -> Batch:
         rows = header.rows
+        if rows == 1 and form.single is not None and (end := form.single.end(data, HEADER.size)) is not None:
+            # The short way for a message that travels alone; what it cannot take is left to the other.
+            first = aligned(end)
+            if not any(data[end:first]) if header.with_ids else end == len(data):
+                ids = Ids.unpack(data, first, 1) if header.with_ids else None
+                block = Block(form.layout(), data, HEADER.size, 1, ((), (), end))
+                return cls(form, data, 1, (Group(0, block, None),), ids)
         found = directory.read(form, data, rows)
         reader = Validator(form, data, len(data), depth)
         groups = []
@@ -251,10 +256,18 @@ class Batch:
         if self.schema.message_type is not None:
             return graph.node(self.schema.message_type, self.slice(row, row + 1)._flat_pylist()[0])
         group, index = self._place(row)
-        return Row(self._form, group.block, index, self.ids[row] if self.ids is not None else None)
+        return row_class(self._form, group.block.layout)(group.block, self.ids, index, int(row))
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[row] for row in range(self._rows))
+        return self.messages(range(self._rows))
+
+    def messages(self, rows: Iterable[int]) -> Iterator[Any]:
+        """Some rows, one after the other, as indexing gives them; row numbers count from 0 and are in the batch."""
+        if self.schema.message_type is not None or self.groups[0].rows is not None:
+            return map(self.__getitem__, rows)
+        # No Python frame but the view's own constructor: programs that read row by row spend their time here.
+        block = self.groups[0].block
+        return map(partial(row_class(self._form, block.layout), block, self.ids), rows)
 
     def __bytes__(self) -> bytes:
         return bytes(self.data)

@@ -22,8 +22,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.errors import MalformedBatch
@@ -36,8 +35,7 @@ _KNOWN_FLAGS: Final = 0x0F | WITH_IDS
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What the first sixteen bytes say."""
 
     rows: int

@@ -17,7 +17,6 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ COUNTER_BITS: Final = 16
 _STAMP_END: Final = 1 << 64
 _RUN: Final = struct.Struct("<III")  # the row after its last, publisher, broker
 _COUNT: Final = struct.Struct("<I")
+_STAMP: Final = struct.Struct("<Q")
 
 
 class MessageId(NamedTuple):
@@ -70,23 +70,37 @@ class Run(NamedTuple):
     broker: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Ids:
-    """The message IDs of a batch: runs that cover its rows, and one stamp a row."""
+    """The message IDs of a batch: runs that cover its rows, and one stamp a row. Immutable.
 
-    runs: tuple[Run, ...]
-    stamps: npt.NDArray[np.uint64]
+    Stamps that came as bytes stay bytes until somebody asks for the column: a message that travels alone is read and
+    written without NumPy, whose fixed costs are those of the whole rest.
+    """
 
-    def __post_init__(self) -> None:
+    __slots__ = ("_at", "_raw", "_rows", "_stamps", "runs")
+
+    def __init__(self, runs: tuple[Run, ...], stamps: npt.NDArray[np.uint64]) -> None:
         start = 0
-        for run in self.runs:
+        for run in runs:
             if run.end <= start:
                 raise InvalidValue(f"a run ends at row {run.end}, not after row {start} where it begins")
             if not (0 <= run.publisher < 1 << 32 and 0 <= run.broker < 1 << 32):
                 raise InvalidValue("publisher and broker are 32-bit numbers")
             start = run.end
-        if start != len(self.stamps):
-            raise InvalidValue(f"runs cover {start} rows, stamps {len(self.stamps)}")
+        if start != len(stamps):
+            raise InvalidValue(f"runs cover {start} rows, stamps {len(stamps)}")
+        self.runs: Final = runs
+        self._stamps: npt.NDArray[np.uint64] | None = stamps
+        self._raw: Any = None
+        self._at = 0
+        self._rows = len(stamps)
+
+    @property
+    def stamps(self) -> npt.NDArray[np.uint64]:
+        """One stamp a row."""
+        if self._stamps is None:
+            self._stamps = np.frombuffer(self._raw, "<u8", self._rows, self._at)
+        return self._stamps
 
     @classmethod
     def single(cls, publisher: int, broker: int, stamps: Sequence[int] | npt.NDArray[np.uint64]) -> Ids:
@@ -94,38 +108,68 @@ class Ids:
         column = np.asarray(stamps, dtype=np.uint64)
         return cls((Run(len(column), publisher, broker),) if len(column) else (), column)
 
+    @classmethod
+    def one(cls, publisher: int, broker: int, stamp: int) -> Ids:
+        """The ID of a message that travels alone."""
+        if not (0 <= publisher < 1 << 32 and 0 <= broker < 1 << 32 and 0 <= stamp < _STAMP_END):
+            raise InvalidValue("publisher and broker are 32-bit numbers, a stamp has 64 bits")
+        return cls._read((Run(1, publisher, broker),), _STAMP.pack(stamp), 0, 1)
+
+    @classmethod
+    def _read(cls, runs: tuple[Run, ...], raw: Any, at: int, rows: int) -> Ids:
+        made = cls.__new__(cls)
+        made.runs = runs  # type: ignore[misc]
+        made._stamps = None
+        made._raw = raw
+        made._at = at
+        made._rows = rows
+        return made
+
     def pack(self) -> list[Any]:
         """The bytes of the IDs, in parts: stamps, the number of runs, runs."""
         runs = [_RUN.pack(*run) for run in self.runs]
-        return [self.stamps.astype("<u8", copy=False), _COUNT.pack(len(runs)), *runs]
+        if self._stamps is None:
+            stamps = self._raw[self._at : self._at + 8 * self._rows]
+        else:
+            stamps = self._stamps.astype("<u8", copy=False)
+        return [stamps, _COUNT.pack(len(runs)), *runs]
 
     @classmethod
     def unpack(cls, data: Any, at: int, rows: int) -> Ids:
         """The IDs that start at a position of a batch and end with it."""
-        if at + 8 * rows + _COUNT.size > len(data):
-            raise MalformedBatch("the message IDs are cut off")
-        stamps = np.frombuffer(data, "<u8", rows, at)
+        stamps = at
         at += 8 * rows
+        if at + _COUNT.size > len(data):
+            raise MalformedBatch("the message IDs are cut off")
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
         if count > rows or at + count * _RUN.size != len(data):
             raise MalformedBatch(f"{count} runs of message IDs do not end with the batch")
-        runs = tuple(Run(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count))
-        try:
-            return cls(runs, stamps)
-        except InvalidValue as error:
-            raise MalformedBatch(f"message IDs: {error}") from None
+        runs = tuple([Run(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count)])
+        if count != 1 or runs[0].end != rows:
+            try:
+                return cls(runs, np.frombuffer(data, "<u8", rows, stamps))
+            except InvalidValue as error:
+                raise MalformedBatch(f"message IDs: {error}") from None
+        return cls._read(runs, data, stamps, rows)
 
     def __len__(self) -> int:
-        return len(self.stamps)
+        return self._rows
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ids) and self.runs == other.runs and np.array_equal(self.stamps, other.stamps)
 
     def __getitem__(self, row: int) -> MessageId:
-        stamp = int(self.stamps[row])
-        position = row if row >= 0 else row + len(self)
-        run = self.runs[bisect_right(self.runs, position, key=lambda run: run.end)]
+        position = row if row >= 0 else row + self._rows
+        if not 0 <= position < self._rows:
+            raise IndexError(f"row {row} of {self._rows}")
+        if self._stamps is None:
+            stamp = _STAMP.unpack_from(self._raw, self._at + 8 * position)[0]
+        else:
+            stamp = int(self._stamps[position])
+        run = self.runs[0]
+        if len(self.runs) > 1:
+            run = self.runs[bisect_right(self.runs, position, key=lambda run: run.end)]
         return MessageId(run.publisher, run.broker, stamp)
 
     def take(self, rows: npt.NDArray[Any]) -> Ids:
@@ -162,6 +206,11 @@ class Stamper:
     def __init__(self, clock_ms: Callable[[], int], last: int = 0) -> None:
         self._clock_ms = clock_ms
         self.last = last
+
+    def next(self) -> int:
+        """The next stamp, for a message that travels alone."""
+        self.last = stamp = max(self._clock_ms() << COUNTER_BITS, self.last + 1)
+        return stamp
 
     def take(self, count: int) -> npt.NDArray[np.uint64]:
         """The next `count` stamps."""

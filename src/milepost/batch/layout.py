@@ -23,7 +23,7 @@ Levels below (the elements of lists, then the cases of boxes that occur) follow 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from milepost.schema.flat import AtomShape, BoxShape, FlatTuple, ListShape, width
 
@@ -53,6 +53,7 @@ class Layout:
         self.empty: Final = not (flat.fixed or flat.bits or flat.var or flat.lists)
         self.wide: Final = wide  # bytes per element of the 16-, 8- and 4-byte columns
         self.narrow: Final = narrow  # … of the 2- and 1-byte columns
+        self.row_class: type[Any] | None = None  # how messages of this layout are viewed: made by `row`, kept here
 
     @cached_property
     def items(self) -> tuple[Layout, ...]:
