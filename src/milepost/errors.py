@@ -20,6 +20,7 @@
     │   ├── ProtocolError         bytes that are not of the protocol
     │   ├── HandshakeRefused      a version or a name that the broker does not take
     │   │   └── NotAuthenticated  credentials that it does not take
+    │   ├── Fenced                a newer client of the same name took over
     │   ├── ConnectionLost        the peer or the network broke the connection
     │   ├── SlowConsumer          the broker closed it: messages were not taken fast enough
     │   └── TimedOut              the broker did not answer in time
@@ -197,6 +198,12 @@ class NotAuthenticated(HandshakeRefused):
     """The broker asks for credentials, or does not take the ones it got."""
 
     code = "not_authenticated"
+
+
+class Fenced(BrokerError):
+    """A newer client of the same name has connected, and this one was closed. Names of clients are unique."""
+
+    code = "fenced"
 
 
 class ConnectionLost(BrokerError, ConnectionError):

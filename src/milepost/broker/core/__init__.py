@@ -1,0 +1,22 @@
+"""The broker's mind: events in, effects out. No socket, no clock, no thread; tests need none either.
+
+::
+
+    core            the events, each a method that returns effects
+    effects         what the shell is to do
+    connection      a client as the core sees it: credit, queue, subscriptions
+    topic           a name with its schemas, and who wants which rows of it
+    pattern         names of topics, and patterns of them
+    share           one batch and its matches -> the rows of each connection
+    outbox          what waits for a connection that is busy: bounded, joined, dropped
+    predicates      compiled `where` texts, the wrong ones too
+
+Matching runs outside, on a snapshot of a topic's index: `Core.put` says with which, `Core.arrived` takes the result.
+"""
+
+from milepost.broker.core.connection import Connection
+from milepost.broker.core.core import Core
+from milepost.broker.core.effects import Close, Deliver, Effect, Say
+from milepost.broker.core.topic import Topic, Version
+
+__all__ = ["Close", "Connection", "Core", "Deliver", "Effect", "Say", "Topic", "Version"]

@@ -1,0 +1,97 @@
+"""A client as the core sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from milepost.broker.core.outbox import Outbox, Waiting
+
+if TYPE_CHECKING:
+    from milepost.broker.core.topic import Topic
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """What one client wants: the rows of its topics that satisfy `where`."""
+
+    connection: Connection
+    number: int  # the client's; the mark on what is delivered for it
+    pattern: str
+    where: str | None
+    keys: dict[int, int]  # topic number -> key in the topic's table
+    since: dict[int, int]  # topic number -> rows that had come in when this began; only without `where`
+
+
+class Connection:
+    """One connection. A plain record: who changes what, and why, is in `core`.
+
+    Thousands of them are idle at any time, so what only busy ones need is made when it is needed.
+    """
+
+    __slots__ = (
+        "announced", "blocked", "bytes_in", "bytes_out", "credit", "dropped", "dropped_rows", "frames_out", "greeted",
+        "heard", "last_stamp", "link", "name", "number", "open", "outbox", "peer", "publisher", "puts", "ready",
+        "rows_in", "rows_out", "slow", "stalled", "subscriptions", "taken", "window",
+    )  # fmt: skip
+
+    def __init__(self, number: int, peer: str, now: float) -> None:
+        self.number = number
+        self.peer = peer
+        self.link: Any = None  # the shell's; the core never touches it
+        self.name = ""
+        self.publisher = 0
+        self.open = True
+        self.greeted = False  # the handshake is done
+        self.heard = now  # seconds, by the shell's monotonic clock
+        self.stalled = 0  # scans in a row that found the same frame under way
+        self.slow: str | None = None
+
+        self.window = 0  # bytes of deliveries that the client lets us send before it gives credit
+        self.credit = 0  # bytes of it that are left; may fall below zero by one frame
+        self.blocked = False  # the link has not taken everything yet
+        self.ready = False  # a delivery may be written at once: greeted, credit left, not blocked, nothing waiting
+        self.outbox: Outbox | None = None
+        self.dropped: dict[int, int] | None = None  # rows lost by subscription, not yet told
+
+        self.taken = 0  # bytes of puts that were carried out and not yet given back as credit
+        self.puts = 0
+        self.last_stamp = 0  # of its messages; each is above the one before
+        self.subscriptions: dict[int, Subscription] | None = None
+        self.announced: dict[int, int] | None = None  # topic number -> versions of its schema that the client knows
+
+        self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.frames_out = self.dropped_rows = 0
+
+    def settle(self) -> None:
+        """Work out `ready` after something changed."""
+        self.ready = (
+            self.open
+            and self.greeted
+            and not self.blocked
+            and self.credit > 0
+            and (self.outbox is None or not self.outbox.waiting)
+        )
+
+    def spend(self, size: int, rows: int) -> None:
+        """Count a frame that is about to be written."""
+        self.credit -= size
+        self.bytes_out += size
+        self.rows_out += rows
+        self.frames_out += 1
+        if self.credit <= 0:
+            self.ready = False
+
+    def wait(self, item: Waiting) -> Outbox:
+        """Put a delivery behind what is already waiting."""
+        if self.outbox is None:
+            self.outbox = Outbox()
+        self.outbox.append(item)
+        self.ready = False
+        return self.outbox
+
+    def policy(self, topic: Topic) -> str:
+        """What to do when this client is slow with a topic."""
+        return self.slow or topic.slow
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.number} {self.name or 'anonymous'} at {self.peer}>"

@@ -1,0 +1,622 @@
+"""The events, each a method that returns effects.
+
+Who calls: the shell, from one thread. `now` is its monotonic clock in seconds, `time_us` its wall clock. An error of
+one client is said to that client and counted; no event raises.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.broker.core.connection import Connection, Subscription
+from milepost.broker.core.effects import Close, Deliver, Effect, Say
+from milepost.broker.core.outbox import Hold, Outbox, Waiting
+from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
+from milepost.broker.core.predicates import Predicates
+from milepost.broker.core.share import shares
+from milepost.broker.core.topic import SLOW, Topic
+from milepost.config import Settings
+from milepost.errors import (
+    BrokerError,
+    Fenced,
+    HandshakeRefused,
+    IncompatibleSchema,
+    InvalidValue,
+    MilepostError,
+    NotAuthenticated,
+    ProtocolError,
+    SlowConsumer,
+    TimedOut,
+    UnknownSubscription,
+    UnknownTopic,
+    did_you_mean,
+)
+from milepost.match import Matches
+from milepost.query import parse_schema
+from milepost.schema import breaks
+from milepost.wire import (
+    PROTOCOL,
+    Bye,
+    Control,
+    Credit,
+    Declare,
+    Delete,
+    Dropped,
+    Hello,
+    List,
+    Ping,
+    Pong,
+    Reply,
+    Status,
+    Subscribe,
+    Unsubscribe,
+    Welcome,
+    deliver_parts,
+)
+from milepost.wire.control import failure
+
+MARKS_KEPT: Final = 100_000  # named publishers that are away and whose last stamp is remembered
+SILENT_HEARTBEATS: Final = 3  # without a word before a client counts as gone
+STALLED_SCANS: Final = 2  # scans that find one and the same frame under way before its sender counts as stuck
+
+
+class Source(NamedTuple):
+    """Where rows of a batch came from: the frame's bytes go back to the publisher as credit."""
+
+    connection: Connection
+    size: int  # bytes
+    rows: int
+
+
+class Core:
+    """A broker without its sockets."""
+
+    def __init__(self, settings: Settings, broker_id: int, draw: Callable[[], int], version: str = "") -> None:
+        """`draw` gives random 32-bit numbers, for publishers."""
+        self.settings = settings
+        self.broker_id = broker_id
+        self.version = version
+        self.connections: dict[int, Connection] = {}
+        self.topics: dict[str, Topic] = {}
+        self.numbered: dict[int, Topic] = {}
+        self.errors: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
+        self._draw = draw
+        self._numbers = 0
+        self._topic_numbers = 0
+        self._greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
+        self._publishers: dict[int, Connection] = {}
+        self._by_name: dict[str, Connection] = {}
+        self._away: dict[str, tuple[int, int]] = {}  # name -> publisher number and last stamp, of those not connected
+        self._wild: dict[tuple[int, int], Subscription] = {}  # subscriptions to patterns
+        self._predicates = Predicates()
+        self._turn: dict[int, Connection] = {}  # without cut-through: connections to be served at the next turn
+
+    # Connections
+
+    def connected(self, peer: str, now: float) -> Connection:
+        """Somebody connected. They have `handshake_s` to say HELLO."""
+        self._numbers += 1
+        connection = Connection(self._numbers, peer, now)
+        self.connections[connection.number] = connection
+        self._greeting[connection.number] = connection
+        self.totals["connections_accepted"] += 1
+        return connection
+
+    def lost(self, connection: Connection) -> list[Effect]:
+        """The connection is gone, whoever ended it."""
+        if not connection.open:
+            return []
+        connection.open = connection.ready = False
+        self._greeting.pop(connection.number, None)
+        self._turn.pop(connection.number, None)
+        for subscription in list((connection.subscriptions or {}).values()):
+            self._forget(subscription)
+        connection.subscriptions = None
+        del self.connections[connection.number]
+        effects: list[Effect] = []
+        if connection.outbox is not None:
+            self._release(connection.outbox, effects)
+            connection.outbox = None
+        if connection.greeted:
+            del self._publishers[connection.publisher]
+            if connection.name:
+                del self._by_name[connection.name]
+                self._away[connection.name] = connection.publisher, connection.last_stamp
+                if len(self._away) > MARKS_KEPT:
+                    self._away.pop(next(iter(self._away)))  # whoever is away longest
+        return effects
+
+    def refused(self, connection: Connection, error: MilepostError) -> list[Effect]:
+        """What a client sent cannot be understood, or it may not stay: say why, and close."""
+        self.errors[error.code] += 1
+        if not connection.open:
+            return []
+        return [Say(connection, failure(error, fatal=True)), Close(connection), *self.lost(connection)]
+
+    def said(self, connection: Connection, message: Control, now: float, time_us: int) -> list[Effect]:
+        """A control frame came in. Those that ask something come in order with the puts before them."""
+        if not connection.open:
+            return []
+        connection.heard = now
+        try:
+            if not connection.greeted:
+                if not isinstance(message, Hello):
+                    raise ProtocolError(f"a connection begins with a HELLO, not with {type(message).__name__.upper()}")
+                return self._hello(connection, message, time_us)
+            match message:
+                case Credit():
+                    return self._credit(connection, message.bytes)
+                case Ping():
+                    return [Say(connection, Pong(message.number, time_us))]
+                case Pong():
+                    return []
+                case Bye():
+                    return [Close(connection), *self.lost(connection)]
+                case Declare() | Delete() | Subscribe() | Unsubscribe() | List() | Status():
+                    return self._asked(connection, message, time_us)
+                case _:
+                    raise ProtocolError(f"a client does not send {type(message).__name__.upper()}")
+        except MilepostError as error:
+            return self.refused(connection, error)
+
+    def _hello(self, connection: Connection, hello: Hello, time_us: int) -> list[Effect]:
+        if hello.protocol != PROTOCOL:
+            raise HandshakeRefused(
+                f"this broker speaks protocol {PROTOCOL}, the client {hello.protocol}; upgrade the older of the two"
+            )
+        if hello.auth.get("method", "none") != "none":
+            raise NotAuthenticated(f"this broker knows no authentication by {str(hello.auth['method'])[:40]!r}")
+        limits.require("NAME_CHARS", len(hello.name), "the characters of a client's name")
+        if hello.window < 1:
+            raise HandshakeRefused(f"a window of {hello.window} bytes lets no delivery through")
+        if hello.slow is not None and hello.slow not in SLOW:
+            raise HandshakeRefused(
+                f"no policy for the slow is called {hello.slow[:40]!r}; take one of {', '.join(SLOW)}"
+            )
+        effects: list[Effect] = []
+        publisher, mark = self._publisher(hello.name, effects)
+        connection.name, connection.publisher, connection.slow = hello.name, publisher, hello.slow
+        connection.window = connection.credit = min(hello.window, self.settings.delivery_window)
+        connection.greeted = True
+        connection.settle()
+        del self._greeting[connection.number]
+        self._publishers[publisher] = connection
+        connection.last_stamp = mark
+        if hello.name:
+            self._by_name[hello.name] = connection
+        welcome = Welcome(
+            broker=self.settings.name,
+            broker_id=self.broker_id,
+            publisher=publisher,
+            mark=mark,
+            time_us=time_us,
+            window=self.settings.put_window,
+            heartbeat_s=self.settings.heartbeat_s,
+            software=self.version,
+        )
+        return [*effects, Say(connection, welcome)]
+
+    def _publisher(self, name: str, effects: list[Effect]) -> tuple[int, int]:
+        """The number and the mark of a publisher. An older connection of the same name is closed."""
+        if name in self._by_name:
+            fenced = Fenced(f"another client called {name!r} has connected; names of clients are unique")
+            effects += self.refused(self._by_name[name], fenced)
+        if name in self._away:
+            return self._away.pop(name)
+        while True:
+            number = self._draw()
+            if number and number not in self._publishers:
+                return number, 0
+
+    # Requests
+
+    def _asked(self, connection: Connection, request: Any, time_us: int) -> list[Effect]:
+        effects: list[Effect] = []
+        try:
+            match request:
+                case Declare():
+                    value: Any = self._declare(connection, request, effects)
+                case Delete():
+                    value = self._delete(request, effects)
+                case Subscribe():
+                    value = self._subscribe(connection, request, effects)
+                case Unsubscribe():
+                    value = self._unsubscribe(connection, request)
+                case List():
+                    require_pattern(request.pattern)
+                    value = [self._described(topic) for topic in self._covered(request.pattern)]
+                case _:
+                    value = self.statistics(time_us)
+            reply = Reply(request=request.request, value=value)
+        except MilepostError as error:
+            self.errors[error.code] += 1
+            return [*effects, Say(connection, failure(error, request=request.request))]
+        return [*effects, Say(connection, reply)]
+
+    def _declare(self, connection: Connection, request: Declare, effects: list[Effect]) -> dict[str, Any]:
+        if request.slow is not None and request.slow not in SLOW:
+            raise BrokerError(f"no policy for the slow is called {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
+        topic = self.topics.get(request.name)
+        if request.schema is None:
+            topic = self._topic(request.name)
+            self._announce(connection, topic, effects)
+            return {"number": topic.number, "created": False}
+        schema = parse_schema(request.schema)
+        created = topic is None
+        if topic is None:
+            require_name(request.name)
+            limits.require("TOPICS", len(self.topics) + 1, "the topics of this broker")
+            self._topic_numbers += 1
+            topic = Topic(self._topic_numbers, request.name, schema, request.slow or SLOW[0], self._predicates)
+            self.topics[topic.name] = self.numbered[topic.number] = topic
+            for subscription in self._wild.values():
+                if covers(subscription.pattern, topic.name):
+                    self._cover(subscription, topic, effects)
+        else:
+            if schema.fingerprint not in topic.versions:
+                self._require_follows(topic, schema)
+                topic.add_version(schema)
+                for each in self._interested(topic):
+                    self._announce(each, topic, effects)
+            topic.slow = request.slow or topic.slow
+        self._announce(connection, topic, effects)
+        return {"number": topic.number, "created": created}
+
+    def _require_follows(self, topic: Topic, schema: Any) -> None:
+        limits.require("TOPIC_VERSIONS", len(topic.schemas) + 1, f"the versions of the schema of topic {topic.name}")
+        found = breaks(topic.schema, schema)
+        if found:
+            what = "; ".join(f"{each.path}: {each.reason}" if each.path else each.reason for each in found[:5])
+            raise IncompatibleSchema(
+                f"topic {topic.name!r} has another schema, and this one would break its readers: {what}; "
+                "declare the topic with its own schema or one that only adds to it, or take another name",
+                tuple(each.path for each in found),
+            )
+
+    def _delete(self, request: Delete, effects: list[Effect]) -> dict[str, Any]:
+        topic = self._topic(request.name)
+        removed = 0
+        for connection in list(self._interested(topic)):
+            for subscription in list((connection.subscriptions or {}).values()):
+                if topic.number in subscription.keys:
+                    topic.unsubscribe(subscription)
+                    removed += 1
+                    if not is_pattern(subscription.pattern):
+                        del (connection.subscriptions or {})[subscription.number]
+        for connection in self.connections.values():
+            if connection.announced is not None:
+                connection.announced.pop(topic.number, None)
+        del self.topics[topic.name], self.numbered[topic.number]
+        return {"subscriptions": removed}
+
+    def _subscribe(self, connection: Connection, request: Subscribe, effects: list[Effect]) -> dict[str, Any]:
+        require_pattern(request.pattern)
+        mine = connection.subscriptions or {}
+        if request.subscription in mine:
+            raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
+        if not 0 <= request.subscription <= limits.SUBSCRIPTION_NUMBER:
+            raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
+        limits.require("SUBSCRIPTIONS_PER_CONNECTION", len(mine) + 1, "the subscriptions of one connection")
+        subscription = Subscription(connection, request.subscription, request.pattern, request.where, {}, {})
+        skipped: dict[str, str] = {}
+        if is_pattern(request.pattern):
+            covered = self._covered(request.pattern)
+            limits.require("WILDCARD_TOPICS", len(covered), "the topics of one pattern")
+            for topic in covered:
+                if (why := self._cover(subscription, topic, effects)) is not None:
+                    skipped[topic.name] = why
+            self._wild[connection.number, request.subscription] = subscription
+        else:
+            topic = self._topic(request.pattern)
+            topic.subscribe(subscription)
+            self._announce(connection, topic, effects)
+        if connection.subscriptions is None:
+            connection.subscriptions = {}
+        connection.subscriptions[request.subscription] = subscription
+        names = [self.numbered[number].name for number in subscription.keys]
+        return {"topics": names, "skipped": skipped}
+
+    def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
+        """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""
+        try:
+            topic.subscribe(subscription)
+        except MilepostError as error:
+            return str(error)
+        self._announce(subscription.connection, topic, effects)
+        return None
+
+    def _unsubscribe(self, connection: Connection, request: Unsubscribe) -> dict[str, Any]:
+        subscription = (connection.subscriptions or {}).pop(request.subscription, None)
+        if subscription is None:
+            raise UnknownSubscription(f"this connection has no subscription {request.subscription}")
+        self._forget(subscription)
+        return {}
+
+    def _forget(self, subscription: Subscription) -> None:
+        for number in list(subscription.keys):
+            self.numbered[number].unsubscribe(subscription)
+        self._wild.pop((subscription.connection.number, subscription.number), None)
+
+    def _announce(self, connection: Connection, topic: Topic, effects: list[Effect]) -> None:
+        """Tell a client about a topic, unless it knows."""
+        if connection.announced is None:
+            connection.announced = {}
+        if connection.announced.get(topic.number) != len(topic.schemas):
+            connection.announced[topic.number] = len(topic.schemas)
+            effects.append(Say(connection, topic.announcement()))
+
+    def _topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            near = did_you_mean(name[: limits.NAME_CHARS], self.topics)
+            raise UnknownTopic(
+                f"there is no topic {name[: limits.NAME_CHARS]!r}{near or '; declare it with its schema first'}"
+            )
+        return topic
+
+    def _covered(self, pattern: str) -> list[Topic]:
+        return [topic for name, topic in self.topics.items() if covers(pattern, name)]
+
+    def _interested(self, topic: Topic) -> Iterable[Connection]:
+        """The connections that know a topic."""
+        return [each for each in self.connections.values() if each.announced and topic.number in each.announced]
+
+    # Batches
+
+    def put(self, connection: Connection, number: int, size: int) -> Topic | None:
+        """A PUT frame came in: the topic it is for. Its rows are to be checked and matched, and then to `arrived`.
+
+        None when there is no such topic; then `misput` has the effects.
+        """
+        connection.puts += 1
+        connection.bytes_in += size
+        topic = self.numbered.get(number)
+        if topic is not None:
+            topic.examining += 1
+        return topic
+
+    def misput(self, source: Source, put: int, topic: Topic | None, error: MilepostError) -> list[Effect]:
+        """A batch cannot be taken: its publisher is told, and gets its credit back. The connection stays."""
+        self.errors[error.code] += 1
+        self.totals["batches_refused"] += 1
+        if topic is not None:
+            topic.examined()
+        connection = source.connection
+        if not connection.open:
+            return []
+        name = topic.name if topic is not None else ""
+        effects: list[Effect] = [Say(connection, failure(error, put=put, topic=name))]
+        self._give_back(connection, source.size, effects)
+        return effects
+
+    def stamped(self, connection: Connection, batch: Batch) -> None:
+        """Check and keep the stamps of a publisher's batch, in the order of its puts; `InvalidValue` if they are wrong.
+
+        The one event that another thread may bring: the one that checks all batches of that publisher.
+        """
+        ids = batch.ids
+        if ids is None:
+            raise InvalidValue("a put has message IDs; this batch has none")
+        if not len(batch):
+            return
+        if len(ids.runs) != 1 or ids.runs[0][1:] != (connection.publisher, self.broker_id):
+            raise InvalidValue(
+                "the message IDs of a put are those of its publisher and its broker, as WELCOME gave them"
+            )
+        stamps = ids.stamps
+        if len(stamps) > 1 and not (stamps[1:] > stamps[:-1]).all():
+            raise InvalidValue("the stamps of a publisher's messages increase; these do not")
+        if int(stamps[0]) <= connection.last_stamp:
+            raise InvalidValue("the stamps of a publisher's messages increase; these are not above the last ones")
+        connection.last_stamp = int(stamps[-1])
+
+    def arrived(self, topic: Topic, batch: Batch, sources: list[Source], matches: Matches | None) -> list[Effect]:
+        """Checked and matched rows, of one publisher or joined from several: deliver them."""
+        for _ in sources:
+            topic.examined()
+        rows, size = len(batch), sum(source.size for source in sources)
+        topic.rows_in += rows
+        topic.bytes_in += size
+        topic.batches_in += len(sources)
+        for source in sources:
+            source.connection.rows_in += source.rows
+        effects: list[Effect] = []
+        full: list[Outbox] = []
+        if topic.number in self.numbered:  # it may have been deleted while the batch was being matched
+            if matches is not None and matches.failed:
+                for _, error in matches.failed:
+                    self.errors[error.code] += 1
+            for share in shares(topic, batch, matches, self.connections):
+                self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
+        for source in sources:
+            if full:
+                self._hold(source, full)
+            elif source.connection.open:
+                self._give_back(source.connection, source.size, effects)
+        return effects
+
+    def _deliver(
+        self,
+        topic: Topic,
+        batch: Batch,
+        marks: Any,
+        connections: list[Connection],
+        effects: list[Effect],
+        full: list[Outbox],
+    ) -> None:
+        parts = deliver_parts(topic.number, marks, batch.data)
+        size, rows = len(parts[0]) + len(parts[1]), len(batch)
+        topic.rows_out += rows * len(connections)
+        topic.bytes_out += size * len(connections)
+        if self.settings.cut_through:
+            ready = [connection for connection in connections if connection.ready]
+            for connection in ready:
+                connection.spend(size, rows)
+            if ready:
+                effects.append(Deliver(parts, ready))
+            if len(ready) == len(connections):
+                return
+            sent = {connection.number for connection in ready}
+            connections = [connection for connection in connections if connection.number not in sent]
+        for connection in connections:
+            if connection.ready:
+                self._turn[connection.number] = connection
+            outbox = connection.wait(Waiting(topic, batch, marks, size))
+            if outbox.bytes > self.settings.queue_bytes:
+                self._overfull(connection, topic, outbox, effects, full)
+
+    def _overfull(
+        self, connection: Connection, topic: Topic, outbox: Outbox, effects: list[Effect], full: list[Outbox]
+    ) -> None:
+        policy = connection.policy(topic)
+        if policy == "disconnect":
+            waiting = f"{outbox.rows} rows in {outbox.bytes} bytes were waiting for it"
+            effects += self.refused(
+                connection, SlowConsumer(f"this client did not take its messages as fast as they came: {waiting}")
+            )
+        elif policy == "drop":
+            lost = outbox.drop(self.settings.queue_bytes, connection.slow)
+            if connection.dropped is None:
+                connection.dropped = {}
+            for mark, rows in lost.items():
+                connection.dropped[mark] = connection.dropped.get(mark, 0) + rows
+            dropped = sum(lost.values())
+            connection.dropped_rows += dropped
+            self.totals["rows_dropped"] += dropped
+            if lost and not connection.blocked:
+                # It reads, but gives no credit: it can be told already now.
+                self._tell_dropped(connection, effects)
+        else:
+            full.append(outbox)
+
+    def _tell_dropped(self, connection: Connection, effects: list[Effect]) -> None:
+        if connection.dropped:
+            effects.append(Say(connection, Dropped(connection.dropped)))
+            connection.dropped = None
+
+    # Flow
+
+    def blocked(self, connection: Connection) -> None:
+        """The link keeps bytes that its socket did not take; `drained` follows."""
+        connection.blocked = True
+        connection.ready = False
+
+    def drained(self, connection: Connection) -> list[Effect]:
+        """The link keeps nothing any more."""
+        connection.blocked = False
+        return self._serve(connection)
+
+    def turn(self) -> list[Effect]:
+        """Without cut-through: serve what was queued since the last turn."""
+        served, self._turn = self._turn, {}
+        effects: list[Effect] = []
+        for connection in served.values():
+            effects += self._serve(connection)
+        return effects
+
+    @property
+    def turning(self) -> bool:
+        """Whether `turn` has something to do."""
+        return bool(self._turn)
+
+    def _credit(self, connection: Connection, size: int) -> list[Effect]:
+        if size < 0 or connection.credit + size > connection.window:
+            raise ProtocolError(f"{size} bytes of credit are more than were delivered")
+        connection.credit += size
+        return self._serve(connection)
+
+    def _serve(self, connection: Connection) -> list[Effect]:
+        """Send one joined frame of what is waiting, if that can be taken; `served` or `drained` asks for the next."""
+        effects: list[Effect] = []
+        outbox = connection.outbox
+        if (
+            connection.open
+            and outbox is not None
+            and outbox.waiting
+            and not connection.blocked
+            and connection.credit > 0
+        ):
+            if connection.dropped:
+                self._tell_dropped(connection, effects)
+            item = outbox.joined(self.settings.join_bytes)
+            parts = deliver_parts(item.topic.number, item.marks, item.batch.data)
+            connection.spend(len(parts[0]) + len(parts[1]), len(item.batch))
+            effects.append(Deliver(parts, [connection]))
+            if outbox.bytes <= self.settings.queue_bytes // 2:
+                self._release(outbox, effects)
+            if not outbox.waiting:
+                connection.outbox = None
+        connection.settle()
+        return effects
+
+    def served(self, connection: Connection) -> list[Effect]:
+        """The link took a frame of the queue whole: there may be more."""
+        return self._serve(connection) if connection.outbox is not None else []
+
+    def _hold(self, source: Source, full: list[Outbox]) -> None:
+        """Keep a publisher's credit back until those connections have room: it throttles itself."""
+        hold = Hold(source.connection, source.size, len(full))
+        self.totals["puts_throttled"] += 1
+        for outbox in full:
+            outbox.holds.append(hold)
+
+    def _release(self, outbox: Outbox, effects: list[Effect]) -> None:
+        holds, outbox.holds = outbox.holds, []
+        for hold in holds:
+            hold.outboxes -= 1
+            if not hold.outboxes and hold.publisher.open:
+                self._give_back(hold.publisher, hold.size, effects)
+
+    def _give_back(self, connection: Connection, size: int, effects: list[Effect]) -> None:
+        connection.taken += size
+        if connection.taken >= self.settings.put_window // 2:
+            effects.append(Say(connection, Credit(connection.taken)))
+            connection.taken = 0
+
+    # Time
+
+    def tick(self, now: float) -> list[Effect]:
+        """Once a second or so: those who connected and say nothing."""
+        effects: list[Effect] = []
+        for connection in list(self._greeting.values()):
+            if now - connection.heard <= self.settings.handshake_s:
+                break  # the others came later
+            effects += self.refused(
+                connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
+            )
+        return effects
+
+    def scan(self, now: float, partial: Callable[[Connection], bool]) -> list[Effect]:
+        """Once every `frame_s`: those who fell silent, and those who are stuck in the middle of a frame."""
+        effects: list[Effect] = []
+        silence = SILENT_HEARTBEATS * self.settings.heartbeat_s
+        for connection in list(self.connections.values()):
+            if not connection.greeted:
+                continue
+            if now - connection.heard > silence:
+                effects += self.refused(connection, TimedOut(f"nothing was heard for {silence:g} s"))
+            elif partial(connection) and now - connection.heard >= self.settings.frame_s:
+                connection.stalled += 1
+                if connection.stalled >= STALLED_SCANS:
+                    effects += self.refused(connection, TimedOut("a frame was begun and not finished"))
+            else:
+                connection.stalled = 0
+        return effects
+
+    # Figures
+
+    def statistics(self, time_us: int = 0) -> dict[str, Any]:
+        """What there is to know, as plain values; metrics, `milepost top` and tests read it from here."""
+        from milepost.broker.core.statistics import statistics
+
+        return statistics(self, time_us)
+
+    def _described(self, topic: Topic) -> dict[str, Any]:
+        from milepost.broker.core.statistics import described
+
+        return described(topic)

@@ -1,0 +1,127 @@
+"""What waits for a connection that is busy: its socket is full, or its credit used up."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from milepost.batch import Batch
+from milepost.wire import Marks
+
+if TYPE_CHECKING:
+    from milepost.broker.core.connection import Connection
+    from milepost.broker.core.topic import Topic
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A delivery that could not leave at once."""
+
+    topic: Topic
+    batch: Batch  # the connection's rows, often shared with other connections
+    marks: tuple[int, ...] | Marks
+    size: int  # bytes of its frame, were it sent alone
+
+
+@dataclass(slots=True)
+class Hold:
+    """Credit that a publisher does not get back before `outboxes` connections have room again."""
+
+    publisher: Connection
+    size: int
+    outboxes: int = 0
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The queue of one connection, first in, first out."""
+
+    waiting: deque[Waiting] = field(default_factory=deque)
+    holds: list[Hold] = field(default_factory=list)
+    bytes: int = 0
+    rows: int = 0
+
+    def append(self, item: Waiting) -> None:
+        self.waiting.append(item)
+        self.bytes += item.size
+        self.rows += len(item.batch)
+
+    def joined(self, most: int) -> Waiting:
+        """The oldest delivery, with as many of the following as fit into one frame of about `most` bytes.
+
+        Deliveries join when they are of one topic and schema: rows of many publishers become one batch here.
+        """
+        first = self._pop()
+        parts, size = [first], first.size
+        while self.waiting:
+            item = self.waiting[0]
+            if item.topic is not first.topic or item.batch.schema is not first.batch.schema or size + item.size > most:
+                break
+            size += item.size
+            parts.append(self._pop())
+        if len(parts) == 1:
+            return first
+        batch = Batch.concat([part.batch for part in parts])
+        return Waiting(first.topic, batch, _joined_marks(parts), size)
+
+    def drop(self, most: int, slow_of: str | None) -> dict[int, int]:
+        """Drop the oldest until at most `most` bytes wait; rows lost, by subscription.
+
+        `slow_of` is the client's own policy; without one, each delivery follows its topic's, and only those that
+        may be dropped are.
+        """
+        lost: dict[int, int] = {}
+        kept: deque[Waiting] = deque()
+        while self.waiting and self.bytes > most:
+            item = self._pop()
+            if (slow_of or item.topic.slow) == "drop":
+                for mark, rows in _counts(item).items():
+                    lost[mark] = lost.get(mark, 0) + rows
+            else:
+                kept.append(item)
+                most -= item.size  # it stays, and its bytes were taken off by _pop
+        while kept:
+            item = kept.pop()
+            self.waiting.appendleft(item)
+            self.bytes += item.size
+            self.rows += len(item.batch)
+        return lost
+
+    def _pop(self) -> Waiting:
+        item = self.waiting.popleft()
+        self.bytes -= item.size
+        self.rows -= len(item.batch)
+        return item
+
+
+def _counts(item: Waiting) -> dict[int, int]:
+    if not isinstance(item.marks, Marks):
+        return dict.fromkeys(item.marks, len(item.batch))
+    marks, counts = np.unique(item.marks.subscriptions, return_counts=True)
+    return dict(zip(marks.tolist(), counts.tolist(), strict=True))
+
+
+def _joined_marks(parts: list[Waiting]) -> tuple[int, ...] | Marks:
+    first = parts[0].marks
+    if all(not isinstance(part.marks, Marks) and part.marks == first for part in parts):
+        return first
+    offsets, subscriptions = [np.zeros(1, np.uint32)], []
+    start = 0
+    for part in parts:
+        marks = row_by_row(part.marks, len(part.batch))
+        offsets.append(marks.offsets[1:].astype(np.uint32) + np.uint32(start))
+        subscriptions.append(marks.subscriptions)
+        start += len(marks.subscriptions)
+    return Marks(np.concatenate(offsets), np.concatenate(subscriptions))
+
+
+def row_by_row(marks: tuple[int, ...] | Marks, rows: int) -> Marks:
+    """The same marks, written for each row."""
+    if isinstance(marks, Marks):
+        return marks
+    return Marks(
+        np.arange(rows + 1, dtype=np.uint32) * np.uint32(len(marks)), np.tile(np.array(marks, np.uint32), rows)
+    )

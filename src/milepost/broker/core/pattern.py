@@ -1,0 +1,57 @@
+"""Names of topics, and patterns of them.
+
+A name is words joined by dots: `orders.eu.new`. In a pattern, `*` stands for one word and `>`, at the end, for one or
+more: `orders.*.new`, `orders.>`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from milepost import limits
+from milepost.errors import BrokerError
+
+_WORD: Final = re.compile(r"[A-Za-z0-9_\-]+")
+
+
+def require_name(name: str) -> None:
+    """Raise `BrokerError` for what cannot be the name of a topic."""
+    _require(name, wild=False)
+
+
+def require_pattern(pattern: str) -> None:
+    """Raise `BrokerError` for what is neither the name of a topic nor a pattern."""
+    _require(pattern, wild=True)
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text may stand for several topics."""
+    return "*" in text or ">" in text
+
+
+def covers(pattern: str, name: str) -> bool:
+    """Whether a pattern, or a name as a pattern of itself, stands for a topic."""
+    if pattern == name:
+        return True
+    words = name.split(".")
+    parts = pattern.split(".")
+    if parts[-1] == ">":
+        parts.pop()
+        if len(words) <= len(parts):
+            return False
+        words = words[: len(parts)]
+    return len(words) == len(parts) and all(part in ("*", word) for part, word in zip(parts, words, strict=True))
+
+
+def _require(text: str, wild: bool) -> None:
+    limits.require("NAME_CHARS", len(text), "the characters of a topic's name")
+    words = text.split(".")
+    for place, word in enumerate(words):
+        last = place == len(words) - 1
+        if _WORD.fullmatch(word) or (wild and (word == "*" or (word == ">" and last))):
+            continue
+        what = "a topic pattern" if wild else "a topic's name"
+        rule = "words of letters, digits, _ and -, joined by dots"
+        more = "; * stands for one word, > at the end for all that follow" if wild else ""
+        raise BrokerError(f"{text!r} is not {what}: it takes {rule}{more}")

@@ -1,0 +1,105 @@
+"""A core's figures as plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from milepost.broker.core.connection import Connection
+    from milepost.broker.core.core import Core
+    from milepost.broker.core.topic import Topic
+
+LISTED: Final = 1_000  # clients and subscriptions named one by one; a million would not fit into a frame
+
+
+def statistics(core: Core, time_us: int) -> dict[str, Any]:
+    """Everything at once. Clients are listed by what waits for them, subscriptions as they come, up to a bound."""
+    open_ = list(core.connections.values())
+    outboxes = [each.outbox for each in open_ if each.outbox is not None]
+    clients = [each for each in open_ if each.greeted]
+    clients.sort(key=_queued, reverse=True)
+    subscriptions: list[dict[str, Any]] = []
+    for connection in clients:
+        for subscription in (connection.subscriptions or {}).values():
+            if len(subscriptions) == LISTED:
+                break
+            rows = sum(core.numbered[number].rows_of(subscription) for number in subscription.keys)
+            subscriptions.append(
+                {
+                    "client": connection.name or connection.peer,
+                    "pattern": subscription.pattern,
+                    "where": subscription.where,
+                    "rows_out": rows,
+                }
+            )
+    topics = list(core.topics.values())
+    totals = {
+        name: sum(getattr(topic, name) for topic in topics)
+        for name in ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches_in")
+    }
+    return {
+        "name": core.settings.name,
+        "version": core.version,
+        "time_us": time_us,
+        "connections": {
+            "open": len(open_),
+            "accepted": core.totals["connections_accepted"],
+            "greeting": len(open_) - len(clients),
+        },
+        "topics": [described(topic) for topic in topics],
+        "clients": [_client(each) for each in clients[:LISTED]],
+        "subscriptions": subscriptions,
+        "subscriptions_total": sum(len(each.subscriptions or ()) for each in clients),
+        "totals": totals
+        | {
+            "rows_dropped": core.totals["rows_dropped"],
+            "batches_refused": core.totals["batches_refused"],
+            "puts_throttled": core.totals["puts_throttled"],
+        },
+        "errors": dict(core.errors),
+        "queues": {
+            "connections": len(outboxes),
+            "rows": sum(outbox.rows for outbox in outboxes),
+            "bytes": sum(outbox.bytes for outbox in outboxes),
+        },
+    }
+
+
+def described(topic: Topic) -> dict[str, Any]:
+    """One topic."""
+    return {
+        "name": topic.name,
+        "number": topic.number,
+        "schemas": topic.announcement().schemas,
+        "slow": topic.slow,
+        "subscriptions": len(topic),
+        "rows_in": topic.rows_in,
+        "rows_out": topic.rows_out,
+        "bytes_in": topic.bytes_in,
+        "bytes_out": topic.bytes_out,
+        "batches_in": topic.batches_in,
+    }
+
+
+def _client(connection: Connection) -> dict[str, Any]:
+    outbox = connection.outbox
+    return {
+        "name": connection.name,
+        "peer": connection.peer,
+        "number": connection.number,
+        "publisher": connection.publisher,
+        "subscriptions": len(connection.subscriptions or ()),
+        "rows_in": connection.rows_in,
+        "rows_out": connection.rows_out,
+        "bytes_in": connection.bytes_in,
+        "bytes_out": connection.bytes_out,
+        "frames_out": connection.frames_out,
+        "queued_rows": outbox.rows if outbox is not None else 0,
+        "queued_bytes": outbox.bytes if outbox is not None else 0,
+        "dropped_rows": connection.dropped_rows,
+        "throttles": bool(outbox is not None and outbox.holds),
+    }
+
+
+def _queued(connection: Connection) -> int:
+    return connection.outbox.bytes if connection.outbox is not None else 0

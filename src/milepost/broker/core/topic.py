@@ -1,0 +1,163 @@
+"""A topic: a name with its schemas, and who wants which rows of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.batch import Batch
+from milepost.broker.core.predicates import Predicates
+from milepost.errors import MilepostError, QueryError
+from milepost.schema import Schema
+from milepost.schema.relax import relaxed
+from milepost.wire import Topic as Announcement
+
+if TYPE_CHECKING:
+    from milepost.broker.core.connection import Connection, Subscription
+    from milepost.match import Index
+
+SLOW: Final = ("throttle", "drop", "disconnect")
+_NOBODY: Final = -1
+
+
+class Version:
+    """One version of a topic's schema, and the predicates as they read its rows."""
+
+    def __init__(self, schema: Schema, newest: Schema) -> None:
+        from milepost.match import Index  # Numba comes with it: a second that only brokers should wait
+
+        self.schema = schema
+        self.newest = newest
+        self.read_as = schema if schema is newest else relaxed(newest, schema)
+        self.index: Index = Index(self.read_as)
+
+    def view(self, batch: Batch) -> Batch:
+        """The rows of a batch of this version as the predicates read them."""
+        return batch if self.schema is self.newest else batch.read_as(self.newest)
+
+
+class Topic:
+    """Who wants which rows. Keys number the subscriptions that have a predicate; they are dense and used again."""
+
+    def __init__(self, number: int, name: str, schema: Schema, slow: str, predicates: Predicates) -> None:
+        self.number = number
+        self.name = name
+        self.slow = slow
+        self.schemas: list[Schema] = []
+        self.versions: dict[int, Version] = {}  # by fingerprint
+        self.subscriptions: dict[int, Subscription] = {}  # by key; those with a predicate
+        self.everything: dict[int, list[int]] = {}  # connection number -> marks of its subscriptions without one
+        self.owners: npt.NDArray[np.int32] = np.full(16, _NOBODY, np.int32)  # key -> connection number
+        self.marks: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number
+        self.counts: npt.NDArray[np.int64] = np.zeros(16, np.int64)  # key -> rows that matched
+        self.examining = 0  # batches that are being matched on a snapshot right now
+        self._predicates = predicates
+        self._members: dict[int, Connection] = {}
+        self._audience: list[tuple[tuple[int, ...], list[Connection]]] | None = None
+        self._free: list[int] = []
+        self._resting: list[int] = []  # keys that a snapshot in use may still name
+        self._keys = 0
+
+        self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.batches_in = 0
+        self.add_version(schema)
+
+    @property
+    def schema(self) -> Schema:
+        """The newest."""
+        return self.schemas[-1]
+
+    def announcement(self) -> Announcement:
+        """What clients are told."""
+        texts = [str(schema.message_type or schema) for schema in self.schemas]
+        return Announcement(number=self.number, name=self.name, schemas=texts, slow=self.slow)
+
+    def add_version(self, schema: Schema) -> None:
+        """Take rows of another version too. All predicates are read anew against it, and older rows as it sees them."""
+        self.schemas.append(schema)
+        self.versions = {each.fingerprint: Version(each, schema) for each in self.schemas}
+        for key, subscription in self.subscriptions.items():
+            assert subscription.where is not None
+            for version in self.versions.values():
+                try:
+                    version.index.add(key, self._predicates.compile(subscription.where, version.read_as))
+                except QueryError:
+                    pass  # it made sense of the version it was written for; here it can be true of no row
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Add a subscription. A predicate that does not fit the newest schema raises its error, and nothing changes."""
+        connection = subscription.connection
+        if subscription.where is None:
+            self.everything.setdefault(connection.number, []).append(subscription.number)
+            self._members[connection.number] = connection
+            self._audience = None
+            subscription.keys[self.number] = _NOBODY
+            subscription.since[self.number] = self.rows_in
+            return
+        compiled = []
+        for version in reversed(self.versions.values()):
+            try:
+                compiled.append((version, self._predicates.compile(subscription.where, version.read_as)))
+            except MilepostError:
+                if version.schema is self.schema:
+                    raise
+        key = self._take_key()
+        for version, predicate in compiled:
+            version.index.add(key, predicate)
+        self.subscriptions[key] = subscription
+        self.owners[key], self.marks[key], self.counts[key] = connection.number, subscription.number, 0
+        subscription.keys[self.number] = key
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Remove a subscription that this topic has."""
+        key = subscription.keys.pop(self.number)
+        number = subscription.connection.number
+        if key == _NOBODY:
+            marks = self.everything[number]
+            marks.remove(subscription.number)
+            if not marks:
+                del self.everything[number], self._members[number]
+            self._audience = None
+            return
+        del self.subscriptions[key]
+        for version in self.versions.values():
+            if key in version.index:
+                version.index.remove(key)
+        self.owners[key] = _NOBODY
+        (self._resting if self.examining else self._free).append(key)
+
+    def examined(self) -> None:
+        """A batch that was being matched is done."""
+        self.examining -= 1
+        if not self.examining and self._resting:
+            self._free += self._resting
+            self._resting = []
+
+    def audience(self) -> list[tuple[tuple[int, ...], list[Connection]]]:
+        """The connections that want every row, grouped by their marks, so that each group shares one frame."""
+        if self._audience is None:
+            groups: dict[tuple[int, ...], list[Connection]] = {}
+            for number, marks in self.everything.items():
+                groups.setdefault(tuple(marks), []).append(self._members[number])
+            self._audience = list(groups.items())
+        return self._audience
+
+    def rows_of(self, subscription: Subscription) -> int:
+        """How many rows were for a subscription."""
+        key = subscription.keys[self.number]
+        return int(self.counts[key]) if key != _NOBODY else self.rows_in - subscription.since[self.number]
+
+    def __len__(self) -> int:
+        return len(self.subscriptions) + sum(map(len, self.everything.values()))
+
+    def _take_key(self) -> int:
+        if self._free:
+            return self._free.pop()
+        if self._keys == len(self.owners):
+            more = len(self.owners)
+            self.owners = np.concatenate([self.owners, np.full(more, _NOBODY, np.int32)])
+            self.marks = np.concatenate([self.marks, np.zeros(more, np.uint32)])
+            self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)])
+        self._keys += 1
+        return self._keys - 1

@@ -1,0 +1,142 @@
+"""Batches as they arrive: checked, joined and matched. Runs in the event loop, or in the threads of `input_queues`.
+
+Rows that arrive together for one topic are joined before they are matched, whoever sent them: when a broker falls
+behind, frames gather in its sockets, and the fewer and larger batches that result let it catch up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from milepost.batch import Batch
+from milepost.batch.header import fingerprint_of
+from milepost.broker.core import Connection, Core, Topic, Version
+from milepost.broker.core.core import Source
+from milepost.errors import BrokerError, MilepostError, UnknownSchema
+from milepost.match import Matches, Snapshot
+from milepost.query import decode
+
+log = logging.getLogger("milepost.broker")
+
+
+class Arrival(NamedTuple):
+    """A PUT frame."""
+
+    connection: Connection
+    topic: Topic
+    version: Version | None  # of the topic's schema; None when the batch is of a schema that the topic does not have
+    snapshot: Snapshot | None  # of its predicates, as of now; None when there are none
+    data: Any
+    size: int  # bytes of the frame
+    put: int  # the how-manieth PUT of its connection
+
+
+class Taken(NamedTuple):
+    """Rows that are right, and whom they match."""
+
+    topic: Topic
+    batch: Batch
+    sources: list[Source]
+    matches: Matches | None
+
+
+class Refused(NamedTuple):
+    """A batch that is not."""
+
+    arrival: Arrival
+    error: MilepostError
+
+
+def arrival(connection: Connection, topic: Topic, data: Any, size: int) -> Arrival:
+    """Take a snapshot for a batch. In the thread that owns the topics."""
+    version = topic.versions.get(fingerprint_of(data))
+    snapshot = version.index.snapshot() if version is not None and topic.subscriptions else None
+    return Arrival(connection, topic, version, snapshot, data, size, connection.puts)
+
+
+def examine(core: Core, arrivals: list[Arrival], join_bytes: int) -> list[Taken | Refused]:
+    """Check and match what arrived, in order."""
+    if len(arrivals) == 1:
+        return [_alone(core, arrivals[0])]
+    results: list[Taken | Refused] = []
+    for _, run in groupby(arrivals, key=_kind):
+        for group in _groups(list(run), join_bytes):
+            if len(group) == 1:
+                results.append(_alone(core, group[0]))
+            else:
+                results += _together(core, group)
+    return results
+
+
+def _kind(arrival: Arrival) -> tuple[int, int, int]:
+    return id(arrival.topic), id(arrival.version), id(arrival.snapshot)
+
+
+def _groups(run: list[Arrival], join_bytes: int) -> Iterator[list[Arrival]]:
+    """Neighbours that are joined: up to a size at which joining costs more than it saves."""
+    group: list[Arrival] = []
+    size = 0
+    for each in run:
+        if group and size + each.size > join_bytes:
+            yield group
+            group, size = [], 0
+        group.append(each)
+        size += each.size
+    yield group
+
+
+def _checked(core: Core, arrival: Arrival) -> Batch:
+    if arrival.version is None:
+        raise UnknownSchema(
+            f"topic {arrival.topic.name} does not have the schema {fingerprint_of(arrival.data):016x}; declare it first"
+        )
+    batch = decode(arrival.data, arrival.version.schema)
+    core.stamped(arrival.connection, batch)
+    return batch
+
+
+def _alone(core: Core, arrival: Arrival) -> Taken | Refused:
+    try:
+        batch = _checked(core, arrival)
+        source = Source(arrival.connection, arrival.size, len(batch))
+        return Taken(arrival.topic, batch, [source], _matched(arrival, batch))
+    except MilepostError as error:
+        return Refused(arrival, error)
+    except Exception as error:
+        return _surprise(arrival, error)
+
+
+def _together(core: Core, group: list[Arrival]) -> list[Taken | Refused]:
+    batches: list[Batch] = []
+    sources: list[Source] = []
+    results: list[Taken | Refused] = []
+    for arrival in group:
+        try:
+            batch = _checked(core, arrival)
+        except MilepostError as error:
+            results.append(Refused(arrival, error))
+        except Exception as error:
+            results.append(_surprise(arrival, error))
+        else:
+            batches.append(batch)
+            sources.append(Source(arrival.connection, arrival.size, len(batch)))
+    if batches:
+        joined = batches[0] if len(batches) == 1 else Batch.concat(batches)
+        results.append(Taken(group[0].topic, joined, sources, _matched(group[0], joined)))
+    return results
+
+
+def _matched(arrival: Arrival, batch: Batch) -> Matches | None:
+    if arrival.snapshot is None:
+        return None
+    assert arrival.version is not None
+    return arrival.snapshot.match(arrival.version.view(batch))
+
+
+def _surprise(arrival: Arrival, error: Exception) -> Refused:
+    """A fault of ours: one batch is refused, everybody else goes on."""
+    log.exception("a batch for %s could not be examined", arrival.topic.name, exc_info=error)
+    return Refused(arrival, BrokerError(f"the broker failed on this batch: {type(error).__name__}; its log says more"))

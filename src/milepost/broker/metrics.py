@@ -1,0 +1,152 @@
+"""Prometheus metrics: what `Broker.statistics` says, in the form that Prometheus collects.
+
+The server of prometheus_client runs in a thread of its own, and the broker's figures belong to the event loop. So each
+collection asks the loop for them, and waits; nothing is counted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from milepost.errors import ConfigError
+
+ANSWER_SECONDS: Final = 5.0  # for the loop to give its figures; Prometheus itself waits ten
+TOPIC_LABELS: Final = 1_000  # topics with figures of their own: Prometheus keeps a series for each, for weeks
+OTHER_TOPICS: Final = "(others)"  # the rest of them, added up; no topic can be called so
+
+_TOTALS: Final = {
+    "rows_in": ("milepost_rows_received", "Rows taken from publishers."),
+    "rows_out": ("milepost_rows_delivered", "Rows sent to subscribers; a row that goes to two of them counts twice."),
+    "bytes_in": ("milepost_bytes_received", "Bytes of batches taken from publishers."),
+    "bytes_out": ("milepost_bytes_delivered", "Bytes of batches sent to subscribers."),
+    "batches_in": ("milepost_batches_received", "Batches taken from publishers."),
+    "frames_out": ("milepost_frames_sent", "Frames sent to subscribers, each with rows of one topic."),
+    "dropped_rows": ("milepost_rows_dropped", "Rows that slow subscribers will never get."),
+    "refused_batches": ("milepost_batches_refused", "Batches that were not taken: damaged, or against their schema."),
+}
+_TOPICS: Final = {
+    "rows_in": ("milepost_topic_rows_received", "Rows taken, by topic."),
+    "rows_out": ("milepost_topic_rows_delivered", "Rows sent to subscribers, by topic."),
+    "bytes_in": ("milepost_topic_bytes_received", "Bytes of batches taken, by topic."),
+    "bytes_out": ("milepost_topic_bytes_delivered", "Bytes of batches sent to subscribers, by topic."),
+}
+
+
+class Source(Protocol):
+    """Whoever has figures: a broker."""
+
+    def statistics(self) -> dict[str, Any]: ...
+
+
+class BrokerCollector(Collector):
+    """Asks a broker for its figures whenever Prometheus does."""
+
+    def __init__(self, broker: Source, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._labelled: set[str] = set()
+
+    def describe(self) -> list[Metric]:
+        """Nothing: registering a collector would collect once otherwise, from the loop's own thread, and wait forever."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Called in a thread of the HTTP server. A loop that does not answer in time makes the collection fail."""
+        answer: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(self._broker.statistics())
+            except Exception as error:  # whatever it is, it belongs to whoever waits
+                answer.set_exception(error)
+
+        self._loop.call_soon_threadsafe(ask)
+        return self.metrics(answer.result(ANSWER_SECONDS))
+
+    def metrics(self, figures: Mapping[str, Any]) -> Iterator[Metric]:
+        """The figures as metrics; a figure that is missing has none."""
+        yield InfoMetricFamily(
+            "milepost", "The broker.", {"name": str(figures["name"]), "version": str(figures["version"])}
+        )
+        yield GaugeMetricFamily("milepost_uptime_seconds", "Since the broker was started.", figures["uptime_s"])
+        connections = figures["connections"]
+        yield GaugeMetricFamily("milepost_connections", "Clients connected now.", connections["open"])
+        yield CounterMetricFamily("milepost_connections_accepted", "Clients so far.", connections["accepted"])
+        yield _by_code("milepost_connections_refused", "Clients not taken, by reason.", connections.get("refused", {}))
+        yield _by_code("milepost_errors", "Errors told to clients, by code.", figures.get("errors", {}))
+        for key, (name, words) in _TOTALS.items():
+            if key in figures["totals"]:
+                yield CounterMetricFamily(name, words, figures["totals"][key])
+        queues = figures["queues"]
+        yield GaugeMetricFamily("milepost_queue_rows", "Rows that wait for their subscribers.", queues["rows"])
+        yield GaugeMetricFamily("milepost_queue_bytes", "Bytes that wait for their subscribers.", queues["bytes"])
+        yield GaugeMetricFamily(
+            "milepost_publishers_throttled",
+            "Publishers held back now, because a subscriber is slow.",
+            sum(1 for client in figures["clients"] if client.get("throttled")),
+        )
+        yield GaugeMetricFamily("milepost_subscriptions", "Subscriptions now.", _subscriptions(figures))
+        yield GaugeMetricFamily("milepost_topics", "Topics now.", len(figures["topics"]))
+        yield from self._topics(figures["topics"])
+
+    def _topics(self, topics: list[dict[str, Any]]) -> Iterator[Metric]:
+        names = {topic["name"] for topic in topics}
+        self._labelled &= names
+        for name in sorted(names - self._labelled):  # a topic keeps its label: counters must not jump
+            if len(self._labelled) < TOPIC_LABELS:
+                self._labelled.add(name)
+        own = [topic for topic in topics if topic["name"] in self._labelled]
+        others = [topic for topic in topics if topic["name"] not in self._labelled]
+        for key, (name, words) in _TOPICS.items():
+            metric = CounterMetricFamily(name, words, labels=["topic"])
+            for topic in own:
+                metric.add_metric([topic["name"]], topic.get(key, 0))
+            if others:
+                metric.add_metric([OTHER_TOPICS], sum(topic.get(key, 0) for topic in others))
+            yield metric
+
+
+def start_metrics(broker: Source, loop: asyncio.AbstractEventLoop, where: str) -> Callable[[], None]:
+    """Serve a broker's metrics at `host:port`, path `/metrics`; gives what stops it.
+
+    `OSError` when the port is taken. Does not block: the server has a thread of its own.
+    """
+    host, port = parse_http(where)
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(BrokerCollector(broker, loop))
+    server, thread = start_http_server(port, host, registry)
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
+
+
+def parse_http(where: str) -> tuple[str, int]:
+    """The host and port of `host:port`."""
+    host, sign, port = where.rpartition(":")
+    if not sign or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(f"http = {where!r} is no host:port; write 127.0.0.1:7480, or nothing for no metrics")
+    return host.strip("[]"), int(port)
+
+
+def _by_code(name: str, words: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    metric = CounterMetricFamily(name, words, labels=["code"])
+    for code, count in sorted(counts.items()):
+        metric.add_metric([code], count)
+    return metric
+
+
+def _subscriptions(figures: Mapping[str, Any]) -> int:
+    count = figures.get("subscription_count")
+    return int(count) if count is not None else len(figures["subscriptions"])

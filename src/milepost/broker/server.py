@@ -1,0 +1,250 @@
+"""The broker as a server: the only place with sockets. A thin shell around the core."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from importlib.metadata import version
+from types import TracebackType
+from typing import Any, Final
+
+from milepost.broker.clock import Clock, SystemClock
+from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say
+from milepost.broker.core.core import Source
+from milepost.broker.examine import Arrival, Refused, Taken, arrival, examine
+from milepost.broker.peer import Peer
+from milepost.broker.workers import Workers
+from milepost.config import Settings, settings
+from milepost.errors import MilepostError, UnknownTopic
+from milepost.transport import Address, Listener, listen, parse_address
+from milepost.wire import Bye, Control, encode_control
+
+TICK_S: Final = 1.0  # how often those who connected and say nothing are looked at
+CLOSING_S: Final = 5.0  # that clients have to take what is still under way when the broker ends
+
+
+class Broker:
+    """A broker that listens from `start` to `stop`; or use it as an asynchronous context.
+
+    ::
+
+        async with Broker(settings(listen="127.0.0.1:0")) as broker:
+            print(broker.address)
+            await broker.serve()
+    """
+
+    def __init__(self, config: Settings | None = None, *, clock: Clock | None = None) -> None:
+        self.settings = config or settings()
+        self.clock: Clock = clock or SystemClock()
+        self.core = Core(
+            self.settings,
+            broker_id=_random32(),
+            draw=_random32,
+            version=f"milepost {version('milepost')}",
+        )
+        self._started = self.clock.monotonic()
+        self._listener: Listener | None = None
+        self._arrivals: list[Arrival] = []
+        self._scheduled = False
+        self._turning = False
+        self._workers: Workers[Any] | None = None
+        self._finished: deque[Any] = deque()
+        self._timers: list[Callable[[], None]] = []
+        self._gone = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    # From start to stop
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that was really taken."""
+        assert self._listener is not None, "the broker has not been started"
+        return self._listener.address
+
+    async def start(self) -> None:
+        """Listen; `OSError` when the port is taken."""
+        loop = asyncio.get_running_loop()
+        address = parse_address(self.settings.listen)
+        self._loop = loop
+        self._listener = await listen(address, lambda: Peer(self))
+        if self.settings.input_queues:
+            self._workers = Workers(self.settings.input_queues, self._work, self._done)
+        self._timers = [
+            self.clock.every(TICK_S, self._tick),
+            self.clock.every(self.settings.frame_s, self._scan),
+        ]
+
+    async def serve(self) -> None:
+        """Wait until somebody calls `finish`, or cancels."""
+        await self._stopping.wait()
+
+    def finish(self) -> None:
+        """Let `serve` return."""
+        self._stopping.set()
+
+    async def stop(self) -> None:
+        """Take no more connections, let clients have what is under way to them, and close."""
+        self._stopping.set()
+        if self._listener is not None:
+            await self._listener.close()
+        for cancel in self._timers:
+            cancel()
+        self._process()
+        if self._workers is not None:
+            await asyncio.to_thread(self._workers.close)
+            self._settle()
+        for connection in list(self.core.connections.values()):
+            self.run([Say(connection, Bye("the broker is stopping")), Close(connection)])
+        try:
+            async with asyncio.timeout(CLOSING_S):
+                while self.core.connections:
+                    self._gone.clear()
+                    await self._gone.wait()
+        except TimeoutError:
+            for connection in list(self.core.connections.values()):
+                connection.link.abort()
+
+    async def __aenter__(self) -> Broker:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # What peers bring
+
+    def put(self, peer: Peer, connection: Connection, number: int, data: Any, size: int) -> None:
+        """A PUT frame. It is examined at the end of this round of the event loop, with all others of the round."""
+        topic = self.core.put(connection, number, size)
+        if topic is None:
+            error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
+            self.run(self.core.misput(Source(connection, size, 0), connection.puts, None, error))
+            return
+        job = arrival(connection, topic, data, size)
+        if self._workers is not None:
+            peer.jobs += 1
+            self._workers.give(self._workers.place(connection.publisher), (peer, job))
+            return
+        self._arrivals.append(job)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._process)
+
+    def asked(self, peer: Peer, connection: Connection, message: Control) -> None:
+        """A control frame that comes in order with the puts before it."""
+        if self._workers is not None and peer.jobs:
+            peer.jobs += 1
+            self._workers.give(self._workers.place(connection.publisher), (peer, message))
+            return
+        if self._arrivals:
+            self._process()
+        self.said(connection, message)
+
+    def said(self, connection: Connection, message: Control) -> None:
+        """A control frame."""
+        greeted = connection.greeted
+        self.run(self.core.said(connection, message, self.clock.monotonic(), self.clock.time_us()))
+        if connection.greeted and not greeted:
+            connection.link.set_limit(self.settings.frame_bytes)
+
+    def refuse(self, connection: Connection, error: MilepostError) -> None:
+        """What came is not right; the connection ends."""
+        self.run(self.core.refused(connection, error))
+
+    def gone(self, connection: Connection) -> None:
+        """The connection was lost."""
+        self.run(self.core.lost(connection))
+        self._gone.set()
+
+    # Batches
+
+    def _process(self) -> None:
+        self._scheduled = False
+        arrivals, self._arrivals = self._arrivals, []
+        if arrivals:
+            for result in examine(self.core, arrivals, self.settings.join_bytes):
+                self._arrived(result)
+
+    def _arrived(self, result: Taken | Refused) -> None:
+        if isinstance(result, Taken):
+            self.run(self.core.arrived(*result))
+        else:
+            refused = result.arrival
+            source = Source(refused.connection, refused.size, 0)
+            self.run(self.core.misput(source, refused.put, refused.topic, result.error))
+
+    def _work(self, job: tuple[Peer, Arrival | Control]) -> tuple[Peer, Any]:
+        """In a worker: examine a batch, or let a question wait its turn."""
+        peer, what = job
+        return peer, examine(self.core, [what], 0)[0] if isinstance(what, Arrival) else what
+
+    def _done(self, result: tuple[Peer, Any]) -> None:
+        """In a worker: hand a result to the event loop, which is woken once for many."""
+        self._finished.append(result)
+        if len(self._finished) == 1:
+            self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        finished = self._finished
+        for _ in range(len(finished)):
+            peer, result = finished[0]
+            peer.jobs -= 1
+            if isinstance(result, Taken | Refused):
+                self._arrived(result)
+            elif peer.connection is not None:
+                self.said(peer.connection, result)
+            finished.popleft()
+        if finished:
+            self._loop.call_soon(self._settle)
+
+    # Effects
+
+    def run(self, effects: list[Effect]) -> None:
+        """Carry out what the core wants."""
+        core = self.core
+        while effects:
+            more: list[Connection] = []
+            for effect in effects:
+                if type(effect) is Deliver:
+                    parts = effect.parts
+                    for connection in effect.connections:
+                        if not connection.link.write(*parts):
+                            core.blocked(connection)
+                        elif connection.outbox is not None:
+                            more.append(connection)
+                elif type(effect) is Say:
+                    if not effect.connection.link.write(encode_control(effect.message)):
+                        core.blocked(effect.connection)
+                elif type(effect) is Close:
+                    effect.connection.link.close()
+            effects = []
+            for connection in more:
+                effects += core.served(connection)
+        if core.turning and not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turning = False
+        self.run(self.core.turn())
+
+    # Time
+
+    def _tick(self) -> None:
+        self.run(self.core.tick(self.clock.monotonic()))
+
+    def _scan(self) -> None:
+        self.run(self.core.scan(self.clock.monotonic(), lambda connection: bool(connection.link.partial)))
+
+    def statistics(self) -> dict[str, Any]:
+        """Everything that metrics and people read, as plain values. In the event loop's thread."""
+        uptime = self.clock.monotonic() - self._started
+        return {"address": str(self.address), "uptime_s": uptime} | self.core.statistics(self.clock.time_us())
+
+
+def _random32() -> int:
+    return int.from_bytes(os.urandom(4), "little")

@@ -1,0 +1,33 @@
+"""A broker in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+from milepost.broker import Broker, Clock
+from milepost.config import settings
+
+_names = count(1)
+
+
+class MemoryBroker(Broker):
+    """The real broker, reached under `uri` from within this event loop only."""
+
+    @property
+    def uri(self) -> str:
+        """For `AsyncClient`."""
+        return str(self.address)
+
+
+@asynccontextmanager
+async def broker(
+    *, clock: Clock | None = None, listen: str | None = None, **changes: Any
+) -> AsyncIterator[MemoryBroker]:
+    """A running broker; `changes` are settings, as in `defaults.toml`."""
+    address = listen or f"inproc://test-{next(_names)}"
+    async with MemoryBroker(settings(listen=address, http="", **changes), clock=clock) as running:
+        assert isinstance(running, MemoryBroker)
+        yield running
