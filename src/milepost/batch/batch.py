@@ -394,6 +394,14 @@ class Batch:
             return self._gathered(slice(start, stop), stop - start, ids)
         return self._gathered(np.arange(start, stop), stop - start, ids)
 
+    def stamped(self, ids: Ids, start: int = 0, stop: int | None = None) -> Batch:
+        """The rows from `start` up to but not including `stop`, under IDs of their own; written once."""
+        start, stop, _ = slice(start, stop).indices(self._rows)
+        stop = max(start, stop)
+        if self.groups[0].rows is None:
+            return self._gathered(slice(start, stop), stop - start, ids)
+        return self._gathered(np.arange(start, stop), stop - start, ids)
+
     def _gathered(self, rows: gather.Rows, count: int, ids: Ids | None) -> Batch:
         if self.groups[0].rows is None:
             only = self.groups[0]

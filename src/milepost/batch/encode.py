@@ -200,7 +200,7 @@ def _pick(shape: TupleShape, values: Values) -> Sequence[Values]:
             pass  # optional fields may be left out
         _known(shape, set().union(*values))
         return [[value.get(name) for value in values] for name in names]
-    if not any(issubclass(kind, _NOT_OBJECTS) for kind in set(map(type, values))):
+    if not any(issubclass(kind, NOT_OBJECTS) for kind in set(map(type, values))):
         try:
             return _columns(attrgetter(*names), names, values)
         except AttributeError:
@@ -215,7 +215,7 @@ def _columns(getter: Any, names: tuple[str, ...], values: Values) -> Sequence[Va
 
 
 # What has attributes, but not as its fields. A view of another batch is a Mapping, and its fields come by item.
-_NOT_OBJECTS = (Mapping, _Absent, str, bytes, int, float, list, tuple, set, frozenset, type(None))
+NOT_OBJECTS = (Mapping, _Absent, str, bytes, int, float, list, tuple, set, frozenset, type(None))
 
 
 def _row(shape: TupleShape, value: Any) -> list[Any]:
@@ -224,7 +224,7 @@ def _row(shape: TupleShape, value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         _known(shape, set(value))
         return [value.get(name) for name in shape.fields]
-    if isinstance(value, _NOT_OBJECTS) or not any(hasattr(value, name) for name in shape.fields):
+    if isinstance(value, NOT_OBJECTS) or not any(hasattr(value, name) for name in shape.fields):
         names = ", ".join(shape.fields) or "no fields"
         what = f"missing; a dict with {names} is required here"
         if value is not None:

@@ -1,0 +1,182 @@
+"""Rows that come one at a time and leave together.
+
+A publisher that puts one row after the other wants each of them checked at once, and all of them encoded as columns.
+A collector takes a row by one `struct.pack`, which checks types and ranges as the columns themselves would, and
+copies what it takes: the caller may change its dict afterwards. Whatever it does not take, for whatever reason, it
+refuses; `Batch.encode` then takes it, or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from operator import attrgetter, itemgetter
+from typing import Any, Final
+
+import numpy as np
+
+from milepost.batch import atoms
+from milepost.batch.batch import Batch
+from milepost.batch.block import DTYPES, OFFSET
+from milepost.batch.columns import Columns, pack_bits
+from milepost.batch.encode import NOT_OBJECTS
+from milepost.batch.format import Format, format_of
+from milepost.batch.ids import Ids
+from milepost.batch.single import REFUSED
+from milepost.schema.flat import AtomShape, TupleShape
+from milepost.schema.types import Atom, Schema
+
+__all__ = ["REFUSED", "Collector"]
+
+FIELDS: Final = 200  # of a schema that rows are collected of; the code that takes a row grows with them
+TEXT_BYTES: Final = 1_024  # of text and bytes in one row: larger rows gain little, and would need a count of bytes
+
+
+class Collector:
+    """Rows of one flat schema. `add` raises one of `REFUSED` and then has taken nothing."""
+
+    def __init__(self, form: Format, root: TupleShape) -> None:
+        self._form = form
+        self._fixed: list[tuple[AtomShape, str]] = []  # columns, and their names in a row's fixed part
+        self._bits: list[tuple[int, str]] = []
+        self._texts: list[tuple[AtomShape, str]] = []  # with the name of the length
+        self._rows: list[Any] = []
+        self.row_bytes = 0  # the most that one row takes
+        self.add: Final[Callable[[Any], None]] = self._written(root)
+
+    @classmethod
+    def of(cls, schema: Schema) -> Collector | None:
+        """A collector for a schema; None when its rows are not tuples of plain values."""
+        form = format_of(schema)
+        if form.has_cases or schema.message_type is not None or schema.checks:
+            return None
+        root = form.layout().root
+        if not isinstance(root, TupleShape) or not 1 <= len(root.fields) <= FIELDS:
+            return None
+        if not all(isinstance(shape, AtomShape) and isinstance(shape.type, Atom) for shape in root.fields.values()):
+            return None
+        return cls(form, root)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def schema(self) -> Schema:
+        """Of the rows."""
+        return self._form.schema
+
+    def batch(self, ids: Ids | None = None) -> Batch:
+        """The rows as a batch; the collector is empty afterwards."""
+        rows = self._rows.copy()
+        self._rows.clear()
+        packed, *texts = zip(*rows, strict=True) if self._texts else (rows,)
+        table = np.frombuffer(b"".join(packed), self._dtype)
+        columns = Columns(self._form.layout(), len(rows))
+        for shape, name in self._fixed:
+            columns.fixed[shape.slot] = np.ascontiguousarray(table[name])
+        for slot, name in self._bits:
+            columns.bits[slot] = pack_bits(table[name])
+        for (shape, name), text in zip(self._texts, texts, strict=True):
+            offsets = np.zeros(len(rows) + 1, OFFSET)  # TEXT_BYTES and the rows of a batch stay below 2 GiB
+            np.cumsum(table[name], out=offsets[1:])
+            columns.var[shape.slot] = offsets, b"".join(text)
+        return Batch.assemble(self._form, len(rows), {0: (columns, None)}, ids)
+
+    def _written(self, root: TupleShape) -> Callable[[Any], None]:
+        """The function that takes a row, written out for its fields; a loop over them would take twice as long.
+
+        Its text is made of numbers, of positions in the schema, alone: no name and no value from outside gets into it.
+        """
+        names = tuple(root.fields)
+        scope: dict[str, Any] = {
+            "items": itemgetter(*names), "attributes": attrgetter(*names), "absent": dict.fromkeys(names),
+            "not_objects": NOT_OBJECTS, "encode": str.encode, "append": self._rows.append,
+        }  # fmt: skip
+        checks: list[str] = []
+        terms: list[str] = []
+        codes: list[str] = []
+        formats: list[tuple[str, Any]] = []
+        texts: list[str] = []
+
+        def word(name: str, term: str, code: str, dtype: Any) -> None:
+            terms.append(term)
+            codes.append(code)
+            formats.append((name, dtype))
+
+        for number, shape in enumerate(root.fields.values()):
+            assert isinstance(shape, AtomShape)
+            assert isinstance(shape.type, Atom)
+            kind, value = shape.type.kind, f"v{number}"
+            there = "" if shape.valid is None else f" if {value} is not None else "
+            if shape.valid is not None:
+                self._bits.append((shape.valid, f"p{number}"))
+                word(f"p{number}", f"{value} is not None", "?", np.bool_)
+            if kind in ("string", "bytes"):
+                taken = f"encode({value})" if kind == "string" else f"content({value})"
+                scope["content"] = _content
+                checks.append(f"t{number} = {taken}{there and there + 'empty'}")
+                scope["empty"] = b""
+                texts.append(f"t{number}")
+                self._texts.append((shape, f"n{number}"))
+                word(f"n{number}", f"len(t{number})", "I", np.dtype("<u4"))
+            elif kind == "bool":
+                scope["truth"] = _truth
+                self._bits.append((shape.slot, f"c{number}"))
+                word(f"c{number}", f"truth({value}){there and there + 'False'}", "?", np.bool_)
+            else:
+                convert = _CONVERTERS.get(kind)
+                scope[f"convert{number}"], scope[f"kind{number}"] = convert, shape.type
+                taken = value if convert is None else f"convert{number}(kind{number}, {value})"
+                code = atoms.CODES.get(kind, "16s")
+                self._fixed.append((shape, f"c{number}"))
+                zero = "zeros" if code == "16s" else "0"
+                word(f"c{number}", f"{taken}{there and there + zero}", code, DTYPES[kind])
+        layout = struct.Struct(f"<{''.join(codes)}")
+        self._dtype = np.dtype(formats)
+        assert self._dtype.itemsize == layout.size
+        self.row_bytes = layout.size + (TEXT_BYTES if texts else 0)
+        scope |= {"pack": layout.pack, "zeros": bytes(16)}
+        taken = ", ".join(f"v{number}" for number in range(len(names)))
+        lines = [
+            "def add(row):",
+            "    if type(row) is dict:",
+            f"        if len(row) != {len(names)}:",
+            "            row = {**absent, **row}",  # optional fields may be left out
+            f"            if len(row) != {len(names)}:",
+            "                raise TypeError",
+            f"        {taken} = items(row)",
+            "    else:",
+            "        if isinstance(row, not_objects):",
+            "            raise TypeError",
+            f"        {taken} = attributes(row)",
+            *(f"    {check}" for check in checks),
+        ]
+        if texts:
+            lines.append(f"    if {' + '.join(f'len({text})' for text in texts)} > {TEXT_BYTES}:")
+            lines.append("        raise TypeError")
+            # One append of one tuple: an interrupt between two would leave half a row.
+            lines.append(f"    append((pack({', '.join(terms)}), {', '.join(texts)}))")
+        else:
+            lines.append(f"    append(pack({', '.join(terms)}))")
+        exec("\n".join(lines), scope)  # noqa: S102 - numbers from the schema only, see above
+        return scope["add"]  # type: ignore[no-any-return]
+
+
+def _content(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise TypeError
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError
+    return value
+
+
+_CONVERTERS: Final[dict[str, Callable[[Atom, Any], Any]]] = {
+    "date": lambda kind, value: atoms.days(value),
+    "timestamp": lambda kind, value: atoms.micros(value),
+    "uuid": lambda kind, value: value.bytes,
+    "decimal": lambda kind, value: atoms.unscaled(kind, value).to_bytes(16, "little", signed=True),
+}
