@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of
 from milepost.broker.core import Connection, Core, Topic, Version
 from milepost.broker.core.core import Source
 from milepost.errors import BrokerError, MilepostError, UnknownSchema
-from milepost.match import Matches, Snapshot
 from milepost.query import decode
+
+if TYPE_CHECKING:
+    from milepost.match import Matches, Snapshot
 
 log = logging.getLogger("milepost.broker")
 

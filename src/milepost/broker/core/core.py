@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch
@@ -35,7 +35,6 @@ from milepost.errors import (
     UnknownTopic,
     did_you_mean,
 )
-from milepost.match import Matches
 from milepost.query import parse_schema
 from milepost.schema import breaks
 from milepost.wire import (
@@ -58,6 +57,9 @@ from milepost.wire import (
     deliver_parts,
 )
 from milepost.wire.control import failure
+
+if TYPE_CHECKING:
+    from milepost.match import Matches
 
 MARKS_KEPT: Final = 100_000  # named publishers that are away and whose last stamp is remembered
 SILENT_HEARTBEATS: Final = 3  # without a word before a client counts as gone

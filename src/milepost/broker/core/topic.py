@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -26,12 +27,16 @@ class Version:
     """One version of a topic's schema, and the predicates as they read its rows."""
 
     def __init__(self, schema: Schema, newest: Schema) -> None:
-        from milepost.match import Index  # Numba comes with it: a second that only brokers should wait
-
         self.schema = schema
         self.newest = newest
         self.read_as = schema if schema is newest else relaxed(newest, schema)
-        self.index: Index = Index(self.read_as)
+
+    @cached_property
+    def index(self) -> Index:
+        """The predicates. Made with the first of them: Numba comes with it, which takes a second to import."""
+        from milepost.match import Index
+
+        return Index(self.read_as)
 
     def view(self, batch: Batch) -> Batch:
         """The rows of a batch of this version as the predicates read them."""
