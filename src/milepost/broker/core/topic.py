@@ -153,6 +153,11 @@ class Topic:
         key = subscription.keys[self.number]
         return int(self.counts[key]) if key != _NOBODY else self.rows_in - subscription.since[self.number]
 
+    @property
+    def receivers(self) -> int:
+        """Roughly how many connections or subscriptions a batch is looked at for."""
+        return len(self.everything) + len(self.subscriptions)
+
     def __len__(self) -> int:
         return len(self.subscriptions) + sum(map(len, self.everything.values()))
 
