@@ -114,11 +114,11 @@ def _plain(offsets: np.ndarray, marks: np.ndarray) -> AnyMarks:
     return Marks(offsets.astype(np.uint32), marks)
 
 
-def _with_all(always: list[int], count: int, rows: np.ndarray, offsets: np.ndarray, marks: np.ndarray) -> Marks:
+def _with_all(always: list[int], count: int, rows: np.ndarray, offsets: np.ndarray, marks: np.ndarray) -> AnyMarks:
     """The marks of a connection that wants every row, and some of them for other subscriptions too."""
     base = row_by_row(tuple(always), count)
     more = np.zeros(count, np.int64)
     more[rows] = np.diff(offsets)
     places = np.repeat(base.offsets[1:].astype(np.int64)[rows], np.diff(offsets))
     subscriptions = np.insert(base.subscriptions, places, marks)
-    return Marks((base.offsets + np.concatenate([[0], np.cumsum(more)])).astype(np.uint32), subscriptions)
+    return _plain(base.offsets + np.concatenate([[0], np.cumsum(more)]), subscriptions)

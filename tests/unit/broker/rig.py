@@ -1,0 +1,125 @@
+"""A core with clients that are written down: no sockets, no clock, no threads."""
+
+from itertools import count
+
+import milepost
+from milepost.batch import Ids
+from milepost.broker.core import Close, Core, Deliver, Say
+from milepost.broker.examine import Taken, arrival, examine
+from milepost.config import settings
+from milepost.wire import Declare, Hello, Marks, Reply, Subscribe, Unsubscribe, Welcome, read_deliver
+
+QUOTE = "quote: [symbol: string, price: double, size: int]"
+BROKER_ID = 7
+
+
+class Rig:
+    """A core, and what it did to each connection."""
+
+    def __init__(self, **changes):
+        self.core = Core(settings(**changes), BROKER_ID, draw=count(100).__next__, version="test")
+        self.now = 0.0
+        self.said = {}  # connection -> control messages
+        self.got = {}  # connection -> deliveries, as (topic number, marks, rows)
+        self.closed = set()
+        self.taking = {}  # connection -> False when its link takes nothing
+        self._requests = count(1)
+        self._stamps = count(1_000)
+
+    def run(self, effects):
+        while effects:
+            more = []
+            for effect in effects:
+                match effect:
+                    case Say(connection, message):
+                        self.said.setdefault(connection, []).append(message)
+                    case Close(connection):
+                        self.closed.add(connection)
+                    case Deliver(parts, connections):
+                        frame = b"".join(parts)
+                        for connection in connections:
+                            self._take(connection, frame)
+                            if not self.taking.get(connection, True):
+                                self.core.blocked(connection)
+                            elif connection.outbox is not None:
+                                more.append(connection)
+            effects = [effect for connection in more for effect in self.core.served(connection)]
+
+    def _take(self, connection, frame):
+        found = read_deliver(frame[5], frame[8:])
+        schemas = {schema.fingerprint: schema for schema in self.core.numbered[found.topic].schemas}
+        batch = milepost.decode(found.data, milepost_registry(schemas, found.data))
+        marks = found.marks
+        if isinstance(marks, Marks):
+            edges = marks.offsets.tolist()
+            marks = [tuple(marks.subscriptions[a:b].tolist()) for a, b in zip(edges, edges[1:], strict=False)]
+        self.got.setdefault(connection, []).append((found.topic, marks, batch.to_pylist(), len(frame)))
+
+    def say(self, connection, message):
+        self.run(self.core.said(connection, message, self.now, 1_000))
+
+    def client(self, name="", window=1 << 20, slow=None):
+        connection = self.core.connected(f"test {name}", self.now)
+        self.say(connection, Hello(name=name, window=window, slow=slow))
+        assert isinstance(self.last(connection), Welcome), self.said[connection]
+        return connection
+
+    def ask(self, connection, request, **fields):
+        """The reply's value, or the failure."""
+        number = next(self._requests)
+        self.say(connection, request(request=number, **fields))
+        answer = self.last(connection)
+        assert answer.request == number
+        return answer.value if isinstance(answer, Reply) else answer
+
+    def declare(self, connection, name="quotes", schema=QUOTE, **more):
+        return self.ask(connection, Declare, name=name, schema=schema, **more)
+
+    def subscribe(self, connection, pattern="quotes", number=1, where=None):
+        return self.ask(connection, Subscribe, subscription=number, pattern=pattern, where=where)
+
+    def unsubscribe(self, connection, number=1):
+        return self.ask(connection, Unsubscribe, subscription=number)
+
+    def batch(self, connection, rows, schema=QUOTE):
+        ids = Ids.single(connection.publisher, BROKER_ID, [next(self._stamps) for _ in rows])
+        return milepost.encode(milepost.parse_schema(schema), rows, ids)
+
+    def put(self, connection, rows, topic="quotes", schema=QUOTE):
+        """Put rows; returns the bytes of the frame."""
+        return self.put_data(connection, self.batch(connection, rows, schema).data, topic)
+
+    def put_data(self, connection, data, topic="quotes"):
+        size = len(data) + 16
+        found = self.core.put(connection, self.core.topics[topic].number, size)
+        self.settle(examine(self.core, [arrival(connection, found, data, size)], 1 << 20))
+        return size
+
+    def settle(self, results):
+        from milepost.broker.core.core import Source
+
+        for result in results:
+            if isinstance(result, Taken):
+                self.run(self.core.arrived(*result))
+            else:
+                refused = result.arrival
+                source = Source(refused.connection, refused.size, 0)
+                self.run(self.core.misput(source, refused.put, refused.topic, result.error))
+
+    def last(self, connection):
+        return self.said[connection][-1]
+
+    def rows(self, connection):
+        """All rows that a connection got, in order."""
+        return [row for _, _, rows, _ in self.got.get(connection, []) for row in rows]
+
+    def sizes(self, connection):
+        return [size for *_, size in self.got.get(connection, [])]
+
+
+def milepost_registry(schemas, data):
+    return schemas[int.from_bytes(bytes(data[8:16]), "little")]
+
+
+def quotes(count, symbol="IBM", start=0):
+    return [{"symbol": symbol, "price": float(number), "size": number} for number in range(start, start + count)]

@@ -1,0 +1,93 @@
+"""What Prometheus collects is what the broker's statistics say."""
+
+import asyncio
+import socket
+import urllib.request
+
+import pytest
+
+from milepost.broker import Broker, metrics
+from milepost.broker.metrics import BrokerCollector, start_metrics
+from milepost.config import settings
+from milepost.errors import ConfigError
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def collected(figures, collector=None):
+    collector = collector or BrokerCollector(None, None)
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in collector.metrics(figures)
+        for sample in metric.samples
+    }
+
+
+def topic(name, rows):
+    return {"name": name, "rows_in": rows, "rows_out": rows, "bytes_in": rows, "bytes_out": rows}
+
+
+async def figures_of_a_broker():
+    async with Broker(settings(listen="127.0.0.1:0", http="")) as broker:
+        return broker.statistics()
+
+
+def test_a_broker_serves_its_figures():
+    async def play():
+        async with Broker(settings(listen="127.0.0.1:0", name="here")) as broker:
+            port = free_port()
+            stop = start_metrics(broker, asyncio.get_running_loop(), f"127.0.0.1:{port}")
+            try:
+                with pytest.raises(OSError, match="in use"):
+                    start_metrics(broker, asyncio.get_running_loop(), f"127.0.0.1:{port}")
+                return await asyncio.to_thread(fetch, port)
+            finally:
+                await asyncio.to_thread(stop)
+
+    def fetch(port):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            return answer.read().decode()
+
+    text = asyncio.run(play())
+    assert 'milepost_info{name="here"' in text
+    assert "# HELP milepost_rows_received_total Rows taken from publishers." in text
+    assert "milepost_connections 0.0" in text
+    assert "process_resident_memory_bytes" in text
+
+
+def test_totals_and_topics_are_the_broker_s_own():
+    figures = asyncio.run(figures_of_a_broker())
+    figures["totals"]["rows_in"] = 5
+    figures["topics"] = [topic("quotes", 3)]
+    figures["errors"] = {"unknown_topic": 2}
+    found = collected(figures)
+    assert found["milepost_rows_received_total",] == 5
+    assert found["milepost_topic_rows_received_total", "quotes"] == 3
+    assert found["milepost_errors_total", "unknown_topic"] == 2
+
+
+def test_topics_beyond_the_bound_are_added_up_and_labels_stay(monkeypatch):
+    monkeypatch.setattr(metrics, "TOPIC_LABELS", 2)
+    figures = asyncio.run(figures_of_a_broker())
+    collector = BrokerCollector(None, None)
+    figures["topics"] = [topic("b", 1), topic("c", 2)]
+    collected(figures, collector)
+    figures["topics"] = [topic("a", 10), topic("b", 1), topic("c", 2), topic("d", 20)]
+    found = collected(figures, collector)
+    name = "milepost_topic_rows_received_total"
+    rows = {key[1]: value for key, value in found.items() if key[0] == name}
+    assert rows == {"b": 1, "c": 2, metrics.OTHER_TOPICS: 30}
+
+
+@pytest.mark.parametrize("where", ["7480", "localhost", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":7480"])
+def test_an_address_that_is_none_is_refused(where):
+    with pytest.raises(ConfigError, match="host:port"):
+        metrics.parse_http(where)
+
+
+def test_addresses_of_the_newer_kind_are_understood():
+    assert metrics.parse_http("[::1]:7480") == ("::1", 7480)

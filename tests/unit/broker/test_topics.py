@@ -1,0 +1,105 @@
+import pytest
+
+from milepost.broker.core.pattern import covers
+from milepost.wire import Declare, Delete, Failure, List, Topic
+
+from .rig import QUOTE, Rig, quotes
+
+WIDER = "quote: [symbol: string, price: double, size: int, venue: string?]"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "answer"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders.eu", False),
+        ("orders.*", "orders.eu", True),
+        ("orders.*", "orders", False),
+        ("orders.*", "orders.eu.new", False),
+        ("orders.>", "orders.eu", True),
+        ("orders.>", "orders.eu.new", True),
+        ("orders.>", "orders", False),
+        ("*.eu", "orders.eu", True),
+        ("*.eu", "orders.us", False),
+        (">", "anything.at.all", True),
+        ("*", "orders.eu", False),
+    ],
+)
+def test_patterns(pattern, name, answer):
+    assert covers(pattern, name) is answer
+
+
+def test_declaring_twice_is_declaring_once():
+    rig = Rig()
+    one, two = rig.client(), rig.client()
+    assert rig.declare(one) == {"number": 1, "created": True}
+    assert rig.declare(one) == {"number": 1, "created": False}
+    assert rig.declare(two) == {"number": 1, "created": False}
+    assert [type(message) for message in rig.said[two]].count(Topic) == 1
+    assert rig.ask(two, Declare, name="quotes", schema=None) == {"number": 1, "created": False}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "words"),
+    [
+        ({"name": "a b", "schema": QUOTE}, "broker", "joined by dots"),
+        ({"name": "a.*", "schema": QUOTE}, "broker", "joined by dots"),
+        ({"name": "", "schema": QUOTE}, "broker", "joined by dots"),
+        ({"name": "x" * 300, "schema": QUOTE}, "limit_exceeded", "NAME_CHARS"),
+        ({"name": "x", "schema": "quote: [symbol string]"}, "schema_syntax", "line 1"),
+        ({"name": "x", "schema": "q: [a: int] check (b > 1)"}, "schema", "b"),
+        ({"name": "x", "schema": QUOTE, "slow": "wait"}, "broker", "throttle, drop, disconnect"),
+        ({"name": "quots", "schema": None}, "unknown_topic", "did you mean 'quotes'"),
+        (
+            {"name": "quotes", "schema": "quote: [symbol: string, price: int, size: int]"},
+            "incompatible_schema",
+            "price",
+        ),
+    ],
+)
+def test_what_cannot_be_declared_says_why_and_the_connection_stays(fields, code, words):
+    rig = Rig()
+    connection = rig.client()
+    rig.declare(connection)
+    answer = rig.ask(connection, Declare, **fields)
+    assert isinstance(answer, Failure)
+    assert (answer.code, answer.fatal) == (code, False)
+    assert words in answer.message
+    assert list(rig.core.topics) == ["quotes"]
+    assert rig.core.errors == {code: 1}
+
+
+def test_a_new_version_is_announced_and_both_versions_are_delivered():
+    rig = Rig()
+    old, new, reader = rig.client(), rig.client(), rig.client()
+    rig.declare(old)
+    rig.subscribe(reader)
+    rig.declare(new, schema=WIDER)
+    topics = [message for message in rig.said[reader] if isinstance(message, Topic)]
+    assert [len(topic.schemas) for topic in topics] == [1, 2]
+    rig.put(old, quotes(1))
+    rig.put(new, [{**quotes(1)[0], "venue": "X"}], schema=WIDER)
+    assert [row.get("venue") for row in rig.rows(reader)] == [None, "X"]
+    assert rig.declare(new, schema=QUOTE)["created"] is False  # the older one is still one of the topic's
+
+
+def test_a_topic_can_be_listed_and_deleted():
+    rig = Rig()
+    connection, other = rig.client(), rig.client()
+    rig.declare(connection, "a.b")
+    rig.declare(connection, "a.c", slow="drop")
+    rig.subscribe(other, "a.b", number=1)
+    rig.subscribe(other, "a.>", number=2)
+    listed = rig.ask(connection, List, pattern="a.*")
+    assert [(each["name"], each["slow"], each["subscriptions"]) for each in listed] == [
+        ("a.b", "throttle", 2),
+        ("a.c", "drop", 1),
+    ]
+    assert rig.ask(connection, List, pattern="a b").code == "broker"
+    assert rig.ask(connection, Delete, name="a.b") == {"subscriptions": 2}
+    assert rig.ask(connection, Delete, name="a.b").code == "unknown_topic"
+    assert list(other.subscriptions) == [2]
+    assert rig.unsubscribe(other, 1).code == "unknown_subscription"
+    rig.declare(connection, "a.b")
+    rig.put(connection, quotes(1), "a.b")
+    assert [marks for _, marks, _, _ in rig.got[other]] == [(2,)]  # the pattern meets the new topic
