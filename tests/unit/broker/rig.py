@@ -1,6 +1,6 @@
 """A core with clients that are written down: no sockets, no clock, no threads."""
 
-from itertools import count
+from itertools import count, pairwise
 
 import milepost
 from milepost.batch import Ids
@@ -52,7 +52,7 @@ class Rig:
         marks = found.marks
         if isinstance(marks, Marks):
             edges = marks.offsets.tolist()
-            marks = [tuple(marks.subscriptions[a:b].tolist()) for a, b in zip(edges, edges[1:], strict=False)]
+            marks = [tuple(marks.subscriptions[a:b].tolist()) for a, b in pairwise(edges)]
         self.got.setdefault(connection, []).append((found.topic, marks, batch.to_pylist(), len(frame)))
 
     def say(self, connection, message):

@@ -61,7 +61,7 @@ def test_a_put():
 
 def test_a_deliver_with_the_same_marks_for_all_rows():
     head, data = deliver_parts(3, (1, 2, 9), BATCH)
-    assert head.hex() == "2d00000021004d50" + "03000000" + "03000000" + "01000000" + "02000000" + "09000000" + "00000000"
+    assert head.hex() == "2d00000021004d50" + "03000000" * 2 + "01000000" + "02000000" + "09000000" + "00000000"
     found = read_deliver(head[5], head[8:] + data)
     assert (found.topic, found.marks, bytes(found.data)) == (3, (1, 2, 9), BATCH)
 
