@@ -1,0 +1,21 @@
+"""The subscription index: which of a million predicates does each row satisfy.
+
+::
+
+    index          predicates come and go                       Index
+    snapshot       what is asked, for a batch                   Snapshot
+    matches        what it answers                              Matches, Deliveries
+    form, codes    a predicate as terms over columns of 64-bit codes; columns, texts
+    access, ways   the term that a predicate is found by
+    delta, segment, group     how subscriptions are held: the newest, the others, and those that share a predicate
+    kernel         what is compiled, and kept; reading, probing, building, grouping are the kernels
+
+Numba is imported when the first kernel is needed: by `warm`, or by the first `Index` with something in it.
+"""
+
+from milepost.match.index import Index, IndexStatistics
+from milepost.match.kernel import compiled, warm
+from milepost.match.matches import Deliveries, Matches
+from milepost.match.snapshot import Snapshot
+
+__all__ = ["Deliveries", "Index", "IndexStatistics", "Matches", "Snapshot", "compiled", "warm"]

@@ -1,0 +1,80 @@
+"""Which term of a clause it is found by: the one that the fewest messages satisfy, as far as one can tell.
+
+Nobody knows the messages beforehand. What subscriptions name is the best hint there is: a column in which they ask for
+many different values takes many values, and an interval is narrow when few of the ends named so far lie in it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from typing import Final
+
+from milepost.match.ways import ALWAYS, EQUAL, RANGE
+from milepost.match.codes import GREATEST, LEAST, NULL
+from milepost.match.form import Clause
+
+VALUES: Final = 1024  # different values of a column that are counted; beyond, it is selective enough
+ENDS: Final = 128  # ends of intervals kept for a column
+FEWEST: Final = 16  # values that a column is taken to have before so many were named
+OPEN: Final = 0.3  # of the messages at least satisfy an interval with one end
+NULLS: Final = 0.1  # of the messages lack an optional value
+
+
+class _Column:
+    __slots__ = ("ends", "seen", "values")
+
+    def __init__(self) -> None:
+        self.values: set[int] = set()
+        self.ends: list[int] = []
+        self.seen = 0
+
+    def note(self, end: int) -> None:
+        self.seen += 1
+        if len(self.ends) < ENDS:
+            insort(self.ends, end)
+        elif self.seen % 64 == 0:  # slowly follow what is asked for now
+            self.ends.pop((self.seen // 64 * 37) % ENDS)
+            insort(self.ends, end)
+
+
+class Chooser:
+    """Remembers what was named, and chooses."""
+
+    def __init__(self) -> None:
+        self._columns: dict[int, _Column] = {}
+
+    def chosen(self, clause: Clause) -> tuple[int, Clause]:
+        """The way to a clause, and its terms: the access term first, then the narrowest."""
+        if not clause:
+            return ALWAYS, clause
+        weights = [self._share(*term) for term in clause]
+        order = sorted(range(len(clause)), key=weights.__getitem__)
+        first = clause[order[0]]
+        if first[0] < 0:
+            return ALWAYS, tuple(clause[i] for i in order)
+        way = EQUAL if first[1] == first[2] else RANGE
+        return way, tuple(clause[i] for i in order)
+
+    def _share(self, column: int, low: int, high: int) -> float:
+        """An estimate of the share of messages that satisfy a term; it is noted on the way."""
+        if column < 0:
+            return 2.0  # never a way to anything
+        known = self._columns.get(column)
+        if known is None:
+            known = self._columns[column] = _Column()
+        if low == high:
+            if low == NULL:
+                return NULLS
+            if len(known.values) < VALUES:
+                known.values.add(low)
+            return 1.0 / max(len(known.values), FEWEST)
+        if low == LEAST or high == GREATEST:
+            if low == LEAST and high == GREATEST:
+                return 1.0
+            known.note(high if low == LEAST else low)
+        else:
+            known.note(low)
+            known.note(high)
+        ends = known.ends
+        inside = (bisect_right(ends, high) - bisect_left(ends, low)) / (len(ends) + 1)
+        return max(inside, OPEN) if low == LEAST or high == GREATEST else max(inside, 1e-4)

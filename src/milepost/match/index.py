@@ -1,0 +1,325 @@
+"""The subscription index of one schema: predicates in, snapshots out.
+
+New entries are in a small delta. When that is full it becomes a segment, and segments of like size become one: a
+log-structured merge. What is small is merged at once; what is large, on a thread of its own with the GIL released, and
+put in place by whatever call comes after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any, Final
+
+import numpy as np
+
+from milepost.errors import QueryError
+from milepost.match.access import Chooser
+from milepost.match.codes import Coding
+from milepost.match.columns import Columns
+from milepost.match.delta import Delta
+from milepost.match.form import Former
+from milepost.match.group import Group
+from milepost.match.segment import Merge, Segment
+from milepost.match.snapshot import NO_GROUPS, Snapshot
+from milepost.match.texts import Texts
+from milepost.query import Predicate
+from milepost.schema.types import Schema
+
+KEYS: Final = 1 << 31
+FAN_IN: Final = 4  # segments of one size that are merged: more cost each row more look-ups, fewer merge more often
+AT_ONCE: Final = 4096  # postings that are merged on the spot: a millisecond or two
+_LEAST: Final = 512  # postings of the smallest size of segment
+_TEXTS: Final = 10_000  # texts that may pile up before it is looked which are still named
+
+_NOWHERE: Final = -1
+_IN_GROUP: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatistics:
+    """What an index holds. `bytes` are those of its arrays, and an estimate for the objects of groups and texts."""
+
+    subscriptions: int
+    groups: int  # distinct predicates that are no plain conjunction; the others are held one by one
+    indexed: int  # subscriptions that are found by the index, and need no evaluation
+    masked: int  # subscriptions whose predicate is evaluated, where the index leads to it or for every row
+    masks: int  # distinct predicates that are evaluated for every row
+    columns: int
+    texts: int
+    clusters: int
+    segments: int
+    postings: int
+    rebuilds: int  # merges so far
+    bytes: int
+
+
+class Index:
+    """Which subscriptions there are. For one thread; the snapshots it gives are for any.
+
+    With `background` false all merges are made on the spot: slower at times, and the same every time.
+    """
+
+    def __init__(self, schema: Schema, *, background: bool = True) -> None:
+        self.schema: Final = schema
+        self._background = background
+        self._texts = Texts()
+        self._columns = Columns(schema, self._texts)
+        self._former = Former(self._columns)
+        self._chooser = Chooser()
+        self._now = 0
+        self._count = 0
+        self._masked = 0
+        self._next = 0  # number of the next segment
+        self._delta = self._new_delta()
+        self._segments: dict[int, Segment] = {}
+        # Where the entry of each key is: number of the segment, and of the entry in it, or of the group.
+        self._segment_of = np.full(64, _NOWHERE, np.int32)
+        self._entry_of = np.zeros(64, np.int32)
+        self._groups: dict[int, Group] = {}
+        self._group_of: dict[Predicate, Group] = {}
+        self._free: list[int] = []  # numbers of groups that are gone
+        self._group_place = np.full((16, 2), _NOWHERE, np.int32)  # the same for the entries of groups
+        self._frozen_groups = NO_GROUPS
+        self._changed_groups: dict[int, Group | None] = {}  # since the last snapshot; None: gone
+        self._snapshot: Snapshot | None = None
+        self._merge: Merge | None = None
+        self._thread: Thread | None = None
+        self._rebuilds = 0
+        self._texts_kept = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, int) and 0 <= key < len(self._segment_of) and self._segment_of[key] != _NOWHERE
+
+    # Changes
+
+    def add(self, key: int, predicate: Predicate) -> None:
+        """Subscribe. `key` is a small number of the caller's; ValueError when it is there already."""
+        if not 0 <= key < KEYS:
+            raise ValueError(f"a key is a number from 0 to {KEYS - 1}, and not {key}")
+        if key in self:
+            raise ValueError(f"key {key} is in the index already; remove it first")
+        schema = predicate.schema
+        if schema is not self.schema and schema.fingerprint != self.schema.fingerprint:
+            raise QueryError(f"a predicate over {schema.name} in an index over {self.schema.name}")
+        if key >= len(self._segment_of):
+            self._grow(key)
+        form = self._former.form(predicate.root)
+        self._changed()
+        if form is not None and form.exact and form.disjoint:
+            postings = [self._chooser.chosen(clause) for clause in form.clauses]
+            self._segment_of[key] = self._delta.number
+            self._entry_of[key] = self._delta.add(key, postings)
+        else:
+            group = self._group(predicate, form)
+            group.add(key)
+            self._changed_groups[group.number] = group
+            self._masked += group.evaluated
+            self._segment_of[key] = _IN_GROUP
+            self._entry_of[key] = group.number
+        self._count += 1
+        if self._delta.full:
+            self._flush()
+
+    def remove(self, key: int) -> None:
+        """Unsubscribe; KeyError when the key is not there."""
+        if key not in self:
+            raise KeyError(key)
+        self._changed()
+        number, entry = int(self._segment_of[key]), int(self._entry_of[key])
+        if number == _IN_GROUP:
+            group = self._groups[entry]
+            group.remove(key, self._now)
+            self._masked -= group.evaluated
+            if not group:
+                self._dissolve(group)
+        else:
+            self._kill(number, entry)
+        self._segment_of[key] = _NOWHERE
+        self._count -= 1
+
+    def _changed(self) -> None:
+        self._now += 1
+        self._snapshot = None
+        if self._merge is not None and self._thread is not None and not self._thread.is_alive():
+            self._install()
+
+    def _kill(self, number: int, entry: int) -> None:
+        segment: Segment | Delta = self._delta if number == self._delta.number else self._segments[number]
+        segment.died[entry] = self._now
+        segment.dead += 1
+        if isinstance(segment, Segment) and not segment.merging and 2 * segment.dead > len(segment.died):
+            self._tidy()
+
+    def _group(self, predicate: Predicate, form: Any) -> Group:
+        group = self._group_of.get(predicate)
+        if group is not None:
+            return group
+        number = self._free.pop() if self._free else len(self._groups)
+        group = Group(number, predicate, form is not None, form is None or not form.exact)
+        self._groups[number] = self._group_of[predicate] = group
+        if form is not None:
+            if number >= len(self._group_place):
+                more = np.full((2 * number, 2), _NOWHERE, np.int32)
+                more[: len(self._group_place)] = self._group_place
+                self._group_place = more
+            postings = [self._chooser.chosen(clause) for clause in form.clauses]
+            self._group_place[number] = self._delta.number, self._delta.add(~number, postings)
+        return group
+
+    def _dissolve(self, group: Group) -> None:
+        del self._groups[group.number], self._group_of[group.predicate]
+        self._free.append(group.number)
+        self._changed_groups[group.number] = None
+        if group.indexed:
+            number, entry = self._group_place[group.number].tolist()
+            self._group_place[group.number] = _NOWHERE
+            self._kill(number, entry)
+
+    def _grow(self, key: int) -> None:
+        size = max(2 * len(self._segment_of), key + 1)
+        more, entries = np.full(size, _NOWHERE, np.int32), np.zeros(size, np.int32)
+        more[: len(self._segment_of)] = self._segment_of
+        entries[: len(self._entry_of)] = self._entry_of
+        self._segment_of, self._entry_of = more, entries
+
+    # Segments
+
+    def _new_delta(self) -> Delta:
+        self._next += 1
+        return Delta(self._next)
+
+    def _flush(self) -> None:
+        """The delta becomes a segment."""
+        delta = self._delta
+        if len(delta):
+            targets, postings = delta.unordered()
+            segment = Segment(delta.number, targets, delta.died[: len(delta)], postings, len(self._columns))
+            segment.dead = delta.dead
+            self._segments[delta.number] = segment
+            self._delta = self._new_delta()
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Merge what should be merged, as long as it can be done at once."""
+        while (sources := self._due()) is not None:
+            self._next += 1
+            merge = Merge(sources, self._next, len(self._columns))
+            if not self._background or sum(map(len, sources)) <= AT_ONCE:
+                merge.run()
+                self._replace(merge)
+            else:
+                self._merge = merge
+                self._thread = Thread(target=merge.run, name="milepost-merge", daemon=True)
+                self._thread.start()
+
+    def _due(self) -> list[Segment] | None:
+        """The smallest segments that should be one; None when there are none, or only such as must wait."""
+        sizes: dict[int, list[Segment]] = {}
+        for segment in self._segments.values():
+            if not segment.merging:
+                if 2 * segment.dead > len(segment.died):
+                    sizes.setdefault(-1, []).append(segment)
+                sizes.setdefault((len(segment) // _LEAST).bit_length() // 2, []).append(segment)
+        for size in sorted(sizes):
+            found = sizes[size]
+            if len(found) >= FAN_IN or size < 0:
+                busy = self._merge is not None
+                if busy and sum(map(len, found)) > AT_ONCE:
+                    continue
+                return found
+        return None
+
+    def _install(self) -> None:
+        """Put the segment in place that was made on the other thread."""
+        assert self._merge is not None
+        merge, self._merge, self._thread = self._merge, None, None
+        self._replace(merge)
+        self._snapshot = None
+        self._tidy()
+
+    def _replace(self, merge: Merge) -> None:
+        made = merge.finish()
+        for source in merge.sources:
+            del self._segments[source.number]
+        self._segments[made.number] = made
+        self._rebuilds += 1
+        # Keys that were removed meanwhile may be somewhere else by now: only the living are moved.
+        entries = np.flatnonzero(made.died == (1 << 63) - 1).astype(np.int32)
+        targets = made.targets[entries]
+        direct = targets >= 0
+        self._segment_of[targets[direct]] = made.number
+        self._entry_of[targets[direct]] = entries[direct]
+        groups = ~targets[~direct]
+        self._group_place[groups, 0] = made.number
+        self._group_place[groups, 1] = entries[~direct]
+        if len(self._texts) > 2 * self._texts_kept + _TEXTS:
+            self._keep_texts()
+
+    def _keep_texts(self) -> None:
+        """Forget the texts that no subscription names any more."""
+        if len(self._delta) or self._merge is not None:
+            return
+        numbered = [i for i, column in enumerate(self._columns.all) if column.coding is Coding.NUMBER]
+        named = [segment.numbers(numbered) for segment in self._segments.values()]
+        self._texts.keep(np.unique(np.concatenate(named)).tolist() if named else [])
+        self._texts_kept = len(self._texts)
+
+    def settle(self) -> None:
+        """Wait for a merge that is under way, and for those that follow from it. For tests and benchmarks."""
+        self._flush()
+        while self._thread is not None:
+            self._thread.join()
+            self._install()
+
+    # Answers
+
+    def snapshot(self) -> Snapshot:
+        """The subscriptions of now; the same object again as long as nothing has changed."""
+        if self._merge is not None and self._thread is not None and not self._thread.is_alive():
+            self._install()
+        if self._snapshot is None:
+            self._snapshot = self._taken()
+        return self._snapshot
+
+    def _taken(self) -> Snapshot:
+        if not self._delta.small:
+            self._flush()
+        held: list[Any] = list(self._segments.values())
+        rows = [segment.row for segment in held]
+        if len(self._delta):
+            row, arrays = self._delta.row()
+            rows.append(row)
+            held.append(arrays)
+        segments = np.array(rows, np.int64) if rows else np.zeros((0, 21), np.int64)
+        if self._changed_groups:
+            size = len(self._groups) + len(self._free)
+            self._frozen_groups = self._frozen_groups.after(self._changed_groups, size)
+            self._changed_groups = {}
+        return Snapshot(self._now, self._columns, self._texts.table, segments, held, self._frozen_groups)
+
+    def statistics(self) -> IndexStatistics:
+        """What the index holds."""
+        segments = self._segments.values()
+        places = self._segment_of.nbytes + self._entry_of.nbytes + self._group_place.nbytes
+        groups = self._groups.values()
+        return IndexStatistics(
+            subscriptions=self._count,
+            groups=len(self._groups),
+            indexed=self._count - self._masked,
+            masked=self._masked,
+            masks=sum(not group.indexed for group in groups),
+            columns=len(self._columns),
+            texts=len(self._texts),
+            clusters=sum(segment.clusters for segment in segments),
+            segments=len(self._segments),
+            postings=sum(map(len, segments)) + self._delta.postings,
+            rebuilds=self._rebuilds,
+            bytes=sum(segment.bytes for segment in segments)
+            + places
+            + self._texts.bytes
+            + sum(group.bytes for group in groups),
+        )

@@ -1,0 +1,171 @@
+"""Segments: the parts of an index. Immutable but for one array, `died`.
+
+An *entry* is a subscription (or a group of them, see `group`): its target, and when it died. A *posting* is one way to an
+entry: an entry of `x in (1, 2)` has two. Postings lie in the order in which they are looked for::
+
+    equalities           one cluster after the other: a column, a code, and a table that leads to them
+    ranges               one bucket of a grid after the other, see below
+    looked at always     clauses without a term that could lead to them
+
+Each posting has its first term beside it, so that scanning a cluster is one pass over three arrays, and refers to the rest.
+
+A grid cuts the codes of a column into ranks, at the quantiles of the ends of its intervals. An interval lies on the level
+whose buckets, of 2^level ranks, are longer than itself, under its low end: so it is in one place, and whoever looks for
+the intervals around a code looks at two buckets of each level.
+
+Removing an entry writes the moment into `died`. A snapshot knows its own moment and passes over what had died by then, so
+later removals change nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int32]
+Longs: TypeAlias = npt.NDArray[np.int64]
+
+ALIVE: Final = (1 << 63) - 1  # the moment at which something that lives died
+
+
+class Postings(NamedTuple):
+    """Postings that are not in order yet: entry, way, and terms, the access term of each first."""
+
+    entry: Ints
+    way: npt.NDArray[np.uint8]
+    start: Ints  # one more than postings
+    columns: Ints
+    lows: Longs
+    highs: Longs
+
+
+class Segment:
+    """Postings in order, and their entries."""
+
+    def __init__(self, number: int, targets: Ints, died: Longs, postings: Postings, columns: int) -> None:
+        from milepost.match.building import build
+
+        self.number: Final = number
+        self.targets: Final = targets
+        self.died: Final = died
+        self.dead = 0  # counted by the index
+        made = build(*postings, columns)
+        self.arrays: Final[tuple[Any, ...]] = made[:15]
+        self.equal: Final = int(made[15])  # postings that are found by equality
+        (
+            self._entry, self._column, self._low, self._high, self._rest, self._rest_column, self._rest_low,
+            self._rest_high, self._slots, self._clusters, self._equal_columns, self._keys, self._grids, self._bounds,
+            self._buckets,
+        ) = self.arrays  # fmt: skip
+        ranges = int(self._buckets[-1]) - self.equal if len(self._buckets) else 0
+        self.ranges: Final = ranges
+        self.row: Final = np.array(
+            [
+                *(_address(array) for array in self.arrays[:8]), _address(targets), _address(died),
+                _address(self._slots), len(self._slots) - 1, _address(self._clusters),
+                _address(self._equal_columns), len(self._equal_columns),
+                _address(self._grids), len(self._grids), _address(self._bounds), _address(self._buckets),
+                self.equal + ranges, len(self._entry),
+            ],
+            np.int64,
+        )  # fmt: skip
+        self.merging = False
+
+    def __len__(self) -> int:
+        return len(self._entry)
+
+    @property
+    def clusters(self) -> int:
+        """Columns and codes that lead to postings, and buckets."""
+        return len(self._keys) + len(self._buckets)
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays) + self.targets.nbytes + self.died.nbytes
+
+    def numbers(self, columns: Sequence[int]) -> Longs:
+        """The codes that terms over the given columns name, with repetitions."""
+        mine = np.array([*columns, *(~column for column in columns)], np.int32)
+        return np.concatenate(
+            [
+                self._low[np.isin(self._column, mine)],
+                self._rest_low[np.isin(self._rest_column, mine)],
+                self._keys[np.isin(self._keys[:, 0], mine), 1],
+            ]
+        )
+
+    def unfolded(self, kept: Ints) -> Postings:
+        """The postings of the entries that `kept` gives a new number."""
+        from milepost.match.building import unfold
+
+        return Postings(*unfold(*self.arrays[:8], self._clusters, self._keys, self.equal, self.ranges, kept))
+
+
+def joined(parts: Sequence[Postings]) -> Postings:
+    """Postings one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = []
+    terms = 0
+    for part in parts:
+        starts.append(part.start[:-1] + np.int32(terms))
+        terms += int(part.start[-1])
+    starts.append(np.array([terms], np.int32))
+    return Postings(
+        np.concatenate([part.entry for part in parts]),
+        np.concatenate([part.way for part in parts]),
+        np.concatenate(starts),
+        np.concatenate([part.columns for part in parts]),
+        np.concatenate([part.lows for part in parts]),
+        np.concatenate([part.highs for part in parts]),
+    )
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+class Merge:
+    """Several segments made into one, without those that are dead. `run` may be on another thread."""
+
+    def __init__(self, sources: Sequence[Segment], number: int, columns: int) -> None:
+        self.sources = sources
+        self._number = number
+        self._columns = columns
+        self._kept: list[npt.NDArray[np.intp]] = []
+        self.result: Segment | None = None
+        self.failure: BaseException | None = None
+        for source in sources:
+            source.merging = True
+
+    def run(self) -> None:
+        """Make the segment. What dies meanwhile is seen by `finish`."""
+        try:
+            parts, targets = [], []
+            entries = 0
+            for source in self.sources:
+                kept = np.flatnonzero(source.died == ALIVE)
+                numbers = np.full(len(source.died), -1, np.int32)
+                numbers[kept] = np.arange(entries, entries + len(kept), dtype=np.int32)
+                parts.append(source.unfolded(numbers))
+                targets.append(source.targets[kept])
+                self._kept.append(kept)
+                entries += len(kept)
+            died = np.full(entries, ALIVE, np.int64)
+            self.result = Segment(self._number, np.concatenate(targets), died, joined(parts), self._columns)
+        except BaseException as error:  # a thread's exception would be lost
+            self.failure = error
+
+    def finish(self) -> Segment:
+        """The segment, with what died while it was made; on the thread that owns the index."""
+        if self.failure is not None:
+            raise self.failure
+        assert self.result is not None
+        died = [source.died[kept] for source, kept in zip(self.sources, self._kept, strict=True)]
+        self.result.died[:] = np.concatenate(died)
+        self.result.dead = int(np.count_nonzero(self.result.died != ALIVE))
+        return self.result

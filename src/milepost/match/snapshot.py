@@ -1,0 +1,155 @@
+"""A snapshot of an index: immutable, and asked by any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.batch import Batch
+from milepost.errors import MilepostError, QueryError
+from milepost.match.columns import Codes, Columns
+from milepost.match.group import Group
+from milepost.match.matches import Matches
+from milepost.match.texts import Table
+from milepost.query import Predicate
+
+FEW: Final = 4  # rows that a predicate is evaluated for one by one; beyond, all rows of the batch at once are cheaper
+_ROOM: Final = 1024  # targets that there is room for at first
+
+Rows = npt.NDArray[np.int32]
+
+
+class Groups:
+    """The groups of a moment: the arrays of their keys, and the predicates to evaluate. Immutable once it is in use."""
+
+    def __init__(
+        self, table: Codes, keys: dict[int, Keys], evaluated: dict[int, Predicate], unindexed: list[int]
+    ) -> None:
+        self.table = table  # for `assemble`
+        self.held = keys  # so that the addresses in the table hold
+        self.evaluated = evaluated
+        self.unindexed = unindexed
+
+    def after(self, changed: Mapping[int, Group | None], size: int) -> Groups:
+        """The groups after some have changed, or are gone; numbers are below `size`."""
+        room = len(self.table)
+        table = self.table.copy() if size <= room else np.zeros((2 * size, 3), np.int64)
+        table[:room] = self.table
+        held, evaluated, unindexed = self.held.copy(), self.evaluated, self.unindexed
+        for number, group in changed.items():
+            known = number in held
+            if group is None or not known or evaluated.get(number) is not group.predicate:
+                # Rare beside keys that come and go, so these are copied only then.
+                evaluated = {other: predicate for other, predicate in evaluated.items() if other != number}
+                unindexed = [other for other in unindexed if other != number]
+                if group is not None and group.evaluated:
+                    evaluated[number] = group.predicate
+                if group is not None and not group.indexed:
+                    unindexed.append(number)
+            if group is None:
+                held.pop(number, None)
+                table[number] = 0
+            else:
+                held[number] = group.keys, group.died, group.count
+                table[number] = group.row()
+        return Groups(table, held, evaluated, unindexed)
+
+    def keys(self, number: int, now: int) -> list[int]:
+        """The keys of a group."""
+        keys, died, count = self.held[number]
+        return keys[:count][died[:count] > now].tolist()  # type: ignore[no-any-return]
+
+
+Keys = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], int]
+NO_GROUPS: Final = Groups(np.zeros((0, 3), np.int64), {}, {}, [])
+
+
+class Snapshot:
+    """The subscriptions of a moment."""
+
+    def __init__(
+        self, now: int, columns: Columns, table: Table, segments: Codes, held: list[Any], groups: Groups
+    ) -> None:
+        from milepost.match import grouping, probing
+
+        self._now = now
+        self._columns = columns
+        self._width = max(1, len(columns))
+        self._table = table
+        self._segments = segments
+        self._held = held  # the arrays that `segments` has the addresses of
+        self._groups = groups
+        self._room = _ROOM
+        self._probe = probing.probe
+        self._split = grouping.split
+        self._assemble = grouping.assemble
+
+    def match(self, batch: Batch) -> Matches:
+        """Which rows satisfy which keys."""
+        schema = self._columns.schema
+        if batch.schema is not schema and batch.schema.fingerprint != schema.fingerprint:
+            raise QueryError(
+                f"the index is over {schema.name} ({schema.fingerprint:016x}), and the batch is of "
+                f"{batch.schema.name} ({batch.schema.fingerprint:016x})"
+            )
+        offsets, targets = self._found(batch)
+        if not self._groups.held:
+            return Matches(offsets, targets)
+        return self._with_groups(batch, offsets, targets, self._groups)
+
+    def _found(self, batch: Batch) -> tuple[npt.NDArray[np.int64], Rows]:
+        """The targets of the entries that hold in each row."""
+        n = len(batch)
+        offsets = np.zeros(n + 1, np.int64)
+        if not n or not len(self._segments):
+            return offsets, np.zeros(0, np.int32)
+        codes = self._columns.codes(batch, self._width, self._table)
+        out = np.empty(self._room, np.int32)
+        row, used = self._probe(self._segments, self._now, codes, 0, 0, offsets, out)
+        while row < n:
+            # What is left will take as much as what is done did, or a row alone fills it all.
+            room = 2 * len(out) if not row else max(2 * len(out), int(1.2 * used * n / row))
+            more = np.empty(room, np.int32)
+            more[:used] = out[:used]
+            out = more
+            row, used = self._probe(self._segments, self._now, codes, row, used, offsets, out)
+        self._room = max(_ROOM, int(1.2 * used))
+        return offsets, out[:used]
+
+    def _with_groups(self, batch: Batch, offsets: npt.NDArray[np.int64], targets: Rows, groups: Groups) -> Matches:
+        numbers, starts, rows = self._split(offsets, targets, len(groups.table))
+        failed: list[tuple[int, MilepostError]] = []
+        if groups.evaluated:
+            holding: list[tuple[int, Any]] = []
+            bounds = starts.tolist()
+            for i, number in enumerate(numbers.tolist()):
+                mine = rows[bounds[i] : bounds[i + 1]]
+                predicate = groups.evaluated.get(number)
+                if predicate is not None:
+                    mine = self._evaluated(number, predicate, batch, mine, failed)
+                if len(mine):
+                    holding.append((number, mine))
+            for number in groups.unindexed:
+                mine = self._evaluated(number, groups.evaluated[number], batch, None, failed)
+                if len(mine):
+                    holding.append((number, mine))
+            numbers = np.array([number for number, _ in holding], np.int32)
+            starts = np.zeros(len(holding) + 1, np.int64)
+            np.cumsum([len(mine) for _, mine in holding], out=starts[1:])
+            rows = np.concatenate([mine for _, mine in holding]) if holding else np.zeros(0, np.int32)
+        found, keys = self._assemble(offsets, targets, numbers, starts, rows, groups.table, self._now)
+        return Matches(found, keys, tuple(failed))
+
+    def _evaluated(self, number: int, predicate: Predicate, batch: Batch, rows: Rows | None, failed: list[Any]) -> Rows:
+        """The rows in which a predicate holds, of those given, or of all."""
+        try:
+            if rows is not None and len(rows) <= FEW and len(batch) > FEW:
+                return np.array([row for row in rows.tolist() if predicate.test(batch[row]) is True], np.int32)
+            mask = predicate.mask(batch)
+            return (np.flatnonzero(mask) if rows is None else rows[mask[rows]]).astype(np.int32)
+        except MilepostError as error:
+            failed += [(key, error) for key in self._groups.keys(number, self._now)]
+            return np.zeros(0, np.int32)

@@ -1,0 +1,85 @@
+"""Texts that subscriptions name, numbered, so that the equality of texts becomes an equality of numbers.
+
+Only texts too long for the code that says a text itself (see `codes`) are numbered, and UUIDs. A text keeps its number
+for good; texts that no subscription names any more are left behind when the table is made anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+_FIRST_SLOTS: Final = 64
+_FIRST_BYTES: Final = 1024
+
+
+class Table(NamedTuple):
+    """What a kernel looks texts up in: slots of hash, number and place, and the bytes at those places.
+
+    Texts are entered in place. A reader with an older snapshot may then meet texts that are newer than the snapshot;
+    it finds numbers that none of its terms has. Slots and bytes are replaced together, so places are always inside.
+    """
+
+    slots: npt.NDArray[np.int64]
+    pool: npt.NDArray[np.uint8]
+
+
+class Texts:
+    """The numbers of texts, from 1 on."""
+
+    def __init__(self) -> None:
+        self.seed: Final = int.from_bytes(os.urandom(7), "little")  # so that nobody can choose texts that collide
+        self._numbers: dict[bytes, int] = {}
+        self._next = 1
+        self._used = 0
+        self.table = Table(np.zeros((_FIRST_SLOTS, 3), np.int64), np.zeros(_FIRST_BYTES, np.uint8))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the table; an estimate for the dictionary beside it."""
+        return self.table.slots.nbytes + self.table.pool.nbytes + 150 * len(self._numbers)
+
+    def number(self, text: bytes) -> int:
+        """The number of a text, which is entered if it is new."""
+        found = self._numbers.get(text)
+        if found is None:
+            found = self._numbers[text] = self._next
+            self._next += 1
+            if 2 * len(self._numbers) > len(self.table.slots) or self._used + len(text) > len(self.table.pool):
+                self._remake()
+            else:
+                self._enter([(found, text)])
+        return found
+
+    def keep(self, numbers: Iterable[int]) -> None:
+        """Forget all texts but these."""
+        wanted = set(numbers)
+        self._numbers = {text: number for text, number in self._numbers.items() if number in wanted}
+        self._remake()
+
+    def _remake(self) -> None:
+        size = _FIRST_SLOTS
+        while size < 4 * len(self._numbers):
+            size *= 2
+        room = max(_FIRST_BYTES, 2 * sum(map(len, self._numbers)))
+        self.table = Table(np.zeros((size, 3), np.int64), np.zeros(room, np.uint8))
+        self._used = 0
+        self._enter([(number, text) for text, number in self._numbers.items()])
+
+    def _enter(self, texts: list[tuple[int, bytes]]) -> None:
+        from milepost.match.reading import fill_slots
+
+        slots, pool = self.table
+        sizes = np.array([len(text) for _, text in texts], np.int64)
+        starts = self._used + np.cumsum(sizes) - sizes
+        joined = b"".join(text for _, text in texts)
+        pool[self._used : self._used + len(joined)] = np.frombuffer(joined, np.uint8)
+        self._used += len(joined)
+        fill_slots(np.array([number for number, _ in texts], np.int64), starts, sizes, pool, self.seed, slots)
