@@ -77,7 +77,7 @@ lock:
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python -m pip install -qq --disable-pip-version-check uv
 	@$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
-	  --group dev --group bench --group fuzz \
+	  --extra server --group dev --group bench --group fuzz \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate \
 	  --generate-hashes pyproject.toml --output-file requirements.lock
 	@rm -rf $(VENV)-lock
