@@ -21,8 +21,8 @@ from milepost.query import decode
 if TYPE_CHECKING:
     from milepost.match import Matches, Snapshot
 
-# Frames times receivers: joining costs some fifty microseconds however few the rows, and saves a write and some steps for
-# each frame and receiver.
+# Frames times receivers: joining costs some fifty microseconds however few the rows, and saves a write and some steps
+# for each frame and receiver.
 WORTH_JOINING: Final = 8
 
 log = logging.getLogger("milepost.broker")

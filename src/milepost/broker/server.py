@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say
@@ -49,8 +49,8 @@ class Broker:
         self._arrivals: list[Arrival] = []
         self._scheduled = False
         self._turning = False
-        self._workers: Workers[Any] | None = None
-        self._finished: deque[Any] = deque()
+        self._workers: Workers[_Job, _Result] | None = None
+        self._finished: deque[_Result] = deque()
         self._timers: list[Callable[[], None]] = []
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -177,29 +177,37 @@ class Broker:
             source = Source(refused.connection, refused.size, 0)
             self.run(self.core.misput(source, refused.put, refused.topic, result.error))
 
-    def _work(self, job: tuple[Peer, Arrival | Control]) -> tuple[Peer, Any]:
-        """In a worker: examine a batch, or let a question wait its turn."""
-        peer, what = job
-        return peer, examine(self.core, [what], 0)[0] if isinstance(what, Arrival) else what
+    def _work(self, jobs: list[_Job]) -> _Result:
+        """In a worker: examine batches; questions between them wait their turn."""
+        results: list[Taken | Refused | tuple[Peer, Control]] = []
+        arrivals: list[Arrival] = []
+        for peer, what in jobs:
+            if isinstance(what, Arrival):
+                arrivals.append(what)
+                continue
+            if arrivals:
+                results += examine(self.core, arrivals, self.settings.join_bytes)
+                arrivals = []
+            results.append((peer, what))
+        if arrivals:
+            results += examine(self.core, arrivals, self.settings.join_bytes)
+        return [peer for peer, _ in jobs], results
 
-    def _done(self, result: tuple[Peer, Any]) -> None:
-        """In a worker: hand a result to the event loop, which is woken once for many."""
+    def _done(self, result: _Result) -> None:
+        """In a worker: hand results to the event loop, in order."""
         self._finished.append(result)
-        if len(self._finished) == 1:
-            self._loop.call_soon_threadsafe(self._settle)
+        self._loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
-        finished = self._finished
-        for _ in range(len(finished)):
-            peer, result = finished[0]
-            peer.jobs -= 1
-            if isinstance(result, Taken | Refused):
-                self._arrived(result)
-            elif peer.connection is not None:
-                self.said(peer.connection, result)
-            finished.popleft()
-        if finished:
-            self._loop.call_soon(self._settle)
+        while self._finished:
+            peers, results = self._finished.popleft()
+            for result in results:
+                if isinstance(result, Taken | Refused):
+                    self._arrived(result)
+                elif result[0].connection is not None:
+                    self.said(result[0].connection, result[1])
+            for peer in peers:
+                peer.jobs -= 1
 
     # Effects
 
@@ -244,6 +252,10 @@ class Broker:
         """Everything that metrics and people read, as plain values. In the event loop's thread."""
         uptime = self.clock.monotonic() - self._started
         return {"address": str(self.address), "uptime_s": uptime} | self.core.statistics(self.clock.time_us())
+
+
+_Job: TypeAlias = tuple[Peer, Arrival | Control]
+_Result: TypeAlias = tuple[list[Peer], list[Taken | Refused | tuple[Peer, Control]]]
 
 
 def _random32() -> int:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any, Final, Generic, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Final, Generic, TypeVar
 
 Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 _MULTIPLIER: Final = 0x9E3779B1  # 2**32 over the golden ratio: neighbouring publisher numbers spread evenly
 
 
-class Workers(Generic[Job]):
-    """`count` threads; `work` is called in one of them, `done` with what it returned right after, in the same order."""
+class Workers(Generic[Job, Result]):
+    """`count` threads. Each takes everything that waits for it at once: `work` on the lot, then `done` with the result.
 
-    def __init__(self, count: int, work: Callable[[Job], Any], done: Callable[[Any], None]) -> None:
+    Both are called in the worker's thread. Jobs given to one place are worked on in the order they were given.
+    """
+
+    def __init__(self, count: int, work: Callable[[list[Job]], Result], done: Callable[[Result], None]) -> None:
         self._queues: list[SimpleQueue[Job | None]] = [SimpleQueue() for _ in range(count)]
         self._work = work
         self._done = done
@@ -46,5 +50,13 @@ class Workers(Generic[Job]):
             thread.join()
 
     def _serve(self, queue: SimpleQueue[Job | None]) -> None:
-        while (job := queue.get()) is not None:
-            self._done(self._work(job))
+        last = False
+        while not last and (job := queue.get()) is not None:
+            jobs = [job]
+            try:
+                while (more := queue.get_nowait()) is not None:
+                    jobs.append(more)
+                last = True
+            except Empty:
+                pass
+            self._done(self._work(jobs))

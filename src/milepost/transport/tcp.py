@@ -19,13 +19,14 @@ from milepost.transport.link import Link, Receiver
 from milepost.wire.reader import SHARED_BYTES, FrameReader
 
 CONNECT_SECONDS: Final = 10.0  # to reach a host at all; the handshake has a limit of its own
+LINGER_SECONDS: Final = 5.0  # that a peer has to take the last words
 GATHERED_BYTES: Final = 16_384  # parts smaller than this together are joined: one copy is cheaper than a vector
 
 
 class TcpLink(asyncio.BufferedProtocol):
     """One end of a TCP connection: a protocol to the event loop, a `Link` to its receiver."""
 
-    __slots__ = ("__weakref__", "_fd", "_kept", "_reader", "_receiver", "_transport", "peer")
+    __slots__ = ("__weakref__", "_fd", "_kept", "_linger", "_reader", "_receiver", "_transport", "peer")
 
     def __init__(self, receiver: Receiver, shared: memoryview) -> None:
         self._receiver = receiver
@@ -33,6 +34,7 @@ class TcpLink(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._fd = -1
         self._kept = False
+        self._linger: asyncio.TimerHandle | None = None  # set when closing
         self.peer = ""
 
     # As the event loop sees it
@@ -47,9 +49,11 @@ class TcpLink(asyncio.BufferedProtocol):
         self._receiver.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.buffer()
+        return self._reader.buffer() if self._linger is None else self._reader.shared
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._linger is not None:
+            return  # closing: read only so that the peer gets to read
         try:
             frames = self._reader.received(nbytes)
         except MilepostError as error:
@@ -71,13 +75,15 @@ class TcpLink(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fd = -1
+        if self._linger is not None:
+            self._linger.cancel()
         receiver, self._receiver = self._receiver, _NOBODY
         receiver.lost(error)
 
     # As the receiver sees it
 
     def write(self, *parts: bytes | bytearray | memoryview) -> bool:
-        if self._fd < 0:
+        if self._fd < 0 or self._linger is not None:
             return True
         size = 0
         for part in parts:
@@ -136,8 +142,19 @@ class TcpLink(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        """Say that no more will come, and wait for the peer to close, but not for long.
+
+        To close at once would be to reset the connection when the peer has sent what was not read, and with it
+        the last words to the peer, which say why.
+        """
+        if self._fd < 0 or self._linger is not None:
+            return
+        self._linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.abort)
+        try:
+            self._transport.write_eof()
+            self._transport.resume_reading()
+        except (OSError, RuntimeError):  # gone already, on one side or the other
+            self._transport.abort()
 
     def abort(self) -> None:
         if self._transport is not None:

@@ -22,10 +22,10 @@ _BATCHES: Final = frozenset((int(Kind.PUT), int(Kind.DELIVER)))
 class FrameReader:
     """The frames of one connection. `shared` is used between `buffer` and `received` only, never across them."""
 
-    __slots__ = ("_body", "_filled", "_flags", "_kind", "_rest", "_shared", "limit")
+    __slots__ = ("_body", "_filled", "_flags", "_kind", "_rest", "limit", "shared")
 
     def __init__(self, shared: memoryview | None = None, limit: int = limits.HELLO_BYTES) -> None:
-        self._shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
+        self.shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
         self.limit = limit  # bytes of a frame; raised when the handshake is done
         self._rest = b""  # the beginning of a header
         self._body: bytearray | None = None  # a frame that is under way
@@ -42,7 +42,7 @@ class FrameReader:
         """Where the next bytes go."""
         if self._body is not None:
             return memoryview(self._body)[self._filled :]
-        return self._shared
+        return self.shared
 
     def received(self, count: int) -> list[Frame]:
         """The frames that are whole now that `count` bytes were written into `buffer()`.
@@ -57,8 +57,8 @@ class FrameReader:
             self._body = None
             return [frame]
         if self._rest:
-            return self._split(memoryview(self._rest + self._shared[:count]))
-        return self._split(self._shared[:count])
+            return self._split(memoryview(self._rest + self.shared[:count]))
+        return self._split(self.shared[:count])
 
     def feed(self, data: bytes) -> list[Frame]:
         """The same for bytes that are somewhere else, in one piece or many."""

@@ -89,6 +89,9 @@ class Core:
         self.totals: Counter[str] = Counter()
         self._draw = draw
         self._numbers = 0
+        self._free: list[
+            int
+        ] = []  # numbers of connections that are gone: those in use stay dense, for counting by them
         self._topic_numbers = 0
         self._greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
         self._publishers: dict[int, Connection] = {}
@@ -102,8 +105,12 @@ class Core:
 
     def connected(self, peer: str, now: float) -> Connection:
         """Somebody connected. They have `handshake_s` to say HELLO."""
-        self._numbers += 1
-        connection = Connection(self._numbers, peer, now)
+        if self._free:
+            number = self._free.pop()
+        else:
+            self._numbers += 1
+            number = self._numbers
+        connection = Connection(number, peer, now)
         self.connections[connection.number] = connection
         self._greeting[connection.number] = connection
         self.totals["connections_accepted"] += 1
@@ -120,6 +127,7 @@ class Core:
             self._forget(subscription)
         connection.subscriptions = None
         del self.connections[connection.number]
+        self._free.append(connection.number)
         effects: list[Effect] = []
         if connection.outbox is not None:
             self._release(connection.outbox, effects)
@@ -466,6 +474,8 @@ class Core:
             sent = {connection.number for connection in ready}
             connections = [connection for connection in connections if connection.number not in sent]
         for connection in connections:
+            if not connection.open:
+                continue  # closed a moment ago, for being slow
             if connection.ready:
                 self._turn[connection.number] = connection
             outbox = connection.wait(Waiting(topic, batch, marks, size))

@@ -13,11 +13,11 @@ import numpy as np
 
 from milepost.batch import Batch
 from milepost.broker.core.outbox import row_by_row
+from milepost.broker.core.topic import NOBODY, Topic
 from milepost.wire import Marks
 
 if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection
-    from milepost.broker.core.topic import Topic
     from milepost.match import Deliveries, Matches
 
 AnyMarks: TypeAlias = tuple[int, ...] | Marks
@@ -46,7 +46,7 @@ def _of_one_row(topic: Topic, batch: Batch, matches: Matches, connections: Mappi
     wanted: dict[int, list[int]] = {}
     for number, mark in zip(topic.owners[keys].tolist(), topic.marks[keys].tolist(), strict=True):
         wanted.setdefault(number, []).append(mark)
-    wanted.pop(-1, None)  # unsubscribed while the batch was being matched
+    wanted.pop(NOBODY, None)  # unsubscribed while the batch was being matched
     groups: dict[tuple[int, ...], list[Connection]] = {}
     for number, marks in wanted.items():
         told = tuple([*topic.everything[number], *marks] if number in topic.everything else marks)
@@ -64,7 +64,7 @@ def _of_rows(topic: Topic, batch: Batch, found: Deliveries, connections: Mapping
     groups: dict[tuple[int, object], Share] = {}
     served: dict[int, object] = {}
     for place, number in enumerate(found.owners.tolist()):
-        if number < 0:
+        if number == NOBODY:
             continue  # unsubscribed while the batch was being matched
         rows = found.rows[starts[place] : starts[place + 1]]
         mine = marks[edges[place] : edges[place + 1]]

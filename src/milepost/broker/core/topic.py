@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from milepost.match import Index
 
 SLOW: Final = ("throttle", "drop", "disconnect")
-_NOBODY: Final = -1
+NOBODY: Final = 0  # as the owner of a key that nobody has; connections count from 1
+EVERYTHING: Final = -1  # as the key of a subscription without a predicate
 
 
 class Version:
@@ -54,7 +55,7 @@ class Topic:
         self.versions: dict[int, Version] = {}  # by fingerprint
         self.subscriptions: dict[int, Subscription] = {}  # by key; those with a predicate
         self.everything: dict[int, list[int]] = {}  # connection number -> marks of its subscriptions without one
-        self.owners: npt.NDArray[np.int32] = np.full(16, _NOBODY, np.int32)  # key -> connection number
+        self.owners: npt.NDArray[np.int32] = np.zeros(16, np.int32)  # key -> connection number
         self.marks: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number
         self.counts: npt.NDArray[np.int64] = np.zeros(16, np.int64)  # key -> rows that matched
         self.examining = 0  # batches that are being matched on a snapshot right now
@@ -97,7 +98,7 @@ class Topic:
             self.everything.setdefault(connection.number, []).append(subscription.number)
             self._members[connection.number] = connection
             self._audience = None
-            subscription.keys[self.number] = _NOBODY
+            subscription.keys[self.number] = EVERYTHING
             subscription.since[self.number] = self.rows_in
             return
         compiled = []
@@ -118,7 +119,7 @@ class Topic:
         """Remove a subscription that this topic has."""
         key = subscription.keys.pop(self.number)
         number = subscription.connection.number
-        if key == _NOBODY:
+        if key == EVERYTHING:
             marks = self.everything[number]
             marks.remove(subscription.number)
             if not marks:
@@ -129,7 +130,7 @@ class Topic:
         for version in self.versions.values():
             if key in version.index:
                 version.index.remove(key)
-        self.owners[key] = _NOBODY
+        self.owners[key] = NOBODY
         (self._resting if self.examining else self._free).append(key)
 
     def examined(self) -> None:
@@ -151,7 +152,7 @@ class Topic:
     def rows_of(self, subscription: Subscription) -> int:
         """How many rows were for a subscription."""
         key = subscription.keys[self.number]
-        return int(self.counts[key]) if key != _NOBODY else self.rows_in - subscription.since[self.number]
+        return int(self.counts[key]) if key != EVERYTHING else self.rows_in - subscription.since[self.number]
 
     @property
     def receivers(self) -> int:
@@ -166,7 +167,7 @@ class Topic:
             return self._free.pop()
         if self._keys == len(self.owners):
             more = len(self.owners)
-            self.owners = np.concatenate([self.owners, np.full(more, _NOBODY, np.int32)])
+            self.owners = np.concatenate([self.owners, np.zeros(more, np.int32)])
             self.marks = np.concatenate([self.marks, np.zeros(more, np.uint32)])
             self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)])
         self._keys += 1
