@@ -1,8 +1,8 @@
 """What Prometheus collects is what the broker's statistics say."""
 
 import asyncio
-import socket
 import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -10,12 +10,6 @@ from milepost.broker import Broker, metrics
 from milepost.broker.metrics import BrokerCollector, start_metrics
 from milepost.config import settings
 from milepost.errors import ConfigError
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def collected(figures, collector=None):
@@ -39,17 +33,16 @@ async def figures_of_a_broker():
 def test_a_broker_serves_its_figures():
     async def play():
         async with Broker(settings(listen="127.0.0.1:0", name="here")) as broker:
-            port = free_port()
-            stop = start_metrics(broker, asyncio.get_running_loop(), f"127.0.0.1:{port}")
+            served = start_metrics(broker, asyncio.get_running_loop(), "127.0.0.1:0")
             try:
                 with pytest.raises(OSError, match="in use"):
-                    start_metrics(broker, asyncio.get_running_loop(), f"127.0.0.1:{port}")
-                return await asyncio.to_thread(fetch, port)
+                    start_metrics(broker, asyncio.get_running_loop(), urlsplit(served.url).netloc)
+                return await asyncio.to_thread(fetch, served.url)
             finally:
-                await asyncio.to_thread(stop)
+                served.stop()
 
-    def fetch(port):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+    def fetch(url):
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.read().decode()
 
     text = asyncio.run(play())
