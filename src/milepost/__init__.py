@@ -1,11 +1,12 @@
 """Messaging that can tell you where every message went.
 
 The names below are what most programs need; what stands behind them is in the packages, in the order in which data
-flows: `milepost.schema`, `milepost.batch`, `milepost.query`.
+flows: `milepost.schema`, `milepost.batch`, `milepost.query`, `milepost.wire`, `milepost.transport`, `milepost.client`.
 """
 
 from milepost import errors
 from milepost.batch import Batch, DynamicValue, Ids, MessageId, projection, reader, schema_of
+from milepost.client import AsyncClient, Client, Subscription, TopicInfo
 from milepost.query import compile, decode, encode, expression, parse_query, parse_schema
 from milepost.schema import MessageType, Registry, Schema
 
@@ -30,6 +31,11 @@ __all__ = [
     "compile",
     "expression",
     "parse_query",
+    # Talking to a broker
+    "AsyncClient",
+    "Client",
+    "Subscription",
+    "TopicInfo",
     # What can go wrong
     "errors",
 ]

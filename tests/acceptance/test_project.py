@@ -11,8 +11,9 @@ import pytest
 import milepost
 
 PUBLIC = {
-    "Batch", "DynamicValue", "Ids", "MessageId", "MessageType", "Registry", "Schema", "compile", "decode", "encode",
-    "errors", "expression", "parse_query", "parse_schema", "projection", "reader", "schema_of",
+    "AsyncClient", "Batch", "Client", "DynamicValue", "Ids", "MessageId", "MessageType", "Registry", "Schema",
+    "Subscription", "TopicInfo", "compile", "decode", "encode", "errors", "expression", "parse_query", "parse_schema",
+    "projection", "reader", "schema_of",
 }  # fmt: skip
 
 

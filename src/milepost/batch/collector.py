@@ -40,7 +40,7 @@ class Collector:
         self._fixed: list[tuple[AtomShape, str]] = []  # columns, and their names in a row's fixed part
         self._bits: list[tuple[int, str]] = []
         self._texts: list[tuple[AtomShape, str]] = []  # with the name of the length
-        self._rows: list[Any] = []
+        self.rows: Final[list[Any]] = []  # as they were taken; counted by callers in a hurry
         self.row_bytes = 0  # the most that one row takes
         self.add: Final[Callable[[Any], None]] = self._written(root)
 
@@ -58,7 +58,7 @@ class Collector:
         return cls(form, root)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @property
     def schema(self) -> Schema:
@@ -67,8 +67,8 @@ class Collector:
 
     def batch(self, ids: Ids | None = None) -> Batch:
         """The rows as a batch; the collector is empty afterwards."""
-        rows = self._rows.copy()
-        self._rows.clear()
+        rows = self.rows.copy()
+        self.rows.clear()
         packed, *texts = zip(*rows, strict=True) if self._texts else (rows,)
         table = np.frombuffer(b"".join(packed), self._dtype)
         columns = Columns(self._form.layout(), len(rows))
@@ -90,7 +90,7 @@ class Collector:
         names = tuple(root.fields)
         scope: dict[str, Any] = {
             "items": itemgetter(*names), "attributes": attrgetter(*names), "absent": dict.fromkeys(names),
-            "not_objects": NOT_OBJECTS, "encode": str.encode, "append": self._rows.append,
+            "not_objects": NOT_OBJECTS, "encode": str.encode, "append": self.rows.append,
         }  # fmt: skip
         checks: list[str] = []
         terms: list[str] = []

@@ -1,0 +1,32 @@
+"""How long to wait before connecting again."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+FIRST_SECONDS: Final = 0.05  # the most before the first attempt: a broker that restarts is back soon
+LONGEST_SECONDS: Final = 5.0  # the most before any attempt: nobody should wait much longer than the broker was away
+
+
+class Backoff:
+    """Delays that double, each drawn evenly from zero to its bound.
+
+    Full jitter: a thousand clients that lost one broker come back spread out, not all at once.
+    """
+
+    def __init__(self, draw: random.Random | None = None) -> None:
+        self._draw = draw or random.Random()
+        self.attempts = 0
+
+    @property
+    def bound(self) -> float:
+        """Seconds that the next delay does not exceed."""
+        # 2.0 ** 1024 overflows, and the bound is reached after a handful of doublings.
+        return min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self.attempts, 32))
+
+    def next(self) -> float:
+        """Seconds to wait before the next attempt."""
+        delay = self._draw.uniform(0.0, self.bound)
+        self.attempts += 1
+        return delay

@@ -1,0 +1,212 @@
+"""The synchronous face of the client."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from milepost.batch import Batch
+from milepost.client.async_client import DEFAULT_ADDRESS, WINDOW_BYTES, AsyncClient
+from milepost.client.statistics import ClientStatistics
+from milepost.client.subscription import Subscription
+from milepost.client.topic import TopicInfo
+from milepost.errors import Closed
+
+T = TypeVar("T")
+
+
+class Client:
+    """`AsyncClient` for programs without an event loop: the same verbs, each waiting until it is done.
+
+    ::
+
+        with milepost.Client("milepost://127.0.0.1:7450") as client:
+            client.put("quotes", {"symbol": "IBM", "price": 101.5, "size": 200})
+            for message in client.subscribe("quotes", "price > 100"): ...
+
+    A thread of its own runs the event loop, uvloop where it is installed. Any thread may call. One call takes
+    some tens of microseconds, most of them to change threads: `put_many` is the way to put fast.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        name: str = "",
+        slow: str | None = None,
+        window: int = WINDOW_BYTES,
+        reconnect: bool = True,
+        timeout: float = 10.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._client = AsyncClient(
+            address, name=name, slow=slow, window=window, reconnect=reconnect, timeout=timeout, clock=clock
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The one bridge: run a coroutine of the asynchronous client in its thread, and wait for it."""
+        if self._loop is None or self._loop.is_closed():
+            work.close()
+            raise Closed("this client is not connected, or closed; write `with Client(...) as client`, or connect()")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # an interrupt here ends the wait there
+            raise
+
+    def connect(self) -> Client:
+        """Start the thread and connect; `ConnectionLost` when no broker is there."""
+        if self._thread is not None:
+            raise Closed("this client was connected before; make another")
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="milepost client", daemon=True)
+        self._thread.start()
+        try:
+            self._run(self._client.connect())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Send what waits, leave, and end the thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            try:
+                self._run(self._client.close())
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Client:
+        return self.connect()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def declare_topic(self, name: str, schema: Any, *, slow: str | None = None) -> TopicInfo:
+        """See `AsyncClient.declare_topic`."""
+        return self._run(self._client.declare_topic(name, schema, slow=slow))
+
+    def delete_topic(self, name: str) -> None:
+        """See `AsyncClient.delete_topic`."""
+        self._run(self._client.delete_topic(name))
+
+    def topics(self, pattern: str = ">") -> list[TopicInfo]:
+        """See `AsyncClient.topics`."""
+        return self._run(self._client.topics(pattern))
+
+    def status(self) -> dict[str, Any]:
+        """See `AsyncClient.status`."""
+        return self._run(self._client.status())
+
+    def put(self, topic: str, row: Any) -> None:
+        """See `AsyncClient.put`."""
+        self._run(self._client.put(topic, row))
+
+    def put_many(self, topic: str, source: Any) -> int:
+        """See `AsyncClient.put_many`."""
+        return self._run(self._client.put_many(topic, source))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """See `AsyncClient.flush`."""
+        self._run(self._client.flush(timeout))
+
+    def subscribe(
+        self,
+        pattern: str,
+        where: str | None = None,
+        *,
+        callback: Callable[[Any], None] | None = None,
+        batches: bool = False,
+    ) -> SyncSubscription:
+        """See `AsyncClient.subscribe`. A callback runs in the client's thread, and must not call the client."""
+        made = self._run(self._client.subscribe(pattern, where, callback=callback, batches=batches))
+        return SyncSubscription(self._run, made)
+
+    def unsubscribe(self, subscription: str | SyncSubscription) -> None:
+        """See `AsyncClient.unsubscribe`."""
+        chosen = subscription if isinstance(subscription, str) else subscription.asynchronous
+        self._run(self._client.unsubscribe(chosen))
+
+    def statistics(self) -> ClientStatistics:
+        """The client's figures."""
+        return self._client.statistics()
+
+
+class SyncSubscription:
+    """A `Subscription` to iterate over with a plain `for`. Messages cross threads many at a time."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], subscription: Subscription) -> None:
+        self._run = run
+        self._messages: Iterator[Any] = iter(())
+        self.asynchronous = subscription
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SHOWN:
+            return getattr(self.asynchronous, name)
+        raise AttributeError(f"a subscription has no {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_SHOWN]
+
+    def __repr__(self) -> str:
+        return repr(self.asynchronous)
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from self._messages  # the subscription's, so that whoever breaks off leaves the rest to the next
+            chunk = self._run(self.asynchronous.chunk())
+            if chunk is None:
+                return
+            self._messages = iter(chunk)
+
+    def get(self, timeout: float | None = None) -> Any:
+        """The next message; None when none came within `timeout` seconds, or when the subscription has ended."""
+        for message in self._messages:
+            return message
+        return self._run(self.asynchronous.get(timeout))
+
+    def batches(self) -> Iterator[Batch]:
+        """The messages a batch at a time."""
+        while (batch := self._run(self.asynchronous.next_batch())) is not None:
+            yield batch
+
+    def unsubscribe(self) -> None:
+        """Take no more."""
+        self._run(self.asynchronous.unsubscribe())
+
+    close = unsubscribe
+
+    def __enter__(self) -> SyncSubscription:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unsubscribe()
+
+
+_SHOWN = ("pattern", "where", "topics", "skipped", "dropped", "error", "topic", "number", "ended", "name")
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

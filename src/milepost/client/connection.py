@@ -1,0 +1,398 @@
+"""One connection to a broker, from its handshake to its end: requests and replies, puts and credit, deliveries.
+
+It is told by the transport and tells its owner; nothing here waits but the handshake and requests. A client that
+reconnects makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Final, Protocol
+
+from milepost import limits, transport
+from milepost.batch import Batch
+from milepost.client.dispatch import Rows, shares
+from milepost.client.topic import KnownTopic
+from milepost.errors import (
+    ConnectionLost,
+    MilepostError,
+    ProtocolError,
+    TimedOut,
+    from_code,
+)
+from milepost.transport import Address, Link
+from milepost.wire import (
+    HEADER,
+    Bye,
+    Control,
+    Credit,
+    Dropped,
+    Failure,
+    Frame,
+    Hello,
+    Kind,
+    Marks,
+    Ping,
+    Pong,
+    Reply,
+    Topic,
+    Unsubscribe,
+    Welcome,
+    decode_control,
+    encode_control,
+    put_parts,
+    read_deliver,
+)
+
+SILENT_HEARTBEATS: Final = 3  # without a word before the broker counts as gone
+HEARTBEAT_PING: Final = 0  # its pong is nobody's
+
+_DELIVER: Final = int(Kind.DELIVER)
+_HEADER: Final = HEADER.size
+
+
+class Inbox(Protocol):
+    """What a subscription is to a connection."""
+
+    def deliver(self, topic: str, batch: Batch, rows: Rows, parcel: Parcel) -> None: ...
+    def drop(self, rows: int) -> None: ...
+
+
+class Owner(Protocol):
+    """Whoever made the connection and is told about it, in the event loop's thread."""
+
+    def room(self) -> None:
+        """There may be room for puts."""
+
+    def announced(self, topic: KnownTopic) -> None:
+        """A topic, or a new version of its schema."""
+
+    def put_refused(self, error: MilepostError, topic: str) -> None:
+        """The broker did not take a batch."""
+
+    def ended(self, connection: Connection, error: MilepostError) -> None:
+        """The connection is gone. Called once, and only after the handshake was done."""
+
+
+class Parcel:
+    """A delivery whose bytes go back to the broker as credit when all that it was for have taken it."""
+
+    __slots__ = ("_connection", "_holders", "_size")
+
+    def __init__(self, connection: Connection, size: int, holders: int) -> None:
+        self._connection = connection
+        self._size = size
+        self._holders = holders
+
+    def release(self) -> None:
+        """One of them has."""
+        self._holders -= 1
+        if not self._holders:
+            self._connection.consumed(self._size)
+
+
+class Connection:
+    """A `transport.Receiver`. Made by `open`."""
+
+    def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], window: int) -> None:
+        self._owner = owner
+        self._inboxes = inboxes
+        self._window = window  # bytes of deliveries
+        self._link: Link | None = None
+        self._loop = asyncio.get_running_loop()
+        self._welcomed: asyncio.Future[Welcome] = self._loop.create_future()
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._pings: dict[int, asyncio.Future[None]] = {}
+        self._number = 0  # of requests and pings
+        self._consumed = 0  # bytes that were taken and are not yet given back
+        self._fatal: MilepostError | None = None
+        self._kept = False  # the link keeps bytes: write no more
+        self._said = False  # since the last beat
+        self._heard = False
+        self._silent = 0  # beats
+        self._timer: asyncio.TimerHandle | None = None
+        self.alive = False
+        self.done: Final[asyncio.Future[None]] = self._loop.create_future()  # the link is gone
+        self.topics: Final[dict[int, KnownTopic]] = {}
+        self.by_name: Final[dict[str, KnownTopic]] = {}
+        self.outstanding = 0  # bytes of puts
+        self.put_window = 0
+        self.puts = 0
+        self.queued = 0  # bytes that were delivered and not yet taken
+        self.rows = self.batches = self.bytes = 0  # delivered
+
+    @classmethod
+    async def open(
+        cls, address: Address, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, timeout: float
+    ) -> tuple[Connection, Welcome]:
+        """Connect and shake hands, within `timeout` seconds; raises what the broker has against it."""
+        self = cls(owner, inboxes, hello.window)
+        try:
+            async with asyncio.timeout(timeout):
+                link = await transport.connect(address, self)
+                link.write(encode_control(hello))
+                welcome = await self._welcomed
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, TimeoutError):
+                raise TimedOut(f"the broker at {address} did not answer within {timeout:g} s") from None
+            raise
+        return self, welcome
+
+    # As the transport sees it
+
+    def connected(self, link: Link) -> None:
+        self._link = link
+
+    def frames(self, frames: list[Frame]) -> None:
+        self._heard = True
+        try:
+            for kind, flags, body in frames:
+                if kind == _DELIVER:
+                    self._deliver(flags, body)
+                else:
+                    self._hear(decode_control(kind, body))
+        except MilepostError as error:
+            self.refused(error)
+
+    def drained(self) -> None:
+        self._kept = False
+        if self.has_room:
+            self._owner.room()
+
+    def refused(self, error: Exception) -> None:
+        """The broker cannot be understood: it is left."""
+        self._fatal = self._fatal or (error if isinstance(error, MilepostError) else ProtocolError(str(error)))
+        self.abort()
+
+    def lost(self, error: Exception | None) -> None:
+        was_alive, self.alive = self.alive, False
+        if self._timer is not None:
+            self._timer.cancel()
+        why = self._fatal or ConnectionLost(
+            f"the connection to the broker was lost{f': {error}' if error else ''}; "
+            "what was put and not yet confirmed by flush() may not have arrived"
+        )
+        waiting: list[asyncio.Future[Any]] = [self._welcomed, *self._requests.values(), *self._pings.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(why)
+                future.exception()  # seen: whoever waits gets it all the same, and nobody need be waiting
+        if not self.done.done():
+            self.done.set_result(None)
+        if was_alive:
+            self._owner.ended(self, why)
+
+    # What the broker says
+
+    def _hear(self, said: Control) -> None:
+        match said:
+            case Credit():
+                self.outstanding = max(0, self.outstanding - said.bytes)
+                if self.has_room:
+                    self._owner.room()
+            case Reply():
+                self._answer(said.request, said.value)
+            case Failure():
+                self._fail(said)
+            case Topic():
+                topic = KnownTopic(said)
+                self.topics[topic.number] = self.by_name[topic.name] = topic
+                self._owner.announced(topic)
+            case Dropped():
+                for number, rows in said.rows.items():
+                    inbox = self._inboxes.get(number)
+                    if inbox is not None:
+                        inbox.drop(rows)
+            case Ping():
+                self.say(Pong(said.number))
+            case Pong():
+                waiting = self._pings.pop(said.number, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(None)
+            case Bye():
+                why = f": {said.reason}" if said.reason else ""
+                self._fatal = self._fatal or ConnectionLost(f"the broker closed the connection{why}")
+                self.close()
+            case Welcome():
+                self._welcome(said)
+            case _:
+                raise ProtocolError(f"a broker does not send {type(said).__name__.upper()}")
+
+    def _welcome(self, said: Welcome) -> None:
+        if self._welcomed.done() or self._link is None:
+            raise ProtocolError("a second WELCOME")
+        if said.heartbeat_s <= 0:
+            raise ProtocolError(f"a heartbeat of {said.heartbeat_s} s cannot be kept")
+        self._link.set_limit(limits.FRAME_BYTES)
+        self.put_window = said.window
+        self.alive = True
+        self._timer = self._loop.call_later(said.heartbeat_s / 2, self._beat, said.heartbeat_s / 2)
+        self._welcomed.set_result(said)
+
+    def _answer(self, request: int, value: Any) -> None:
+        future = self._requests.pop(request, None)
+        if future is not None and not future.done():
+            future.set_result(value)
+
+    def _fail(self, said: Failure) -> None:
+        error = from_code(said.code, said.message)
+        if said.fatal:
+            self._fatal = error
+        elif said.put:
+            self._owner.put_refused(error, said.topic)
+        else:
+            future = self._requests.pop(said.request, None)
+            if future is not None and not future.done():
+                future.set_exception(error)
+
+    def _deliver(self, flags: int, body: bytes | bytearray | memoryview) -> None:
+        topic_number, marks, data = read_deliver(flags, body)
+        topic = self.topics.get(topic_number)
+        if topic is None:
+            raise ProtocolError(f"a delivery from topic number {topic_number}, which was not announced")
+        batch = topic.decode(data)
+        size = len(body) + _HEADER
+        self.rows += len(batch)
+        self.batches += 1
+        self.bytes += size
+        self.queued += size
+        inboxes = self._inboxes
+        if len(marks) == 1 and not isinstance(marks, Marks):
+            only = inboxes.get(marks[0])
+            if only is not None:
+                only.deliver(topic.name, batch, None, Parcel(self, size, 1))
+                return
+        found = [
+            (inbox, rows)
+            for number, rows in shares(marks, len(batch))
+            if (inbox := inboxes.get(number)) is not None  # it may have been given up while this was under way
+        ]
+        if not found:
+            self.consumed(size)
+            return
+        parcel = Parcel(self, size, len(found))
+        for inbox, rows in found:
+            inbox.deliver(topic.name, batch, rows, parcel)
+
+    # What is said to the broker
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a put may be sent now. One may overshoot the window, so that a large one can pass at all."""
+        return self.alive and not self._kept and self.outstanding < self.put_window
+
+    def put(self, topic: int, data: bytes | bytearray | memoryview) -> int:
+        """Send a batch; its frame's size in bytes."""
+        head, body = put_parts(topic, data)
+        size = len(head) + len(body)
+        self.outstanding += size
+        self.puts += 1
+        self._said = True
+        assert self._link is not None
+        if not self._link.write(head, body):
+            self._kept = True
+        return size
+
+    def say(self, message: Control) -> None:
+        """Send a control frame. They do not wait for room: there are few, and they are small."""
+        if self._link is not None:
+            self._said = True
+            if not self._link.write(encode_control(message)):
+                self._kept = True
+
+    async def ask(self, make: Callable[[int], Control]) -> Any:
+        """Send a request and wait for the value of its reply; raises the error that it failed with."""
+        if not self.alive:
+            raise self._fatal or ConnectionLost("the connection to the broker is gone")
+        self._number += 1
+        number, future = self._number, self._loop.create_future()
+        message = make(number)
+        self._requests[number] = future
+        self.say(message)
+        try:
+            return await future
+        finally:
+            self._requests.pop(number, None)
+
+    async def ping(self) -> None:
+        """Wait until the broker has processed everything that was sent before."""
+        if not self.alive:
+            raise self._fatal or ConnectionLost("the connection to the broker is gone")
+        self._number += 1
+        number, future = self._number, self._loop.create_future()
+        self._pings[number] = future
+        self.say(Ping(number))
+        try:
+            await future
+        finally:
+            self._pings.pop(number, None)
+
+    def unsubscribe(self, subscription: int) -> None:
+        """Give a subscription up without waiting for the answer, which nobody needs."""
+        if self.alive:
+            self._number += 1
+            self.say(Unsubscribe(request=self._number, subscription=subscription))
+
+    def consumed(self, size: int) -> None:
+        """The application has taken a delivery of `size` bytes. Credit goes back in large pieces: it costs a frame."""
+        self.queued -= size
+        self._consumed += size
+        if 2 * self._consumed >= self._window:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._consumed and self.alive:
+            self.say(Credit(self._consumed))
+        self._consumed = 0
+
+    def _beat(self, seconds: float) -> None:
+        """Twice a heartbeat. The one timer of a connection: messages only leave a flag behind."""
+        if self._consumed and not self.queued:
+            self._give_back()  # a broker may have granted less than half of what this end asked for
+        if self._heard:
+            self._silent = 0
+        else:
+            self._silent += 1
+        if self._silent >= 2 * SILENT_HEARTBEATS:
+            silence = f"nothing was heard from the broker for {self._silent * seconds:g} s"
+            self.refused(ConnectionLost(f"the connection to the broker was lost: {silence}"))
+            return
+        if not self._said or not self._heard:
+            self.say(Ping(HEARTBEAT_PING))
+        self._said = self._heard = False
+        self._timer = self._loop.call_later(seconds, self._beat, seconds)
+
+    def goodbye(self) -> None:
+        """Leave on purpose, behind what was sent."""
+        if self.alive:
+            self.say(Bye())
+        self.close()
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+    def abort(self) -> None:
+        if self._link is not None:
+            self._link.abort()
+
+
+def wall_clock(welcome: Welcome) -> Callable[[], int]:
+    """Milliseconds since 1970 by the broker's clock: its time at the handshake, and what has passed since here.
+
+    So the stamps of all clients of a broker agree within a round trip, whatever their own clocks say.
+    """
+    start = welcome.time_us / 1_000_000 - time.monotonic()
+    monotonic = time.monotonic
+    return lambda: int((start + monotonic()) * 1_000)
+
+
+@cache
+def software() -> str:
+    """What this client tells brokers about itself."""
+    return f"milepost-python {version('milepost')}"

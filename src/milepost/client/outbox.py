@@ -1,0 +1,110 @@
+"""Rows of one topic between the call that put them and the frame that takes them away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any, Final
+
+from milepost.batch import Batch, Collector
+from milepost.errors import LimitExceeded
+from milepost.query import encode
+from milepost.schema import Schema
+
+GATHERED_ROWS: Final = 2_048  # leave together at the latest: the fixed costs of a frame are then one in a hundred
+PIECES_BYTES: Final = 1 << 20  # of rows that were encoded one by one and wait
+PUT_BYTES: Final = 8 << 20  # one frame, the limit that brokers have by default; larger puts are split
+
+
+class Outbox:
+    """A bounded number of rows, in order.
+
+    `gathering` is true while rows are to be added and not sent: something is in flight, or nothing can be sent, and
+    there is room. `AsyncClient.put` looks at nothing else on its short way.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_collector",
+        "_pieces",
+        "_rows",
+        "add",
+        "collected",
+        "flying",
+        "gathering",
+        "name",
+        "number",
+        "schema",
+    )
+
+    def __init__(self, name: str, number: int, schema: Schema) -> None:
+        self.name: Final = name
+        self.number = number  # the broker's for the topic; 0 when it has to be asked for
+        self.gathering = False
+        self.flying = False  # something was sent in this turn of the event loop
+        self._pieces: list[Batch] = []  # in order, before what is collected
+        self._rows = 0  # in the pieces
+        self._bytes = 0
+        self._use(schema)
+
+    def _use(self, schema: Schema) -> None:
+        self.schema = schema
+        self._collector = Collector.of(schema)
+        self.add: Callable[[Any], None] = _refuse if self._collector is None else self._collector.add
+        self.collected: list[Any] = [] if self._collector is None else self._collector.rows
+
+    def change(self, schema: Schema) -> None:
+        """Take rows of another version from now on; those that wait stay what they are."""
+        if schema != self.schema:
+            self._cut()
+            self._use(schema)
+
+    def __len__(self) -> int:
+        return self._rows + len(self.collected)
+
+    @property
+    def full(self) -> bool:
+        """Whether rows have to leave before more can come."""
+        return len(self) >= GATHERED_ROWS or self._bytes >= PIECES_BYTES
+
+    def encoded(self, row: Any) -> Batch:
+        """A row that `add` refused, as a batch; `InvalidValue` or `CheckFailed` says what is wrong with it."""
+        batch = encode(self.schema, [row])
+        if len(batch.data) > PUT_BYTES:
+            raise LimitExceeded("PUT_BYTES", len(batch.data), PUT_BYTES, "the bytes of one message")
+        return batch
+
+    def take(self, row: Any) -> None:
+        """Add a row that `add` refused, or raise what is wrong with it; nothing else is lost."""
+        batch = self.encoded(row)
+        self._cut()
+        self._keep(batch)
+
+    def _cut(self) -> None:
+        """What is collected becomes a piece."""
+        if self._collector is not None and self.collected:
+            self._keep(self._collector.batch())
+
+    def _keep(self, batch: Batch) -> None:
+        self._pieces.append(batch)
+        self._rows += len(batch)
+        self._bytes += len(batch.data)
+        if self.full:
+            self.gathering = False
+
+    def batches(self) -> Iterator[Batch]:
+        """What waits, joined as far as one frame and one schema go, and taken out. IDs are still to be given."""
+        self._cut()
+        pieces, self._pieces = self._pieces, []
+        self._rows = self._bytes = 0
+        for _, group in groupby(pieces, key=lambda batch: batch.schema):
+            alike = list(group)
+            yield alike[0] if len(alike) == 1 else Batch.concat(alike)
+
+    def collector(self) -> Collector | None:
+        """The collector, when everything that waits is in it: its rows are then encoded and given IDs at once."""
+        return self._collector if self.collected and not self._pieces else None
+
+
+def _refuse(row: Any) -> None:
+    raise TypeError

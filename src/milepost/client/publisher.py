@@ -1,0 +1,341 @@
+"""The putting half of a client: outboxes, and how their rows get into frames."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+from milepost.batch import Batch, Ids, Stamper
+from milepost.batch.collector import REFUSED
+from milepost.client.connection import Connection, wall_clock
+from milepost.client.outbox import PUT_BYTES, Outbox
+from milepost.client.session import Session
+from milepost.client.topic import KnownTopic, declaration
+from milepost.errors import ConnectionLost, InvalidValue, LimitExceeded, MilepostError, TimedOut, UnknownTopic
+from milepost.query import encode, enforce
+from milepost.schema import Schema
+from milepost.wire import Welcome
+
+FRAME_BYTES: Final = 1 << 20  # a large put is split into frames of about this size: the broker works meanwhile
+CHUNK_ROWS: Final = 8_192  # of a source without a length: encoded and sent together
+
+_log = logging.getLogger("milepost.client")
+
+
+class Publisher:
+    """Outboxes by topic, and the stamps of what leaves them."""
+
+    def __init__(self, session: Session, clock: Callable[[], float] | None) -> None:
+        self._session = session
+        self._clock = clock
+        self._publisher = self._broker = 0
+        self._stamper = Stamper(lambda: 0)
+        self._doubt: MilepostError | None = None  # puts that may be lost: told by the next flush
+        self._unsure = False  # something was put since the last flush
+        self._flying: list[Outbox] = []  # sent something in this turn of the event loop
+        self._turning = False
+        self.boxes: Final[dict[str, Outbox]] = {}
+        self.declared: Final[dict[str, tuple[Schema, str | None]]] = {}  # by this client: schema and policy
+        self.schemas: Final[dict[str, tuple[Schema, ...]]] = {}  # of every topic that was ever announced
+        self.rows = self.batches = self.bytes = self.refused = 0
+
+    # Told by the session
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """A handshake was done: stamps go on above all that were given before."""
+        self._publisher, self._broker = welcome.publisher, welcome.broker_id
+        clock = self._clock
+        clock_ms = wall_clock(welcome) if clock is None else lambda: int(clock() * 1_000)
+        self._stamper = Stamper(clock_ms, max(welcome.mark, self._stamper.last))
+
+    def announced(self, topic: KnownTopic) -> None:
+        """A topic has a number, or a new version."""
+        self.schemas[topic.name] = topic.versions
+        box = self.boxes.get(topic.name)
+        if box is not None:
+            box.number = topic.number
+            if topic.name not in self.declared:
+                box.change(topic.versions[-1])
+
+    def room(self) -> None:
+        """Puts may go on: send what waits, and wake who waits."""
+        for box in self.boxes.values():
+            if len(box) and box.number:
+                if not self._session.has_room:
+                    return
+                self._send(box)
+        if self._session.has_room:
+            self._session.wake()
+
+    def refuse(self, error: MilepostError, topic: str) -> None:
+        """The broker did not take a batch: the next flush says so."""
+        self.refused += 1
+        self._doubt = self._doubt or error
+        _log.error("the broker refused a put%s: %s", f" to topic {topic!r}" if topic else "", error)
+        if isinstance(error, UnknownTopic):
+            for box in self.boxes.values():  # it may have been deleted and made anew, under another number
+                box.number = 0
+                box.gathering = False
+            self._session.start(self._look_again(), "topics")
+
+    def lost(self, error: MilepostError) -> None:
+        """The connection is gone, and perhaps what was sent last."""
+        if self._unsure:
+            self._doubt = self._doubt or error
+
+    def stop(self) -> None:
+        """Nothing will be sent any more: every put takes the long way, and finds out why."""
+        for box in self.boxes.values():
+            box.gathering = False
+
+    async def restore(self, connection: Connection) -> None:
+        """Find the topics again, or declare them again: a broker that restarted has lost live ones."""
+        for name, box in list(self.boxes.items()):
+            box.number = await self.redeclare(connection, name)
+            if not box.number:
+                self._lose(box, None)
+
+    async def redeclare(self, connection: Connection, name: str) -> int:
+        """The number of a topic, which is declared again as this client knows it if it is gone; 0 if that fails."""
+        declared, slow = self.declared.get(name, (None, None))
+        versions = [*self.schemas.get(name, ())]
+        if declared is not None and declared not in versions:
+            versions.append(declared)
+        try:
+            try:
+                return int((await connection.ask(declaration(name, None)))["number"])
+            except UnknownTopic:
+                reply: dict[str, Any] = {"number": 0}
+                for schema in versions:
+                    reply = await connection.ask(declaration(name, schema, slow))
+                return int(reply["number"])
+        except ConnectionLost:
+            raise
+        except MilepostError as error:
+            _log.error("topic %r did not come back: %s", name, error)
+            return 0
+
+    async def _look_again(self) -> None:
+        """Find the numbers of topics again; rows for one that is gone are lost."""
+        for box in list(self.boxes.values()):
+            try:
+                await self.box(box.name)
+            except MilepostError as error:
+                self._lose(box, error)
+        self.room()
+
+    def _lose(self, box: Outbox, error: MilepostError | None) -> None:
+        if len(box):
+            self._doubt = self._doubt or error
+            rows = sum(len(batch) for batch in box.batches())
+            _log.error("%d rows for topic %r are lost: %s", rows, box.name, error or "the topic is gone")
+
+    # Outboxes
+
+    def declare(self, name: str, number: int, schema: Schema, slow: str | None) -> None:
+        """The client has declared a topic: its puts are of that version from now on."""
+        self.declared[name] = schema, slow
+        box = self.boxes.get(name)
+        if box is None:
+            self.boxes[name] = Outbox(name, number, schema)
+        else:
+            box.number = number
+            box.change(schema)
+
+    def forget(self, name: str) -> None:
+        """A topic was deleted."""
+        self.declared.pop(name, None)
+        self.schemas.pop(name, None)
+        box = self.boxes.pop(name, None)
+        if box is not None:
+            box.gathering = False
+
+    async def box(self, name: str) -> Outbox:
+        """The outbox of a topic; asks the broker about one that this client has not met."""
+        box = self.boxes.get(name)
+        if box is not None and box.number:
+            return box
+        reply = await self._session.ask(declaration(name, None))
+        box = self.boxes.get(name)  # another put may have asked as well
+        if box is None:
+            box = self.boxes[name] = Outbox(name, int(reply["number"]), self.schemas[name][-1])
+        box.number = int(reply["number"])
+        return box
+
+    @property
+    def waiting(self) -> int:
+        """Rows in outboxes."""
+        return sum(len(box) for box in self.boxes.values())
+
+    # Putting
+
+    async def put(self, topic: str, row: Any) -> None:
+        """The long way of a put: nothing is in flight, or there is no room."""
+        while True:
+            self._session.require_open()
+            box = await self.box(topic)
+            if not box.full:
+                break
+            if self._session.has_room:
+                self._send(box)
+            else:
+                await self._session.wait()
+        if not len(box) and self._session.has_room:
+            self._send_alone(box, row)
+            return
+        try:
+            box.add(row)
+        except REFUSED:
+            box.take(row)
+        box.gathering = not box.full
+
+    async def breathe(self, box: Outbox) -> None:
+        """An outbox is full: send it, and let the rest of the program have a turn; or make the next put wait."""
+        if self._session.has_room:
+            self._send(box)
+            await asyncio.sleep(0)
+        else:
+            box.gathering = False
+
+    async def put_many(self, topic: str, source: Any) -> int:
+        """Put all of a source; see `AsyncClient.put_many`."""
+        box = await self.box(topic)
+        if isinstance(source, Batch):
+            self._require_version(topic, source)
+            enforce(source)
+            return await self._put_batch(topic, source)
+        if not isinstance(source, Iterator):
+            return await self._put_batch(topic, encode(box.schema, source))
+        rows = 0
+        while chunk := list(islice(source, CHUNK_ROWS)):
+            rows += await self._put_batch(topic, encode(box.schema, chunk))
+        return rows
+
+    def _require_version(self, topic: str, batch: Batch) -> None:
+        if batch.schema not in self.schemas.get(topic, ()):
+            raise InvalidValue(
+                f"the batch is of schema {batch.schema.name} ({batch.schema.fingerprint:016x}), which topic {topic!r} "
+                "does not have; declare it as a new version, or read_as() a version of the topic first"
+            )
+
+    async def _put_batch(self, topic: str, batch: Batch) -> int:
+        size = max(1, len(batch) * FRAME_BYTES // max(1, len(batch.data)))  # rows of a frame
+        start = 0
+        while start < len(batch):
+            self._session.require_open()
+            box = await self.box(topic)
+            if not self._session.has_room:
+                await self._session.wait()
+                continue
+            if len(box):
+                self._send(box)  # what was put before leaves before
+            stop = min(len(batch), start + size)
+            if len(batch) - stop < size // 2:
+                stop = len(batch)  # no small frame at the end
+            start = self._send_rows(box, batch, start, stop)
+            if start < len(batch):
+                await asyncio.sleep(0)
+        return len(batch)
+
+    async def flush(self, timeout: float | None) -> None:
+        """Wait until the broker has processed everything; see `AsyncClient.flush`."""
+        limit = self._session.timeout if timeout is None else timeout
+        self._session.require_open()
+        try:
+            async with asyncio.timeout(limit):
+                connection = await self.emptied()
+                unsure, self._unsure = self._unsure, False
+                try:
+                    await connection.ping()
+                except ConnectionLost:
+                    raise  # which says what is to be said
+                except BaseException:
+                    self._unsure = self._unsure or unsure
+                    raise
+        except TimeoutError:
+            raise TimedOut(f"the broker has not processed everything within {limit:g} s; it may still do so") from None
+        doubt, self._doubt = self._doubt, None
+        if doubt is not None:
+            raise doubt
+
+    async def emptied(self) -> Connection:
+        """Wait until nothing is in an outbox; the connection that took it."""
+        while True:
+            self._session.require_open()
+            for box in list(self.boxes.values()):
+                if len(box) and not box.number:
+                    await self.box(box.name)
+                if len(box) and self._session.has_room:
+                    self._send(box)
+            connection = self._session.connection
+            if connection is not None and not self.waiting:
+                return connection
+            await self._session.wait()
+
+    # Sending
+
+    def _send_alone(self, box: Outbox, row: Any) -> None:
+        batch = encode(box.schema, [row], Ids.one(self._publisher, self._broker, self._stamper.next()))
+        if len(batch.data) > PUT_BYTES:
+            raise LimitExceeded("PUT_BYTES", len(batch.data), PUT_BYTES, "the bytes of one message")
+        self._write(box, batch)
+        self._fly(box)
+
+    def _send(self, box: Outbox) -> None:
+        """Send everything that waits for a topic."""
+        self._fly(box)
+        collector = box.collector()
+        if collector is not None:
+            self._write(box, collector.batch(self._ids(len(collector))))
+            return
+        for batch in box.batches():
+            start = 0
+            while start < len(batch):
+                start = self._send_rows(box, batch, start, len(batch))
+
+    def _send_rows(self, box: Outbox, batch: Batch, start: int, stop: int) -> int:
+        """Send rows of a batch, fewer if they do not fit into a frame; the row after the last that was sent."""
+        while True:
+            made = batch.stamped(self._ids(stop - start), start, stop)
+            if len(made.data) <= PUT_BYTES:
+                break
+            if stop - start == 1:
+                raise LimitExceeded("PUT_BYTES", len(made.data), PUT_BYTES, f"the bytes of row {start}")
+            stop = start + (stop - start) // 2
+        self._write(box, made)
+        return stop
+
+    def _ids(self, rows: int) -> Ids:
+        return Ids.single(self._publisher, self._broker, self._stamper.take(rows))
+
+    def _write(self, box: Outbox, batch: Batch) -> None:
+        connection = self._session.connection
+        assert connection is not None
+        self.bytes += connection.put(box.number, batch.data)
+        self.rows += len(batch)
+        self.batches += 1
+        self._unsure = True
+
+    def _fly(self, box: Outbox) -> None:
+        """Something of this topic is in flight until the next turn of the event loop."""
+        box.gathering = True
+        if not box.flying:
+            box.flying = True
+            self._flying.append(box)
+        if not self._turning:
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turning = False
+        flying, self._flying = self._flying, []
+        for box in flying:
+            box.flying = False
+            if not len(box):
+                box.gathering = False  # the next message leaves at once
+            elif self._session.has_room and box.number:
+                self._send(box)
+            # Otherwise it waits for `room`.

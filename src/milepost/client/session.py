@@ -1,0 +1,231 @@
+"""A connection that comes back: what a client holds on to while connections come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from milepost.client.backoff import Backoff
+from milepost.client.connection import Connection, Inbox
+from milepost.client.topic import KnownTopic
+from milepost.errors import Closed, ConnectionLost, MilepostError, TimedOut
+from milepost.transport import Address
+from milepost.wire import Control, Hello, Welcome
+
+_log = logging.getLogger("milepost.client")
+
+
+class Host(Protocol):
+    """Whose session it is; told in the event loop's thread."""
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """A handshake was done; the connection is not yet in use."""
+
+    async def restore(self, connection: Connection) -> None:
+        """Put topics and subscriptions on a new connection, which knows none; it is in use when this is done."""
+
+    def room(self) -> None: ...
+    def announced(self, topic: KnownTopic) -> None: ...
+    def put_refused(self, error: MilepostError, topic: str) -> None: ...
+
+    def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:
+        """A connection is gone."""
+
+    def failed(self, error: MilepostError) -> None:
+        """Nothing will work any more: it was closed, or cannot connect again. Called once."""
+
+
+class Session:
+    """Connects, connects again, and lets requests wait for it. Holds the tasks of its client."""
+
+    def __init__(
+        self, host: Host, inboxes: dict[int, Any], address: Address, hello: Hello, timeout: float, reconnects: bool
+    ) -> None:
+        self._host = host
+        self._inboxes: dict[int, Inbox] = inboxes
+        self._address = address
+        self._hello = hello
+        self._reconnects = reconnects
+        self._supervisor: asyncio.Task[None] | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._waiters: list[asyncio.Future[None]] = []  # for room, for a connection, or for the end
+        self.timeout = timeout  # seconds
+        self.connection: Connection | None = None  # the one in use
+        self.failure: MilepostError | None = None  # why nothing works any more
+        self.reconnected = 0
+
+    # Beginning and end
+
+    async def begin(self) -> None:
+        """Connect for the first time; raises when that fails."""
+        if self._supervisor is not None or self.failure is not None:
+            raise self.failure or Closed("this client is connected already")
+        connection = await self._open()
+        ready = asyncio.get_running_loop().create_future()
+        self._supervisor = asyncio.create_task(self._supervise(connection, ready), name="milepost client")
+        await ready
+        self._use(connection)
+
+    async def end(self) -> None:
+        """Leave the broker and end all tasks."""
+        self.fail(Closed("this client is closed"))
+        connection = self.connection
+        if connection is not None:
+            connection.goodbye()
+            try:
+                async with asyncio.timeout(self.timeout):
+                    await asyncio.shield(connection.done)
+            except TimeoutError:
+                connection.abort()
+        supervisor = self._supervisor
+        if supervisor is not None:
+            supervisor.cancel()
+            await asyncio.wait([supervisor])
+            if not supervisor.cancelled() and (error := supervisor.exception()) is not None:
+                _log.error("the client's own task failed", exc_info=error)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run something until it is done or the session ends."""
+        if self._group is None or self.failure is not None:
+            work.close()
+        else:
+            self._group.create_task(work, name=f"milepost {name}")
+
+    def fail(self, error: MilepostError) -> None:
+        """Nothing works any more."""
+        if self.failure is None:
+            self.failure = error
+            self._host.failed(error)
+            self.wake()
+
+    def require_open(self) -> None:
+        """Raise `Closed`, or whatever else is the reason why nothing works."""
+        if self.failure is not None:
+            raise self.failure
+        if self._supervisor is None:
+            raise Closed("this client is not connected; write `async with AsyncClient(...)`, or await connect()")
+
+    # Connecting
+
+    async def _open(self) -> Connection:
+        connection, welcome = await Connection.open(self._address, self, self._inboxes, self._hello, self.timeout)
+        self._host.welcomed(welcome)
+        return connection
+
+    def _use(self, connection: Connection) -> None:
+        if connection.alive:
+            self.connection = connection
+            self._host.room()
+            self.wake()  # room or not: requests wait for a connection only
+
+    async def _supervise(self, connection: Connection, ready: asyncio.Future[None]) -> None:
+        """The client's one task, around all others: connects again, and holds those of callbacks."""
+        async with asyncio.TaskGroup() as self._group:
+            ready.set_result(None)
+            while True:
+                await asyncio.shield(connection.done)
+                if self.failure is not None:
+                    return
+                again = await self._again()
+                if again is None:
+                    return
+                connection = again
+
+    async def _again(self) -> Connection | None:
+        """A new connection with everything on it that was on the old one, however long it takes; None if never."""
+        backoff = Backoff()
+        while True:
+            await asyncio.sleep(backoff.next())
+            connection = None
+            try:
+                connection = await self._open()
+                async with asyncio.timeout(self.timeout):
+                    await self._host.restore(connection)
+            except (MilepostError, OSError, TimeoutError) as error:
+                if connection is not None:
+                    connection.abort()
+                if isinstance(error, MilepostError) and not error.retriable:
+                    _log.error("not connecting to %s again: %s", self._address, error)
+                    self.fail(error)
+                    return None
+                _log.info("attempt %d to connect to %s again: %s", backoff.attempts, self._address, error)
+                continue
+            except BaseException:
+                if connection is not None:
+                    connection.abort()
+                raise
+            if connection.alive:
+                self.reconnected += 1
+                _log.warning("connected to %s again, after %d attempts", self._address, backoff.attempts)
+                self._use(connection)
+                return connection
+
+    # Told by the connection
+
+    def room(self) -> None:
+        if self.connection is not None:  # one that is not in use yet has nothing to send
+            self._host.room()
+
+    def announced(self, topic: KnownTopic) -> None:
+        self._host.announced(topic)
+
+    def put_refused(self, error: MilepostError, topic: str) -> None:
+        self._host.put_refused(error, topic)
+
+    def ended(self, connection: Connection, error: MilepostError) -> None:
+        was_used = self.connection is connection
+        if was_used:
+            self.connection = None
+        self._host.lost(connection, error, was_used)
+        if was_used and self.failure is None:
+            if not self._reconnects or not error.retriable:
+                self.fail(error)
+            else:
+                _log.warning("%s; connecting again", error)
+
+    # Waiting
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a put may be sent now."""
+        return self.connection is not None and self.connection.has_room
+
+    async def ask(self, make: Callable[[int], Control], *, again: bool = True) -> Any:
+        """A request's value; on a new connection when the one it was sent on is lost and doing it twice is harmless."""
+        self.require_open()
+        try:
+            async with asyncio.timeout(self.timeout):
+                while True:
+                    connection = await self.connected()
+                    try:
+                        return await connection.ask(make)
+                    except ConnectionLost:
+                        if not again or not self._reconnects:
+                            raise
+        except TimeoutError:
+            raise TimedOut(f"the broker did not answer within {self.timeout:g} s") from None
+
+    async def connected(self) -> Connection:
+        """The connection in use, when there is one."""
+        while True:
+            self.require_open()
+            if self.connection is not None:
+                return self.connection
+            await self.wait()
+
+    async def wait(self) -> None:
+        """Until something changes: room, a connection, the end. Callers look again."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
+
+    def wake(self) -> None:
+        """Something changed."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)

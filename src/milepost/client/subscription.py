@@ -1,0 +1,225 @@
+"""What was subscribed to: messages as they come, or whole batches of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from operator import length_hint
+from typing import Any, Final, NamedTuple, Protocol
+
+from milepost.batch import Batch
+from milepost.client.connection import Parcel
+from milepost.client.dispatch import Rows
+
+BREATH_ROWS: Final = 4_096  # messages that are handed out before the rest of the program gets a turn
+
+
+class Unsubscriber(Protocol):
+    """The client, as its subscriptions know it."""
+
+    async def unsubscribe(self, subscription: Subscription) -> None: ...
+
+
+class Delivered(NamedTuple):
+    """Rows of a batch that wait to be taken."""
+
+    topic: str
+    batch: Batch
+    rows: Rows
+    parcel: Parcel
+
+
+class Subscription:
+    """Messages of one topic, or of all topics of a pattern. Made by `AsyncClient.subscribe`.
+
+    ::
+
+        async for message in subscription: ...             # message.price, message["price"], message.id
+        async for batch in subscription.batches(): ...     # batch.column("price"), batch.to_arrow()
+        message = await subscription.get(timeout=1.0)      # or None
+
+    Messages are light views of the batch they came in; keep values, not views, for longer. Iteration ends when the
+    subscription or the client is closed. Whoever stops reading is throttled, dropped or disconnected as the topic's
+    policy says: at most the client's window of bytes waits here.
+    """
+
+    def __init__(self, client: Unsubscriber, number: int, pattern: str, where: str | None) -> None:
+        self._client = client
+        self.number: Final = number  # on the wire: the mark on what is delivered
+        self.pattern: Final = pattern
+        self.where: Final = where
+        self.topics: set[str] = set()  # covered so far; a pattern meets new ones
+        self.skipped: dict[str, str] = {}  # topics of the pattern whose schema `where` does not fit, and why
+        self.dropped = 0  # rows that the broker dropped because this client was slow
+        self.error: BaseException | None = None  # what ended it, if it was not you
+        self.topic = ""  # of the message or batch handed out last
+        self.confirmed = False  # the broker has it
+        self._queue: deque[Delivered] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._ended = False
+        self._batch: Batch | None = None  # being handed out
+        self._indexes: Iterator[int] = iter(())  # of its rows, those still to come in this breath
+        self._current: Iterator[Any] = iter(())  # the same as messages
+        self._rest: Sequence[int] = ()  # rows after this breath
+        self._parcel: Parcel | None = None
+        self._breath = 0  # rows handed out without a pause
+
+    def __repr__(self) -> str:
+        where = f" where {self.where}" if self.where is not None else ""
+        return f"<Subscription {self.number} to {self.pattern}{where}>"
+
+    @property
+    def name(self) -> str:
+        """For people: what was subscribed to."""
+        return f"{self.pattern!r}" + (f" where {self.where}" if self.where is not None else "")
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be delivered; what is here may still be taken."""
+        return self._ended
+
+    # Taking
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while True:
+            # The iterator is the subscription's, not the loop's: whoever breaks off leaves the rest to the next.
+            for message in self._current:
+                yield message
+            if not await self._advance():
+                return
+
+    async def __anext__(self) -> Any:
+        message = await self.get()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def get(self, timeout: float | None = None) -> Any:
+        """The next message; None when none came within `timeout` seconds, or when the subscription has ended."""
+        for message in self._current:
+            return message
+        try:
+            async with asyncio.timeout(timeout):
+                while await self._advance():
+                    for message in self._current:
+                        return message
+        except TimeoutError:
+            pass
+        return None
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """The same messages a batch at a time, in the batches they came in."""
+        while True:
+            rest = [*self._indexes, *self._rest]
+            if rest and self._batch is not None:
+                batch, self._rest = self._batch, ()
+                self._breath += len(rest)
+                yield batch if len(rest) == len(batch) else batch.take(rest)
+            if not await self._advance():
+                return
+
+    async def _advance(self) -> bool:
+        """Go on to the next messages; False when there will be none."""
+        if self._breath >= BREATH_ROWS:
+            self._breath = 0
+            await asyncio.sleep(0)
+        if self._rest:
+            self._inhale(self._rest)
+            return True
+        while True:
+            if self._parcel is not None:
+                self._parcel.release()
+                self._parcel = self._batch = None
+            if self._queue:
+                self.topic, self._batch, rows, self._parcel = self._queue.popleft()
+                self._inhale(range(len(self._batch)) if rows is None else rows.tolist())
+                return True
+            if self._ended:
+                if self.error is not None:
+                    raise self.error
+                return False
+            self._breath = 0
+            await self._wait()
+
+    def _inhale(self, rows: Sequence[int]) -> None:
+        assert self._batch is not None
+        now, self._rest = rows[:BREATH_ROWS], rows[BREATH_ROWS:]
+        self._breath += len(now)
+        self._indexes = iter(now)
+        self._current = self._batch.messages(self._indexes)
+
+    async def _wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
+
+    async def chunk(self) -> list[Any] | None:
+        """Several messages at once, for the synchronous face: None at the end."""
+        if not length_hint(self._indexes) and not await self._advance():
+            return None
+        return list(self._current)
+
+    async def next_batch(self) -> Batch | None:
+        """One batch, for the synchronous face: None at the end."""
+        async for batch in self.batches():
+            return batch
+        return None
+
+    # Giving, by the connection
+
+    def deliver(self, topic: str, batch: Batch, rows: Rows, parcel: Parcel) -> None:
+        """Rows for this subscription arrived."""
+        if self._ended:
+            parcel.release()
+            return
+        if topic not in self.topics:
+            self.topics.add(topic)
+        self._queue.append(Delivered(topic, batch, rows, parcel))
+        if self._waiters:
+            self._wake()
+
+    def drop(self, rows: int) -> None:
+        """The broker says that it dropped rows."""
+        self.dropped += rows
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # Ending
+
+    async def unsubscribe(self) -> None:
+        """Take no more. What waits here is dropped. Raises what ended the subscription before, if that was not you."""
+        await self._client.unsubscribe(self)
+
+    close = unsubscribe
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            await self.unsubscribe()
+        except Exception:
+            if kind is None:  # otherwise an exception is on its way already
+                raise
+
+    def end(self, error: BaseException | None = None, *, keep: bool = False) -> None:
+        """No more will come. `keep` leaves what waits to be taken; `error` is raised behind it."""
+        if not self._ended:
+            self._ended = True
+            self.error = error
+        if not keep:
+            while self._queue:
+                self._queue.popleft().parcel.release()
+            deque(self._indexes, maxlen=0)  # a loop that is on its way through them ends too
+            self._rest = ()
+            if self._parcel is not None:
+                self._parcel.release()
+                self._parcel = self._batch = None
+        self._wake()

@@ -1,0 +1,95 @@
+"""Topics as a client knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from milepost.batch import Batch
+from milepost.batch.header import Buffer, fingerprint_of
+from milepost.errors import InvalidValue, ProtocolError
+from milepost.query import parse_schema
+from milepost.schema import MessageType, Schema, from_dataclass
+from milepost.wire import Control, Declare, Topic
+
+SCHEMAS_KEPT: Final = 512  # parsed texts; a client that reconnects hears of the same ones again
+
+parsed = lru_cache(maxsize=SCHEMAS_KEPT)(parse_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the broker describes it."""
+
+    name: str
+    schema: Schema  # the newest version
+    versions: tuple[Schema, ...]  # the oldest first
+    slow: str  # what happens to subscribers that are slow: "throttle", "drop" or "disconnect"
+    created: bool = False  # whether the call that gave this made the topic
+    figures: Mapping[str, Any] = field(default_factory=dict)  # the broker's counts, where they were asked for
+
+
+class KnownTopic:
+    """A topic that the broker has announced on a connection; its number is good for that connection only."""
+
+    __slots__ = ("_schemas", "name", "number", "slow", "versions")
+
+    def __init__(self, said: Topic) -> None:
+        if not said.schemas:
+            raise ProtocolError(f"the broker announced topic {said.name!r} without a schema")
+        self.number: Final = said.number
+        self.name: Final = said.name
+        self.slow: Final = said.slow
+        self.versions: Final = tuple(parsed(text) for text in said.schemas)
+        self._schemas = {schema.fingerprint: schema for schema in self.versions}
+
+    def schema(self, fingerprint: int) -> Schema | None:
+        """The version with a fingerprint."""
+        return self._schemas.get(fingerprint)
+
+    def decode(self, data: Buffer) -> Batch:
+        """A batch that was delivered, checked whole."""
+        schema = self._schemas.get(fingerprint_of(data))
+        if schema is None:
+            raise ProtocolError(f"a delivery from topic {self.name!r} is of a schema that was not announced")
+        return Batch.decode(data, schema)
+
+    def info(self, created: bool = False) -> TopicInfo:
+        """For the application."""
+        return TopicInfo(self.name, self.versions[-1], self.versions, self.slow, created)
+
+
+def described(said: Mapping[str, Any]) -> TopicInfo:
+    """A topic from the reply to a LIST."""
+    versions = tuple(parsed(text) for text in said["schemas"])
+    figures = {name: value for name, value in said.items() if name not in ("name", "schemas", "slow")}
+    return TopicInfo(said["name"], versions[-1], versions, said["slow"], figures=figures)
+
+
+def schema_from(schema: Any) -> Schema:
+    """The schema that a user wrote, in whichever notation."""
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, MessageType):
+        return schema.schema
+    if isinstance(schema, str):
+        return parse_schema(schema)
+    if isinstance(schema, type) and is_dataclass(schema):
+        return from_dataclass(schema)
+    raise InvalidValue(
+        f"a schema is a text, a Schema, a MessageType or a dataclass, not a {type(schema).__name__}; "
+        'for example "quote: [symbol: string, price: double]"'
+    )
+
+
+def schema_text(schema: Schema) -> str:
+    """A schema as it travels."""
+    return str(schema.message_type or schema)
+
+
+def declaration(name: str, schema: Schema | None, slow: str | None = None) -> Callable[[int], Control]:
+    """The request for a topic: to be made, or, without a schema, to be there."""
+    text = None if schema is None else schema_text(schema)
+    return lambda request: Declare(request=request, name=name, schema=text, slow=slow)
