@@ -121,6 +121,7 @@ class Broker:
         """A PUT frame. It is examined at the end of this round of the event loop, with all others of the round."""
         topic = self.core.put(connection, number, size)
         if topic is None:
+            self._process()  # refusals come in the order of the puts
             error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
             self.run(self.core.misput(Source(connection, size, 0), connection.puts, None, error))
             return
