@@ -14,26 +14,29 @@ from milepost.match.codes import GREATEST, LEAST, NULL
 from milepost.match.form import Clause
 
 VALUES: Final = 1024  # different values of a column that are counted; beyond, it is selective enough
-ENDS: Final = 128  # ends of intervals kept for a column
+ENDS: Final = 512  # ends of intervals kept for a column
+FOLLOW: Final = 61  # of so many further ends one replaces another; odd, since low and high ends take turns
 FEWEST: Final = 16  # values that a column is taken to have before so many were named
 OPEN: Final = 0.3  # of the messages at least satisfy an interval with one end
 NULLS: Final = 0.1  # of the messages lack an optional value
 
 
 class _Column:
-    __slots__ = ("ends", "seen", "values")
+    __slots__ = ("ends", "lot", "seen", "values")
 
     def __init__(self) -> None:
         self.values: set[int] = set()
         self.ends: list[int] = []
         self.seen = 0
+        self.lot = 1  # the same in every run, so that the same subscriptions make the same index
 
     def note(self, end: int) -> None:
         self.seen += 1
         if len(self.ends) < ENDS:
             insort(self.ends, end)
-        elif self.seen % 64 == 0:  # slowly follow what is asked for now
-            self.ends.pop((self.seen // 64 * 37) % ENDS)
+        elif self.seen % FOLLOW == 0:  # slowly follow what is asked for now
+            self.lot = (self.lot * 1103515245 + 12345) & 0x7FFFFFFF
+            del self.ends[(self.lot >> 8) % ENDS]
             insort(self.ends, end)
 
 
@@ -76,5 +79,5 @@ class Chooser:
             known.note(low)
             known.note(high)
         ends = known.ends
-        inside = (bisect_right(ends, high) - bisect_left(ends, low)) / (len(ends) + 1)
-        return max(inside, OPEN) if low == LEAST or high == GREATEST else max(inside, 1e-4)
+        inside = (bisect_right(ends, high) - bisect_left(ends, low) + 0.5) / (len(ends) + 1)
+        return max(inside, OPEN) if low == LEAST or high == GREATEST else inside

@@ -80,10 +80,13 @@ def _level(rank_low: Any, rank_high: Any) -> Any:
 
 @kernel(
     "Tuple((i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8[:,::1], i4[::1], i4[::1],"
-    " i8[:,::1], i8[:,::1], i8[::1], i4[::1], i8))(i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8)"
+    " i8[:,::1], i8[:,::1], i8[::1], i4[::1], i4[::1], i8))(i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8, i8)"
 )
-def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any, width: Any) -> Any:
-    """The arrays of a segment, in the order in which `segment.Segment` names them."""
+def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any, width: Any, entries: Any) -> Any:
+    """The arrays of a segment, in the order in which `segment.Segment` names them.
+
+    Entries are numbered anew, as their postings come, so that whoever scans postings walks through entries too.
+    """
     count = len(entry)
     equal = ranges = 0
     for posting in range(count):
@@ -203,9 +206,14 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
     rest_column = np.empty(rest_total, np.int32)
     rest_low, rest_high = np.empty(rest_total, np.int64), np.empty(rest_total, np.int64)
     rest = 0
+    moved = np.full(entries, -1, np.int32)
+    numbered = 0
     for place in range(count):
         posting = order[place]
-        p_entry[place] = entry[posting]
+        if moved[entry[posting]] < 0:
+            moved[entry[posting]] = numbered
+            numbered += 1
+        p_entry[place] = moved[entry[posting]]
         rest_start[place] = rest
         chosen = first[posting]
         if chosen >= 0:
@@ -217,10 +225,14 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
                 rest_column[rest], rest_low[rest], rest_high[rest] = columns[term], lows[term], highs[term]
                 rest += 1
     rest_start[count] = rest
+    for i in range(entries):  # those that no posting leads to, because nothing can satisfy them
+        if moved[i] < 0:
+            moved[i] = numbered
+            numbered += 1
     return (
         p_entry, p_column, p_low, p_high, rest_start, rest_column, rest_low, rest_high,
         slots, cluster_starts, equal_columns, keys[:clusters].copy(),
-        grids, bounds[:bounds_used].copy(), bucket_starts, np.int64(equal),
+        grids, bounds[:bounds_used].copy(), bucket_starts, moved, np.int64(equal),
     )  # fmt: skip
 
 

@@ -45,12 +45,13 @@ class Column(NamedTuple):
 class Field:
     """What a path leads to, with the columns that exist for it by now."""
 
-    __slots__ = ("coding", "node", "numbers", "scale")
+    __slots__ = ("coding", "node", "numbers", "plain", "scale")
 
     def __init__(self, node: Read | CaseName, coding: Coding, scale: int) -> None:
         self.node = node
         self.coding = coding  # of texts START, although they may have a column of numbers beside it
         self.scale = scale
+        self.plain = coding is Coding.SIGNED and not scale  # integers that are their own codes
         self.numbers: dict[Coding, int] = {}
 
 

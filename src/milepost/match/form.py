@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from milepost.match import codes
-from milepost.match.codes import EVERYTHING, NULL, Coding, Inexact, Never, Span
+from milepost.match.codes import EVERYTHING, GREATEST, LEAST, NULL, Coding, Inexact, Never, Span
 from milepost.match.columns import Columns, Field
 from milepost.query import typed
 from milepost.query.like import Pattern
@@ -24,6 +24,8 @@ Clause: TypeAlias = tuple[Term, ...]
 
 CLAUSES: Final = 64  # alternatives of one predicate: `in` lists multiply, and each alternative is a posting of its own
 OUTSIDE: Final = 4  # items of a `not in` that become terms, which are looked at one by one
+
+_SAFE: Final = 1 << 62  # integers within are nowhere near the codes that are shared
 
 _NOT: Final = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -134,6 +136,13 @@ class Former:
         value = constant.value
         if value is None:
             return NOTHING
+        if field.plain and constant.kind.name == "integer" and -_SAFE < value < _SAFE and sign != "<>":
+            # What most terms are, in a tenth of the time that the general way takes.
+            low = value if sign in ("=", ">=") else value + 1 if sign == ">" else LEAST
+            high = value if sign in ("=", "<=") else value - 1 if sign == "<" else GREATEST
+            column = field.numbers.get(Coding.SIGNED)
+            if column is not None:
+                return Form((((column, low, high),),))
         if field.coding is Coding.START or field.coding is Coding.NUMBER:
             return self._compared_text(field, sign, _bytes(value))
         span, outside = codes.compared(sign, field.coding, field.scale, value, constant.kind)
@@ -161,6 +170,16 @@ class Former:
         return Form((((~column if outside else column, span.low, span.high),),), exact)
 
     def _between(self, node: typed.Between, wanted: bool) -> Form | None:
+        if wanted and type(node.low) is typed.Const and type(node.high) is typed.Const:
+            field = self._columns.field(node.operand)
+            if field is None:
+                return None
+            above, below = self._compared(field, ">=", node.low), self._compared(field, "<=", node.high)
+            if above is not None and below is not None:
+                if not above.clauses or not below.clauses:
+                    return NOTHING
+                ((column, low, _),), ((_, _, high),) = above.clauses[0], below.clauses[0]
+                return Form((((column, low, high),),), above.exact and below.exact) if low <= high else NOTHING
         ends = (typed.Compare(">=", node.operand, node.low), typed.Compare("<=", node.operand, node.high))
         if wanted:
             return self._every(ends, True)

@@ -20,7 +20,7 @@ from milepost.match.columns import Columns
 from milepost.match.delta import Delta
 from milepost.match.form import Former
 from milepost.match.group import Group
-from milepost.match.segment import Merge, Segment
+from milepost.match.segment import ALIVE, Merge, Segment
 from milepost.match.snapshot import NO_GROUPS, Snapshot
 from milepost.match.texts import Texts
 from milepost.query import Predicate
@@ -29,6 +29,7 @@ from milepost.schema.types import Schema
 KEYS: Final = 1 << 31
 FAN_IN: Final = 4  # segments of one size that are merged: more cost each row more look-ups, fewer merge more often
 AT_ONCE: Final = 4096  # postings that are merged on the spot: a millisecond or two
+QUIET: Final = 1000  # snapshots without a change after which all segments become one: each costs every row a look
 _LEAST: Final = 512  # postings of the smallest size of segment
 _TEXTS: Final = 10_000  # texts that may pile up before it is looked which are still named
 
@@ -83,6 +84,7 @@ class Index:
         self._frozen_groups = NO_GROUPS
         self._changed_groups: dict[int, Group | None] = {}  # since the last snapshot; None: gone
         self._snapshot: Snapshot | None = None
+        self._quiet = 0  # snapshots that were asked for since the last change
         self._merge: Merge | None = None
         self._thread: Thread | None = None
         self._rebuilds = 0
@@ -200,21 +202,25 @@ class Index:
             segment = Segment(delta.number, targets, delta.died[: len(delta)], postings, len(self._columns))
             segment.dead = delta.dead
             self._segments[delta.number] = segment
+            self._moved(segment)
             self._delta = self._new_delta()
             self._tidy()
 
     def _tidy(self) -> None:
         """Merge what should be merged, as long as it can be done at once."""
         while (sources := self._due()) is not None:
-            self._next += 1
-            merge = Merge(sources, self._next, len(self._columns))
-            if not self._background or sum(map(len, sources)) <= AT_ONCE:
-                merge.run()
-                self._replace(merge)
-            else:
-                self._merge = merge
-                self._thread = Thread(target=merge.run, name="milepost-merge", daemon=True)
-                self._thread.start()
+            self._start(sources)
+
+    def _start(self, sources: list[Segment]) -> None:
+        self._next += 1
+        merge = Merge(sources, self._next, len(self._columns))
+        if not self._background or sum(map(len, sources)) <= AT_ONCE:
+            merge.run()
+            self._replace(merge)
+        else:
+            self._merge = merge
+            self._thread = Thread(target=merge.run, name="milepost-merge", daemon=True)
+            self._thread.start()
 
     def _due(self) -> list[Segment] | None:
         """The smallest segments that should be one; None when there are none, or only such as must wait."""
@@ -238,7 +244,6 @@ class Index:
         assert self._merge is not None
         merge, self._merge, self._thread = self._merge, None, None
         self._replace(merge)
-        self._snapshot = None
         self._tidy()
 
     def _replace(self, merge: Merge) -> None:
@@ -247,8 +252,15 @@ class Index:
             del self._segments[source.number]
         self._segments[made.number] = made
         self._rebuilds += 1
+        self._snapshot = None
+        self._moved(made)
+        if len(self._texts) > 2 * self._texts_kept + _TEXTS:
+            self._keep_texts()
+
+    def _moved(self, made: Segment) -> None:
+        """Note where the entries of a new segment are."""
         # Keys that were removed meanwhile may be somewhere else by now: only the living are moved.
-        entries = np.flatnonzero(made.died == (1 << 63) - 1).astype(np.int32)
+        entries = np.flatnonzero(made.died == ALIVE).astype(np.int32)
         targets = made.targets[entries]
         direct = targets >= 0
         self._segment_of[targets[direct]] = made.number
@@ -256,8 +268,6 @@ class Index:
         groups = ~targets[~direct]
         self._group_place[groups, 0] = made.number
         self._group_place[groups, 1] = entries[~direct]
-        if len(self._texts) > 2 * self._texts_kept + _TEXTS:
-            self._keep_texts()
 
     def _keep_texts(self) -> None:
         """Forget the texts that no subscription names any more."""
@@ -269,11 +279,14 @@ class Index:
         self._texts_kept = len(self._texts)
 
     def settle(self) -> None:
-        """Wait for a merge that is under way, and for those that follow from it. For tests and benchmarks."""
+        """Wait until everything is in one segment, as it is some time after the last change."""
         self._flush()
-        while self._thread is not None:
-            self._thread.join()
-            self._install()
+        while self._thread is not None or len(self._segments) > 1:
+            if self._thread is None:
+                self._start(list(self._segments.values()))
+            if self._thread is not None:
+                self._thread.join()
+                self._install()
 
     # Answers
 
@@ -283,6 +296,13 @@ class Index:
             self._install()
         if self._snapshot is None:
             self._snapshot = self._taken()
+            self._quiet = 0
+            return self._snapshot
+        self._quiet += 1
+        if self._quiet == QUIET and len(self._segments) > 1 and self._merge is None:
+            self._start(list(self._segments.values()))
+            if self._snapshot is None:  # merged at once
+                self._snapshot = self._taken()
         return self._snapshot
 
     def _taken(self) -> Snapshot:

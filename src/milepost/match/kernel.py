@@ -24,7 +24,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Progress = Callable[[str, int, int], None]
 
 # Every kernel, in the order in which they are made, and the modules that hold them.
-KERNELS: Final = ("read_codes", "text_codes", "fill_slots", "probe", "build", "unfold", "split", "assemble", "regroup")
+KERNELS: Final = (
+    "read_codes",
+    "text_codes",
+    "fill_slots",
+    "probe",
+    "sweep",
+    "build",
+    "unfold",
+    "split",
+    "assemble",
+    "regroup",
+)
 MODULES: Final = ("reading", "probing", "building", "grouping")
 
 _progress: list[Progress] = []

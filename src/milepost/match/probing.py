@@ -24,6 +24,9 @@ NULL = -(1 << 63)
 ) = range(21)  # fmt: skip
 WIDTH = 21
 
+BLOCK = 256  # postings that are tested together: what is read of them fits the nearest cache
+CHUNK = 8192  # rows that are ordered together
+
 _ANY = 1 << 40  # the length of an array whose length nobody looks at
 
 
@@ -56,38 +59,75 @@ def mixed(column: Any, code: Any) -> Any:
 
 
 @part
-def _scan(segment: Any, begin: Any, end: Any, codes: Any, now: Any, out: Any, used: Any) -> Any:
-    """Append the targets of the postings from `begin` to `end` that hold; -1 when there is no room."""
-    first_column, first_low, first_high = (
-        _ints(segment[FIRST_COLUMN]), _longs(segment[FIRST_LOW]), _longs(segment[FIRST_HIGH])
-    )  # fmt: skip
-    for posting in range(begin, end):
-        code = codes[first_column[posting]]
-        if (code >= first_low[posting]) & (code <= first_high[posting]):
-            rest_start = _ints(segment[REST_START])
-            rest_column = _ints(segment[REST_COLUMN])
-            rest_low, rest_high = _longs(segment[REST_LOW]), _longs(segment[REST_HIGH])
-            holds = True
-            for term in range(rest_start[posting], rest_start[posting + 1]):
-                column = rest_column[term]
-                if column >= 0:
-                    code = codes[column]
-                    if (code < rest_low[term]) | (code > rest_high[term]):
-                        holds = False
-                        break
-                else:
-                    code = codes[~column]
-                    if code == NULL or ((code >= rest_low[term]) & (code <= rest_high[term])):
-                        holds = False
-                        break
-            if holds:
-                entry = _ints(segment[ENTRY])[posting]
-                if _longs(segment[DIED])[entry] > now:
-                    if used >= len(out):
-                        return np.int64(-1)
-                    out[used] = _ints(segment[TARGETS])[entry]
-                    used += 1
+def _scan(segment: Any, begin: Any, end: Any, codes: Any, now: Any, out: Any, used: Any, hits: Any, some: Any) -> Any:
+    """Append the targets of the postings from `begin` to `end`, at most `BLOCK`, that hold; there is room for all.
+
+    First terms are tested without a branch, since nobody could predict it, and only the postings that are left are
+    looked at further.
+    """
+    first_column = _ints(segment[FIRST_COLUMN])
+    first_low, first_high = _longs(segment[FIRST_LOW]), _longs(segment[FIRST_HIGH])
+    left = 0
+    if end - begin > 16 and first_column[begin] == first_column[end - 1]:
+        # They are sorted by column, so it is one for all: this loop is done several at a time by the processor.
+        code = codes[first_column[begin]]
+        for i in range(end - begin):
+            hits[i] = (code >= first_low[begin + i]) & (code <= first_high[begin + i])
+        for i in range(end - begin):
+            some[left] = begin + i
+            left += hits[i]
+    else:
+        for posting in range(begin, end):
+            code = codes[first_column[posting]]
+            some[left] = posting
+            left += (code >= first_low[posting]) & (code <= first_high[posting])
+    if not left:
+        return used
+    rest_start, rest_column = _ints(segment[REST_START]), _ints(segment[REST_COLUMN])
+    rest_low, rest_high = _longs(segment[REST_LOW]), _longs(segment[REST_HIGH])
+    entries, died, targets = _ints(segment[ENTRY]), _longs(segment[DIED]), _ints(segment[TARGETS])
+    for i in range(left):
+        posting = some[i]
+        holds = True
+        for term in range(rest_start[posting], rest_start[posting + 1]):
+            column = rest_column[term]
+            if column >= 0:
+                code = codes[column]
+                if (code < rest_low[term]) | (code > rest_high[term]):
+                    holds = False
+                    break
+            else:
+                code = codes[~column]
+                if code == NULL or ((code >= rest_low[term]) & (code <= rest_high[term])):
+                    holds = False
+                    break
+        if holds:
+            entry = entries[posting]
+            out[used] = targets[entry]
+            used += died[entry] > now
     return used
+
+
+@part
+def _cluster(segment: Any, column: Any, code: Any) -> Any:
+    """The number of the cluster of a column and a code; -1 when there is none."""
+    slots, mask = _longs(segment[SLOTS]), segment[SLOT_MASK]
+    at = mixed(column, code) & mask
+    while slots[2 * at + 1] >= 0:
+        if slots[2 * at] == code and (slots[2 * at + 1] >> 32) == column:
+            return slots[2 * at + 1] & 0xFFFFFFFF
+        at = (at + 1) & mask
+    return np.int64(-1)
+
+
+@part
+def _roomy(out: Any, used: Any, more: Any) -> Any:
+    """An array with room for `more`."""
+    if used + more + 1 <= len(out):
+        return out
+    larger = np.empty(max(2 * len(out), used + more + 1), np.int32)
+    larger[:used] = out[:used]
+    return larger
 
 
 @part
@@ -103,62 +143,191 @@ def _rank(bounds: Any, begin: Any, count: Any, code: Any) -> Any:
     return low
 
 
-@part
-def _row(segment: Any, codes: Any, now: Any, out: Any, used: Any) -> Any:
-    """One row against one segment."""
-    mask = segment[SLOT_MASK]
-    if segment[EQUAL_COUNT] > 0:
-        columns, slots, clusters = _ints(segment[EQUAL_COLUMNS]), _longs(segment[SLOTS]), _ints(segment[CLUSTERS])
-        for i in range(segment[EQUAL_COUNT]):
-            column = np.int64(columns[i])
-            code = codes[column]
-            at = mixed(column, code) & mask
-            while slots[2 * at + 1] >= 0:
-                found = slots[2 * at + 1]
-                if slots[2 * at] == code and (found >> 32) == column:
-                    cluster = found & 0xFFFFFFFF
-                    used = _scan(segment, clusters[cluster], clusters[cluster + 1], codes, now, out, used)
-                    if used < 0:
-                        return used
-                    break
-                at = (at + 1) & mask
-    if segment[GRID_COUNT] > 0:
-        grids, bounds, buckets = _longs(segment[GRIDS]), _longs(segment[BOUNDS]), _ints(segment[BUCKETS])
-        for i in range(segment[GRID_COUNT]):
-            code = codes[grids[5 * i]]
-            if code == NULL:
-                continue
-            count = grids[5 * i + 2]
-            rank = _rank(bounds, grids[5 * i + 1], count, code)
-            base = grids[5 * i + 3]
-            levels = grids[5 * i + 4]
-            level = 0
-            while levels >> level:
-                if (levels >> level) & 1:
-                    # An interval is filed under the bucket of its low end, and reaches into the next at most.
-                    bucket = base + (rank >> level)
-                    begin = buckets[bucket - 1] if rank >> level else buckets[bucket]
-                    used = _scan(segment, begin, buckets[bucket + 1], codes, now, out, used)
-                    if used < 0:
-                        return used
-                base += (count >> level) + 1
-                level += 1
-    return _scan(segment, segment[ALWAYS], segment[ALWAYS_END], codes, now, out, used)
+@kernel("Tuple((i8[::1], i4[::1]))(i8[:,::1], i8, i8[:,::1], i8)")
+def probe(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
+    """The targets of each row, one row after the other: for few rows, or few subscriptions.
 
-
-@kernel("UniTuple(i8, 2)(i8[:,::1], i8, i8[:,::1], i8, i8, i8[::1], i4[::1])")
-def probe(segments: Any, now: Any, codes: Any, row: Any, used: Any, offsets: Any, out: Any) -> Any:
-    """Fill `offsets` and `out`, the targets of each row, from `row` on, of which `used` are there already.
-
-    Gives the first row that is not done, because `out` was full, and how much of it is used.
+    Gives offsets and targets; `expected` is how many there may be.
     """
-    while row < len(codes):
-        here = used
-        for i in range(len(segments)):
-            here = _row(segments[i], codes[row], now, out, here)
-            if here < 0:
-                return row, used
-        used = here
-        row += 1
-        offsets[row] = used
-    return row, used
+    offsets = np.zeros(len(codes) + 1, np.int64)
+    out = np.empty(expected + BLOCK, np.int32)
+    used = np.int64(0)
+    hits, some = np.empty(BLOCK, np.uint8), np.empty(BLOCK + 1, np.int32)
+    for row in range(len(codes)):
+        mine = codes[row]
+        for s in range(len(segments)):
+            segment = segments[s]
+            if segment[EQUAL_COUNT] > 0:
+                columns, clusters = _ints(segment[EQUAL_COLUMNS]), _ints(segment[CLUSTERS])
+                for i in range(segment[EQUAL_COUNT]):
+                    column = np.int64(columns[i])
+                    cluster = _cluster(segment, column, mine[column])
+                    if cluster >= 0:
+                        begin, end = np.int64(clusters[cluster]), np.int64(clusters[cluster + 1])
+                        out = _roomy(out, used, end - begin)
+                        for at in range(begin, end, BLOCK):
+                            used = _scan(segment, at, min(at + BLOCK, end), mine, now, out, used, hits, some)
+            for i in range(segment[GRID_COUNT]):
+                grid = 5 * i
+                grids, buckets = _longs(segment[GRIDS]), _ints(segment[BUCKETS])
+                code = mine[grids[grid]]
+                if code != NULL:
+                    rank = _rank(_longs(segment[BOUNDS]), grids[grid + 1], grids[grid + 2], code)
+                    base = grids[grid + 3]
+                    level = 0
+                    while grids[grid + 4] >> level:
+                        if (grids[grid + 4] >> level) & 1:
+                            # An interval is filed under the bucket of its low end, and reaches into the next at most.
+                            bucket = base + (rank >> level)
+                            begin = np.int64(buckets[bucket - 1] if rank >> level else buckets[bucket])
+                            end = np.int64(buckets[bucket + 1])
+                            out = _roomy(out, used, end - begin)
+                            for at in range(begin, end, BLOCK):
+                                used = _scan(segment, at, min(at + BLOCK, end), mine, now, out, used, hits, some)
+                        base += (grids[grid + 2] >> level) + 1
+                        level += 1
+            begin, end = segment[ALWAYS], segment[ALWAYS_END]
+            if begin < end:
+                out = _roomy(out, used, end - begin)
+                for at in range(begin, end, BLOCK):
+                    used = _scan(segment, at, min(at + BLOCK, end), mine, now, out, used, hits, some)
+        offsets[row + 1] = used
+    return offsets, out[:used].copy()
+
+
+@part
+def _by_code(codes: Any, column: Any, first: Any, count: Any, table: Any, order: Any, starts: Any, values: Any) -> Any:
+    """Rows from `first` on in groups of one code in a column; how many groups. `table` has room for twice the rows."""
+    mask = len(table) - 1
+    table[:] = -1
+    groups = 0
+    group_of = np.empty(count, np.int32)
+    starts[: count + 1] = 0
+    for row in range(count):
+        code = codes[first + row, column]
+        at = mixed(column, code) & mask
+        while table[at] >= 0 and values[table[at]] != code:
+            at = (at + 1) & mask
+        if table[at] < 0:
+            table[at] = groups
+            values[groups] = code
+            groups += 1
+        group_of[row] = table[at]
+        starts[table[at] + 1] += 1
+    for group in range(groups):
+        starts[group + 1] += starts[group]
+    place = starts[:groups].copy()
+    for row in range(count):
+        order[place[group_of[row]]] = first + row
+        place[group_of[row]] += 1
+    return groups
+
+
+@part
+def _tested(
+    segment: Any, begin: Any, end: Any, rows: Any, codes: Any, now: Any, out: Any, out_rows: Any, used: Any, hits: Any,
+    some: Any,
+) -> Any:  # fmt: skip
+    """A block of postings against several rows: it stays in the nearest cache meanwhile."""
+    for i in range(len(rows)):
+        before = used
+        used = _scan(segment, begin, end, codes[rows[i]], now, out, used, hits, some)
+        for k in range(before, used):
+            out_rows[k] = rows[i]
+    return used
+
+
+@kernel("Tuple((i8[::1], i4[::1]))(i8[:,::1], i8, i8[:,::1], i8)")
+def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
+    """What `probe` gives, for many rows and many subscriptions: rows that lead to the same postings go there together.
+
+    A cluster of a large index is far away from the processor. Fetching it once for all rows of a chunk, and not for each,
+    is most of the difference between the two.
+    """
+    n, width = codes.shape
+    chunk = min(n, CHUNK)
+    slots = np.int64(4)
+    while slots < 2 * chunk:
+        slots *= 2
+    table = np.empty(slots, np.int32)
+    orders, starts = np.empty((width, chunk), np.int32), np.empty((width, chunk + 1), np.int32)
+    values, groups = np.empty((width, chunk), np.int64), np.empty(width, np.int64)
+    ranks, order = np.empty(chunk, np.int32), np.empty(chunk, np.int32)
+    hits, some = np.empty(BLOCK, np.uint8), np.empty(BLOCK + 1, np.int32)
+    out, out_rows = np.empty(expected + BLOCK, np.int32), np.empty(expected + BLOCK, np.int32)
+    used = np.int64(0)
+    everything = np.arange(n).astype(np.int32)
+    for first in range(0, n, chunk):
+        count = min(chunk, n - first)
+        groups[:] = -1
+        for s in range(len(segments)):
+            segment = segments[s]
+            for i in range(segment[EQUAL_COUNT]):
+                column = np.int64(_ints(segment[EQUAL_COLUMNS])[i])
+                clusters = _ints(segment[CLUSTERS])
+                if groups[column] < 0:
+                    groups[column] = _by_code(
+                        codes, column, first, count, table, orders[column], starts[column], values[column]
+                    )
+                for group in range(groups[column]):
+                    cluster = _cluster(segment, column, values[column, group])
+                    if cluster >= 0:
+                        begin, end = np.int64(clusters[cluster]), np.int64(clusters[cluster + 1])
+                        rows = orders[column, starts[column, group] : starts[column, group + 1]]
+                        for at in range(begin, end, BLOCK):
+                            stop = min(at + BLOCK, end)
+                            out = _roomy(out, used, BLOCK * len(rows))
+                            out_rows = _roomy(out_rows, used, BLOCK * len(rows))
+                            used = _tested(segment, at, stop, rows, codes, now, out, out_rows, used, hits, some)
+            for i in range(segment[GRID_COUNT]):
+                grid = 5 * i
+                grids, buckets, bounds = _longs(segment[GRIDS]), _ints(segment[BUCKETS]), _longs(segment[BOUNDS])
+                column, size = grids[grid], grids[grid + 2]
+                of_rank = np.zeros(size + 3, np.int32)
+                for row in range(count):
+                    code = codes[first + row, column]
+                    ranks[row] = -1 if code == NULL else _rank(bounds, grids[grid + 1], size, code)
+                    of_rank[ranks[row] + 2] += 1
+                for rank in range(size + 2):
+                    of_rank[rank + 1] += of_rank[rank]
+                filled = of_rank.copy()
+                for row in range(count):
+                    order[filled[ranks[row] + 1]] = first + row
+                    filled[ranks[row] + 1] += 1
+                # of_rank[rank + 1] is where the rows of a rank start, those without a value before all others
+                base = grids[grid + 3]
+                level = 0
+                while grids[grid + 4] >> level:
+                    if (grids[grid + 4] >> level) & 1:
+                        for number in range((size >> level) + 1):
+                            low, high = number << level, min((number + 1) << level, size + 1)
+                            rows = order[of_rank[low + 1] : of_rank[high + 1]]
+                            begin = np.int64(buckets[base + number - 1] if number else buckets[base])
+                            end = np.int64(buckets[base + number + 1])
+                            if len(rows) and begin < end:
+                                for at in range(begin, end, BLOCK):
+                                    stop = min(at + BLOCK, end)
+                                    out = _roomy(out, used, BLOCK * len(rows))
+                                    out_rows = _roomy(out_rows, used, BLOCK * len(rows))
+                                    used = _tested(segment, at, stop, rows, codes, now, out, out_rows, used, hits, some)
+                    base += (size >> level) + 1
+                    level += 1
+            begin, end = segment[ALWAYS], segment[ALWAYS_END]
+            if begin < end:
+                rows = everything[first : first + count]
+                for at in range(begin, end, BLOCK):
+                    stop = min(at + BLOCK, end)
+                    out = _roomy(out, used, BLOCK * len(rows))
+                    out_rows = _roomy(out_rows, used, BLOCK * len(rows))
+                    used = _tested(segment, at, stop, rows, codes, now, out, out_rows, used, hits, some)
+    offsets = np.zeros(n + 1, np.int64)
+    for i in range(used):
+        offsets[out_rows[i] + 1] += 1
+    for row in range(n):
+        offsets[row + 1] += offsets[row]
+    place = offsets[:-1].copy()
+    targets = np.empty(used, np.int32)
+    for i in range(used):
+        targets[place[out_rows[i]]] = out[i]
+        place[out_rows[i]] += 1
+    return offsets, targets

@@ -48,13 +48,16 @@ class Segment:
     def __init__(self, number: int, targets: Ints, died: Longs, postings: Postings, columns: int) -> None:
         from milepost.match.building import build
 
-        self.number: Final = number
-        self.targets: Final = targets
-        self.died: Final = died
-        self.dead = 0  # counted by the index
-        made = build(*postings, columns)
+        made = build(*postings, columns, len(targets))
         self.arrays: Final[tuple[Any, ...]] = made[:15]
-        self.equal: Final = int(made[15])  # postings that are found by equality
+        self.moved: Final = made[15]  # the new number of each entry
+        self.equal: Final = int(made[16])  # postings that are found by equality
+        self.number: Final = number
+        self.targets: Final = np.empty_like(targets)
+        self.targets[self.moved] = targets
+        self.died: Final = np.empty_like(died)
+        self.died[self.moved] = died
+        self.dead = 0  # counted by the index
         (
             self._entry, self._column, self._low, self._high, self._rest, self._rest_column, self._rest_low,
             self._rest_high, self._slots, self._clusters, self._equal_columns, self._keys, self._grids, self._bounds,
@@ -64,7 +67,7 @@ class Segment:
         self.ranges: Final = ranges
         self.row: Final = np.array(
             [
-                *(_address(array) for array in self.arrays[:8]), _address(targets), _address(died),
+                *(_address(array) for array in self.arrays[:8]), _address(self.targets), _address(self.died),
                 _address(self._slots), len(self._slots) - 1, _address(self._clusters),
                 _address(self._equal_columns), len(self._equal_columns),
                 _address(self._grids), len(self._grids), _address(self._bounds), _address(self._buckets),
@@ -166,6 +169,6 @@ class Merge:
             raise self.failure
         assert self.result is not None
         died = [source.died[kept] for source, kept in zip(self.sources, self._kept, strict=True)]
-        self.result.died[:] = np.concatenate(died)
+        self.result.died[self.result.moved] = np.concatenate(died)
         self.result.dead = int(np.count_nonzero(self.result.died != ALIVE))
         return self.result

@@ -17,7 +17,9 @@ from milepost.match.texts import Table
 from milepost.query import Predicate
 
 FEW: Final = 4  # rows that a predicate is evaluated for one by one; beyond, all rows of the batch at once are cheaper
-_ROOM: Final = 1024  # targets that there is room for at first
+MANY_ROWS: Final = 64  # from here on it pays to put rows in an order before asking
+MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches anyway
+_EXPECTED: Final = 16.0  # targets of a row, before one knows
 
 Rows = npt.NDArray[np.int32]
 
@@ -82,8 +84,10 @@ class Snapshot:
         self._segments = segments
         self._held = held  # the arrays that `segments` has the addresses of
         self._groups = groups
-        self._room = _ROOM
+        self._postings = int(segments[:, -1].sum())
+        self._expected = _EXPECTED
         self._probe = probing.probe
+        self._sweep = probing.sweep
         self._split = grouping.split
         self._assemble = grouping.assemble
 
@@ -103,21 +107,13 @@ class Snapshot:
     def _found(self, batch: Batch) -> tuple[npt.NDArray[np.int64], Rows]:
         """The targets of the entries that hold in each row."""
         n = len(batch)
-        offsets = np.zeros(n + 1, np.int64)
         if not n or not len(self._segments):
-            return offsets, np.zeros(0, np.int32)
+            return np.zeros(n + 1, np.int64), np.zeros(0, np.int32)
         codes = self._columns.codes(batch, self._width, self._table)
-        out = np.empty(self._room, np.int32)
-        row, used = self._probe(self._segments, self._now, codes, 0, 0, offsets, out)
-        while row < n:
-            # What is left will take as much as what is done did, or a row alone fills it all.
-            room = 2 * len(out) if not row else max(2 * len(out), int(1.2 * used * n / row))
-            more = np.empty(room, np.int32)
-            more[:used] = out[:used]
-            out = more
-            row, used = self._probe(self._segments, self._now, codes, row, used, offsets, out)
-        self._room = max(_ROOM, int(1.2 * used))
-        return offsets, out[:used]
+        ask = self._sweep if n >= MANY_ROWS and self._postings >= MANY_POSTINGS else self._probe
+        offsets, targets = ask(self._segments, self._now, codes, int(self._expected * n))
+        self._expected = 1.1 * len(targets) / n
+        return offsets, targets
 
     def _with_groups(self, batch: Batch, offsets: npt.NDArray[np.int64], targets: Rows, groups: Groups) -> Matches:
         numbers, starts, rows = self._split(offsets, targets, len(groups.table))
