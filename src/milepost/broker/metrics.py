@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -27,9 +27,9 @@ _TOTALS: Final = {
     "bytes_in": ("milepost_bytes_received", "Bytes of batches taken from publishers."),
     "bytes_out": ("milepost_bytes_delivered", "Bytes of batches sent to subscribers."),
     "batches_in": ("milepost_batches_received", "Batches taken from publishers."),
-    "frames_out": ("milepost_frames_sent", "Frames sent to subscribers, each with rows of one topic."),
-    "dropped_rows": ("milepost_rows_dropped", "Rows that slow subscribers will never get."),
-    "refused_batches": ("milepost_batches_refused", "Batches that were not taken: damaged, or against their schema."),
+    "rows_dropped": ("milepost_rows_dropped", "Rows that slow subscribers will never get."),
+    "batches_refused": ("milepost_batches_refused", "Batches that were not taken: damaged, or against their schema."),
+    "puts_throttled": ("milepost_puts_throttled", "Batches whose publisher had to wait, because a subscriber is slow."),
 }
 _TOPICS: Final = {
     "rows_in": ("milepost_topic_rows_received", "Rows taken, by topic."),
@@ -54,7 +54,7 @@ class BrokerCollector(Collector):
         self._labelled: set[str] = set()
 
     def describe(self) -> list[Metric]:
-        """Nothing: registering a collector would collect once otherwise, from the loop's own thread, and wait forever."""
+        """Nothing. Without this, registering would collect once, in the loop's own thread, and wait for the loop."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -71,28 +71,31 @@ class BrokerCollector(Collector):
         return self.metrics(answer.result(ANSWER_SECONDS))
 
     def metrics(self, figures: Mapping[str, Any]) -> Iterator[Metric]:
-        """The figures as metrics; a figure that is missing has none."""
+        """The figures as metrics."""
         yield InfoMetricFamily(
             "milepost", "The broker.", {"name": str(figures["name"]), "version": str(figures["version"])}
         )
         yield GaugeMetricFamily("milepost_uptime_seconds", "Since the broker was started.", figures["uptime_s"])
         connections = figures["connections"]
         yield GaugeMetricFamily("milepost_connections", "Clients connected now.", connections["open"])
+        yield GaugeMetricFamily(
+            "milepost_connections_greeting",
+            "Of these, clients that have not introduced themselves.",
+            connections["greeting"],
+        )
         yield CounterMetricFamily("milepost_connections_accepted", "Clients so far.", connections["accepted"])
-        yield _by_code("milepost_connections_refused", "Clients not taken, by reason.", connections.get("refused", {}))
-        yield _by_code("milepost_errors", "Errors told to clients, by code.", figures.get("errors", {}))
+        yield _by_code("milepost_errors", "Errors told to clients, by code.", figures["errors"])
         for key, (name, words) in _TOTALS.items():
-            if key in figures["totals"]:
-                yield CounterMetricFamily(name, words, figures["totals"][key])
+            yield CounterMetricFamily(name, words, figures["totals"][key])
         queues = figures["queues"]
         yield GaugeMetricFamily("milepost_queue_rows", "Rows that wait for their subscribers.", queues["rows"])
         yield GaugeMetricFamily("milepost_queue_bytes", "Bytes that wait for their subscribers.", queues["bytes"])
         yield GaugeMetricFamily(
-            "milepost_publishers_throttled",
-            "Publishers held back now, because a subscriber is slow.",
-            sum(1 for client in figures["clients"] if client.get("throttled")),
+            "milepost_clients_throttling",
+            "Subscribers so slow now that publishers wait for them.",
+            sum(1 for client in figures["clients"] if client["throttles"]),
         )
-        yield GaugeMetricFamily("milepost_subscriptions", "Subscriptions now.", _subscriptions(figures))
+        yield GaugeMetricFamily("milepost_subscriptions", "Subscriptions now.", figures["subscriptions_total"])
         yield GaugeMetricFamily("milepost_topics", "Topics now.", len(figures["topics"]))
         yield from self._topics(figures["topics"])
 
@@ -107,14 +110,21 @@ class BrokerCollector(Collector):
         for key, (name, words) in _TOPICS.items():
             metric = CounterMetricFamily(name, words, labels=["topic"])
             for topic in own:
-                metric.add_metric([topic["name"]], topic.get(key, 0))
+                metric.add_metric([topic["name"]], topic[key])
             if others:
-                metric.add_metric([OTHER_TOPICS], sum(topic.get(key, 0) for topic in others))
+                metric.add_metric([OTHER_TOPICS], sum(topic[key] for topic in others))
             yield metric
 
 
-def start_metrics(broker: Source, loop: asyncio.AbstractEventLoop, where: str) -> Callable[[], None]:
-    """Serve a broker's metrics at `host:port`, path `/metrics`; gives what stops it.
+class Served(NamedTuple):
+    """Metrics that are being served."""
+
+    url: str  # with the port that was really taken
+    stop: Callable[[], None]  # blocks for half a second at most, so that an event loop may call it
+
+
+def start_metrics(broker: Source, loop: asyncio.AbstractEventLoop, where: str) -> Served:
+    """Serve a broker's metrics at `host:port`, path `/metrics`.
 
     `OSError` when the port is taken. Does not block: the server has a thread of its own.
     """
@@ -129,7 +139,8 @@ def start_metrics(broker: Source, loop: asyncio.AbstractEventLoop, where: str) -
         server.server_close()
         thread.join()
 
-    return stop
+    shown = f"[{host}]" if ":" in host else host
+    return Served(f"http://{shown}:{server.server_port}/metrics", stop)
 
 
 def parse_http(where: str) -> tuple[str, int]:
@@ -145,8 +156,3 @@ def _by_code(name: str, words: str, counts: Mapping[str, int]) -> CounterMetricF
     for code, count in sorted(counts.items()):
         metric.add_metric([code], count)
     return metric
-
-
-def _subscriptions(figures: Mapping[str, Any]) -> int:
-    count = figures.get("subscription_count")
-    return int(count) if count is not None else len(figures["subscriptions"])

@@ -1,7 +1,11 @@
-"""The command line: one module per command, put together here."""
+"""The command line: one module per command, put together here.
+
+What a command needs beyond its arguments is imported when it runs: `milepost --help` waits for nobody's kernels.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -9,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from milepost.cli import demo, type
+from milepost.cli import demo, put, sub, top, topic, type, up, warm
 from milepost.errors import MilepostError
 
 __all__ = ["app", "main"]
@@ -18,7 +22,6 @@ app = typer.Typer(
     name="milepost",
     help="Messaging that can tell you where every message went.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -38,8 +41,15 @@ def _options(
     """Messaging that can tell you where every message went."""
 
 
+# In the order in which a newcomer meets them.
 app.command("demo")(demo.run)
+app.command("up", epilog=up.EXAMPLES)(up.run)
+app.add_typer(topic.app, name="topic")
+app.command("put", epilog=put.EXAMPLES)(put.run)
+app.command("sub", epilog=sub.EXAMPLES)(sub.run)
+app.command("top", epilog=top.EXAMPLES)(top.run)
 app.add_typer(type.app, name="type")
+app.command("warm", epilog=warm.EXAMPLES)(warm.run)
 
 
 def main() -> None:
@@ -49,3 +59,14 @@ def main() -> None:
     except (MilepostError, demo.ClaimFailed) as error:
         Console(stderr=True).print(f"milepost: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
+    finally:
+        _let_go_of_pipes()
+
+
+def _let_go_of_pipes() -> None:
+    """Write what is buffered. Where nobody reads any more (`| head`), that is no error worth a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

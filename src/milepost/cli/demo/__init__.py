@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from milepost.cli.demo import access, batch, query, schema
+from collections.abc import Callable
+from importlib import import_module
+
 from milepost.cli.demo.stage import ClaimFailed, Stage
 
 __all__ = ["SCENES", "ClaimFailed", "Stage", "run"]
 
-SCENES = (schema.play, batch.play, query.play, access.play)
+
+def _scene(name: str) -> Callable[[Stage], None]:
+    """A scene by its module, which is imported when it plays: other commands need not wait for it."""
+
+    def play(stage: Stage) -> None:
+        import_module(f"milepost.cli.demo.{name}").play(stage)
+
+    return play
+
+
+SCENES = tuple(map(_scene, ("schema", "batch", "query", "access", "broker")))
 
 
 def run() -> None:
-    """Show a schema, a batch, a query and a field access. Takes seconds and ends by itself."""
+    """Show schemas, batches, queries and a broker at work. Ends by itself, in seconds.
+
+    The first time it compiles the broker's matching kernels, which takes
+    about a minute.
+    """
     stage = Stage()
     for play in SCENES:
         play(stage)

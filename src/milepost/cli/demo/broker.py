@@ -1,0 +1,189 @@
+"""Scene five: a broker, its clients, and what each of them gets."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.markup import escape
+
+from milepost import query
+from milepost.cli import warm
+from milepost.cli.demo.market import TRADE, TRADE_TEXT, many
+from milepost.cli.demo.stage import Stage
+
+if TYPE_CHECKING:
+    from milepost.broker import Broker
+    from milepost.client import Client
+
+ROWS: Final = 10_000
+BATCH: Final = 250  # rows that are put at once
+FILTERS: Final = {
+    "north": "symbol = 'IBM' and price > 100",
+    "south": "size >= 1500 or any(tags, it = 'block')",
+}
+SMALL_BYTES: Final = 65_536  # of every queue and window, so that a slow subscriber is met soon
+
+
+def play(stage: Stage) -> None:
+    stage.scene("A broker sends each message to those who asked for it")
+    if not warm.installed("numba"):
+        stage.say(f"A broker needs more packages than a client: {escape(warm.SERVER_EXTRA)}")
+        return
+    from milepost import match
+
+    if not match.compiled():
+        warm.compile_kernels(stage.console)
+    with _broker() as address:
+        stage.say(f"A broker listens on {address}. Three clients connect to it; one puts {ROWS:,} trades.")
+        _by_content(stage, address)
+        _slow(stage, address)
+
+
+@contextmanager
+def _broker() -> Iterator[str]:
+    """A broker with real sockets, in a thread of its own."""
+    from milepost.broker import Broker
+    from milepost.config import settings
+
+    chosen = settings(
+        listen="milepost://127.0.0.1:0", http="", queue_bytes=SMALL_BYTES, put_window=SMALL_BYTES, join_bytes=16_384
+    )
+    started: Future[tuple[Broker, asyncio.AbstractEventLoop]] = Future()
+
+    async def serve() -> None:
+        try:
+            async with Broker(chosen) as broker:
+                started.set_result((broker, asyncio.get_running_loop()))
+                await broker.serve()
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="the broker of the demo")
+    thread.start()
+    broker, loop = started.result()
+    try:
+        yield str(broker.address)
+    finally:
+        loop.call_soon_threadsafe(broker.finish)
+        thread.join()
+
+
+def _by_content(stage: Stage, address: str) -> None:
+    from milepost.client import Client
+
+    rows = many(ROWS)
+    expected = {}
+    for name, where in FILTERS.items():
+        wanted = query.compile(where, TRADE)
+        expected[name] = [row for row in rows if wanted.test(row) is True]
+    got = {}
+    with (
+        Client(address, name="feed") as feed,
+        Client(address, name="north") as north,
+        Client(address, name="south") as south,
+    ):
+        feed.declare_topic("trades", TRADE_TEXT)
+        desks = {"north": north, "south": south}
+        subscriptions = {name: desks[name].subscribe("trades", where=where) for name, where in FILTERS.items()}
+        _put(feed, "trades", rows)
+        feed.flush()
+        for name, subscription in subscriptions.items():
+            got[name] = _take(subscription, len(expected[name]))
+        status = feed.status()
+    stage.say("")
+    stage.show(_picture({name: len(found) for name, found in got.items()}))
+    for name in FILTERS:
+        stage.claim(f"{name} got the {len(got[name]):,} trades that its filter finds in plain Python, in order",
+                    got[name] == expected[name])  # fmt: skip
+    sent = {found["client"]: found["rows_out"] for found in status["subscriptions"]}
+    stage.claim("and the broker has sent it no others", sent == {name: len(found) for name, found in got.items()})
+
+
+def _slow(stage: Stage, address: str) -> None:
+    from milepost.client import Client
+
+    rows = many(ROWS)
+    stage.say(
+        "\nA subscriber that does not read must not fill the broker's memory. What happens is the topic's choice."
+    )
+    with Client(address, name="feed") as feed, Client(address, name="sleepy", window=SMALL_BYTES) as sleepy:
+        feed.declare_topic("lossy", TRADE_TEXT, slow="drop")
+        subscription = sleepy.subscribe("lossy")
+        _put(feed, "lossy", rows)
+        feed.flush()
+        waiting = feed.status()["queues"]
+        dropped = _client(feed, "sleepy")["dropped_rows"]
+        kept = _take(subscription, ROWS - dropped)
+        stage.say(
+            f"[cyan]slow = drop[/]: {dropped:,} of {ROWS:,} trades were dropped while it slept, the oldest first."
+        )
+        stage.claim(f"what waited took {waiting['bytes']:,} bytes, no more than the {SMALL_BYTES:,} allowed",
+                    dropped > 0 and waiting["bytes"] <= SMALL_BYTES)  # fmt: skip
+        stage.claim(
+            f"it was told of all {dropped:,}, and got every other",
+            subscription.dropped == dropped and len(kept) + dropped == ROWS,
+        )
+        stage.claim("the newest trade is among them", kept[-1] == rows[-1])
+        sleepy.unsubscribe(subscription)
+
+        feed.declare_topic("complete", TRADE_TEXT, slow="throttle")
+        subscription = sleepy.subscribe("complete")
+        putting = threading.Thread(target=_put, args=(feed, "complete", rows), name="the publisher of the demo")
+        with Client(address, name="observer") as observer:
+            before = observer.status()["totals"]["puts_throttled"]
+            putting.start()
+            while (status := observer.status())["totals"]["puts_throttled"] == before:
+                pass  # it is putting; each look takes a round trip
+        taken = next(found["rows_in"] for found in status["topics"] if found["name"] == "complete")
+        stage.say(
+            f"[cyan]slow = throttle[/]: the publisher had to wait after {taken:,} trades. Then the subscriber woke."
+        )
+        stage.claim(
+            "all trades arrived, none was dropped", _take(subscription, ROWS) == rows and subscription.dropped == 0
+        )
+        putting.join()
+
+
+def _put(feed: Client, topic: str, rows: list[dict[str, Any]]) -> None:
+    for start in range(0, len(rows), BATCH):
+        feed.put_many(topic, rows[start : start + BATCH])
+
+
+def _take(subscription: Any, count: int) -> list[Any]:
+    found: list[Any] = []
+    if count:
+        for batch in subscription.batches():
+            found += batch.to_pylist()
+            if len(found) >= count:
+                break
+    return found
+
+
+def _client(client: Client, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(found for found in client.status()["clients"] if found["name"] == name)
+    return found
+
+
+def _picture(counts: dict[str, int]) -> str:
+    """Publisher, broker and subscribers, with what flows between them."""
+    lines = []
+    (first, one), (second, two) = counts.items()
+    put = f"{ROWS:,}"
+    blank = " " * (len("feed ─") + len(put) + len("─► "))
+    for left, wall, name, count in (
+        (blank, "┌────────┐", "", 0),
+        (blank, "│        ├", first, one),
+        (f"[bold]feed[/] ─{put}─► ", "│ [bold]broker[/] │", "", 0),
+        (blank, "│        ├", second, two),
+        (blank, "└────────┘", "", 0),
+    ):
+        arrow = f"─{count:─>6,}─► [bold]{name}[/]  [cyan]{escape(FILTERS[name])}[/]" if name else ""
+        lines.append(f"{left}{wall}{arrow}")
+    return "\n".join(lines)

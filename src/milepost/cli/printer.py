@@ -1,0 +1,167 @@
+"""How `milepost sub` prints batches: lines of JSON, CSV, or aligned columns.
+
+Each takes a whole batch and gives the bytes to write, so that a terminal or a pipe sees one write for each batch.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from milepost.batch import Batch
+from milepost.cli import values
+from milepost.schema.types import Atom, Optional, Schema, Tuple
+
+CELL_CHARS: Final = 48  # of a table; longer text is cut, the whole of it is in the other formats
+GAP: Final = "  "
+
+
+class Printer(Protocol):
+    """Gives the bytes that show a batch of a topic."""
+
+    def __call__(self, topic: str, batch: Batch) -> bytes: ...
+
+
+def printer(form: str, envelope: bool, colours: bool) -> Printer:
+    """A printer for one output. With `envelope`, each message says its topic, and in JSON its ID."""
+    match form:
+        case "json":
+            return _Json(envelope)
+        case "csv":
+            return _Csv(envelope)
+        case _:
+            return _Columns(envelope, colours)
+
+
+def _rows(batch: Batch) -> list[Any]:
+    rows = batch.to_pylist()
+    if batch.schema.message_type is not None:
+        # A graph may hold a node twice, or itself: then only the lists of nodes can be written down.
+        try:
+            values.to_json_lines(rows)
+        except RecursionError:
+            return batch.to_arrow().to_pylist()  # type: ignore[no-any-return]
+    return rows
+
+
+class _Json:
+    def __init__(self, envelope: bool) -> None:
+        self._envelope = envelope
+
+    def __call__(self, topic: str, batch: Batch) -> bytes:
+        rows = _rows(batch)
+        if self._envelope:
+            ids = batch.ids
+            rows = [
+                {"topic": topic, "id": str(ids[row]) if ids is not None else None, "message": message}
+                for row, message in enumerate(rows)
+            ]
+        return values.to_json_lines(rows)
+
+
+class _Csv:
+    def __init__(self, envelope: bool) -> None:
+        self._envelope = envelope
+        self._names: list[str] | None = None
+
+    def __call__(self, topic: str, batch: Batch) -> bytes:
+        names, columns = _cells(batch, _csv_cell)
+        if self._envelope:
+            names, columns = ["topic", *names], [[topic] * len(batch), *columns]
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        if names != self._names:  # once, unless a pattern covers topics of different fields
+            self._names = names
+            writer.writerow(names)
+        writer.writerows(zip(*columns, strict=True))
+        return out.getvalue().encode()
+
+
+class _Columns:
+    """Columns as wide as the widest cell so far. They only grow, so lines of different batches stay readable."""
+
+    def __init__(self, envelope: bool, colours: bool) -> None:
+        self._envelope = envelope
+        self._colours = colours
+        self._names: list[str] | None = None
+        self._widths: list[int] = []
+
+    def __call__(self, topic: str, batch: Batch) -> bytes:
+        names, columns = _cells(batch, _shown)
+        right = _numbers(batch.schema)
+        if self._envelope:
+            names, columns, right = ["topic", *names], [[topic] * len(batch), *columns], [False, *right]
+        head = names != self._names
+        if head:  # once, unless a pattern covers topics of different fields
+            self._names, self._widths = names, [len(name) for name in names]
+        self._widths = [max([width, *map(len, column)]) for width, column in zip(self._widths, columns, strict=True)]
+        lines = []
+        if head:
+            line = self._line(names, right)
+            lines.append(f"\x1b[2m{line}\x1b[0m" if self._colours else line)
+        lines += [self._line(cells, right) for cells in zip(*columns, strict=True)]
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    def _line(self, cells: Any, right: list[bool]) -> str:
+        padded = [
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(cells, self._widths, right, strict=True)
+        ]
+        return GAP.join(padded).rstrip()
+
+
+def _cells(batch: Batch, cell: Callable[[Any], Any]) -> tuple[list[str], list[list[Any]]]:
+    """The names of a batch's fields, and for each of them its values as cells."""
+    if batch.schema.message_type is not None:
+        return ["message"], [[cell(row) for row in _rows(batch)]]
+    assert isinstance(batch.schema.type, Tuple)
+    names = [item.name for item in batch.schema.type.fields]
+    rows = batch.to_pylist()
+    return names, [[cell(row[name]) for row in rows] for name in names]
+
+
+def _csv_cell(value: Any) -> Any:
+    """A value that the csv module writes as it is, or its JSON; None is an empty cell there."""
+    if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, date | Decimal | UUID):
+        return _text(value)
+    return values.to_json(value).decode().strip('"')
+
+
+def _shown(value: Any) -> str:
+    text = "" if value is None else value if isinstance(value, str) else _text(value)
+    if not text.isprintable():
+        text = "".join(sign if sign.isprintable() else "\N{MIDDLE DOT}" for sign in text)  # a terminal would obey it
+    return text if len(text) <= CELL_CHARS else f"{text[: CELL_CHARS - 1]}…"
+
+
+def _text(value: Any) -> str:
+    match value:
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case bool():
+            return "true" if value else "false"
+        case int() | float() | Decimal() | UUID():
+            return str(value)
+        case _:
+            return values.to_json(value).decode()
+
+
+def _numbers(schema: Schema) -> list[bool]:
+    """Which columns stand to the right."""
+    if schema.message_type is not None:
+        return [False]
+    assert isinstance(schema.type, Tuple)
+    inner = [item.type.type if isinstance(item.type, Optional) else item.type for item in schema.type.fields]
+    return [isinstance(kind, Atom) and kind.kind not in _LEFT for kind in inner]
+
+
+_LEFT: Final = ("string", "bytes", "bool", "date", "timestamp", "uuid")

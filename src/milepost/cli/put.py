@@ -1,0 +1,123 @@
+"""`milepost put`: messages from arguments, a pipe or a file into a topic."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected, known_topics, topic_named
+from milepost.errors import ConfigError, InvalidValue
+
+if TYPE_CHECKING:
+    from milepost.batch import Batch
+    from milepost.cli.source import Progress
+    from milepost.schema.types import Schema
+
+EXAMPLES = """Examples:
+  milepost put quotes symbol=IBM price=101.5 size=200
+  milepost put quotes '{"symbol": "IBM", "price": 101.5, "size": 200}'
+  tail -f quotes.jsonl | milepost put quotes -
+  milepost put quotes --file quotes.parquet
+"""
+
+PATIENCE_SECONDS = 86_400.0  # for the broker to take the last rows: a slow subscriber may hold it back for long
+
+
+def run(
+    topic: Annotated[str, typer.Argument(autocompletion=known_topics, help="the topic to put into; it must be there")],
+    message: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FIELD=VALUE… | JSON… | -", help="one message by its fields, some as JSON, or a pipe"),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", exists=True, dir_okay=False, help="a .csv, .parquet or .jsonl file"),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="do not say how many rows were put")] = False,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Put messages into a topic.
+
+    Values are what the topic's schema says they are. Times are written as in
+    2026-03-02T14:30:00Z, bytes in base64, and lists, tuples and variants as
+    JSON. Lines of JSON are put as they come; a line that does not fit ends the
+    command, and the lines before it have been put.
+    """
+    arguments = message or []
+    if file is not None and arguments:
+        raise typer.BadParameter("give messages or a file, not both")
+    if file is None and not arguments and sys.stdin.isatty():
+        raise typer.BadParameter("nothing to put: give FIELD=VALUE pairs, JSON, --file FILE, or a pipe")
+    started = time.monotonic()
+    rows = 0
+    with connected(broker) as client:
+        schema = topic_named(client, topic).schema
+        try:
+            with _batches(schema, arguments, file) as batches:
+                for batch in batches:
+                    client.put_many(topic, batch)
+                    rows += len(batch)
+            client.flush(PATIENCE_SECONDS)
+        except InvalidValue as error:
+            client.flush(PATIENCE_SECONDS)
+            before = "nothing was put" if not rows else f"{_counted(rows)} before it {_was(rows)} put"
+            raise InvalidValue(f"{error} ({before})") from None
+    if not quiet:
+        spent = time.monotonic() - started
+        rate = f" in {spent:.1f} s, {rows / spent:,.0f} a second" if file is not None else ""
+        print(f"{_counted(rows)} put into {topic}{rate}", file=sys.stderr)
+
+
+@contextmanager
+def _batches(schema: Schema, arguments: list[str], file: Path | None) -> Iterator[Iterator[Batch]]:
+    from milepost.cli import source
+
+    if file is not None:
+        with _progress_bar(file) as progress:
+            yield source.from_file(schema, file, progress)
+    elif not arguments or arguments == ["-"]:
+        yield source.from_lines(schema, sys.stdin.fileno(), "standard input")
+    else:
+        yield source.from_arguments(schema, arguments)
+
+
+@contextmanager
+def _progress_bar(file: Path) -> Iterator[Progress]:
+    """How far the file is read, on a terminal; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(file.name, total=_length(file))
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _length(file: Path) -> int:
+    """In what the source counts: rows of a Parquet file, bytes of the others."""
+    if file.suffix.lower() not in (".parquet", ".pq"):
+        return file.stat().st_size
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(file).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(f"{file} cannot be read as Parquet: {error}") from None
+
+
+def _counted(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows:,} rows"
+
+
+def _was(rows: int) -> str:
+    return "was" if rows == 1 else "were"

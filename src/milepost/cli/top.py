@@ -1,0 +1,228 @@
+"""`milepost top`: what a broker is doing, live."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+
+EXAMPLES = """Examples:
+  milepost top
+  milepost top --once    [dim]# one look, for a script or a report[/]
+"""
+
+HISTORY: Final = 40  # rates that a sparkline shows, the newest to the right
+SHOWN: Final = 12  # lines of each table; the rest is one sentence
+BARS: Final = " ▁▂▃▄▅▆▇█"
+SLOW_BAR: Final = 10  # characters of a bar of bytes that wait
+PIPE_COLUMNS: Final = 140  # without a terminal to ask
+
+Status = Mapping[str, Any]
+
+
+def run(
+    once: Annotated[
+        bool, typer.Option("--once", help="print one look, with counts instead of rates, and stop")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="between two looks")] = 1.0,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Watch a broker: rates, connections, topics, subscriptions with their filters, and who is slow.
+
+    Rates are over the last interval. Ctrl-C stops.
+    """
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_COLUMNS)
+    with connected(broker, reconnect=not once) as client:
+        picture = Picture(broker)
+        picture.look(client.status())
+        if once:
+            console.print(picture.drawn())
+            return
+        from rich.live import Live
+
+        with Live(picture.drawn(), console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval)
+                picture.look(client.status())
+                live.update(picture.drawn(), refresh=True)
+
+
+class Picture:
+    """The last look at a broker, and what changed since the one before."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._now: Status = {}
+        self._before: dict[str, Any] = {}  # counters of the look before
+        self._seconds = 0.0  # between the two; 0 at the first look
+        self.history: dict[str, deque[float]] = {
+            name: deque(maxlen=HISTORY) for name in ("rows_in", "rows_out", "bytes_in", "bytes_out")
+        }
+
+    def look(self, status: Status) -> None:
+        """Take a new look; rates are over the time since the one before, by the broker's clock."""
+        if self._now:
+            self._seconds = (status["time_us"] - self._now["time_us"]) / 1e6
+            self._before = _counters(self._now)
+        self._now = status
+        if self._seconds > 0:
+            for name, rates in self.history.items():
+                rates.append(self._rate(("totals", name), status["totals"][name]))
+
+    def _rate(self, key: tuple[Any, ...], value: float) -> float:
+        before: float = self._before.get(str(key), 0)
+        return max(0.0, value - before) / self._seconds  # below zero: the broker was started anew
+
+    def _cell(self, key: tuple[Any, ...], value: float) -> str:
+        """A rate, once there are two looks; the count until then."""
+        return short(self._rate(key, value)) if self._seconds > 0 else short(value)
+
+    def drawn(self) -> RenderableType:
+        parts: list[RenderableType] = [self._head(), Text(), self._totals(), Text(), *self._topics()]
+        return Group(*parts, Text(), *self._clients(), Text(), *self._subscriptions())
+
+    def _head(self) -> Text:
+        now = self._now
+        connections = now["connections"]
+        head = Text()
+        head.append(str(now["name"]), "bold")
+        head.append(f"  {self._address}  ")
+        if "uptime_s" in now:
+            head.append(f"up {_duration(now['uptime_s'])}  ")
+        head.append(f"{connections['open']:,} connections ({connections['accepted']:,} so far)")
+        if errors := now["errors"]:
+            head.append(f"  errors: {', '.join(f'{code} {count:,}' for code, count in sorted(errors.items()))}", "red")
+        return head
+
+    def _totals(self) -> Table:
+        totals, queues = self._now["totals"], self._now["queues"]
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        for way, colour in (("in", "green"), ("out", "cyan")):
+            rows, size = f"rows_{way}", f"bytes_{way}"
+            unit = "/s" if self._seconds > 0 else ""
+            table.add_row(
+                way,
+                Text(f"{self._cell(('totals', rows), totals[rows])} rows{unit}", "bold", justify="right"),
+                Text(f"{self._cell(('totals', size), totals[size])}B{unit}", justify="right"),
+                Text(sparkline(self.history[rows]), colour),
+            )
+        waiting = Text(f"{short(queues['rows'])} rows, {short(queues['bytes'])}B wait")
+        dropped = totals["rows_dropped"]
+        refused = totals["batches_refused"]
+        more = Text(f"{short(dropped)} rows dropped, {short(refused)} batches refused")
+        table.add_row("queues", waiting, more if dropped or refused else Text(""), "")
+        return table
+
+    def _topics(self) -> list[RenderableType]:
+        topics = self._now["topics"]
+        unit = "/s" if self._seconds > 0 else ""
+        table = _table("topic", f"rows in{unit}", f"rows out{unit}", f"bytes in{unit}", "subscriptions", "slow")
+        for topic in sorted(topics, key=lambda topic: (-topic["rows_in"], topic["name"]))[:SHOWN]:
+            name = topic["name"]
+            cells = [self._cell(("topic", name, key), topic[key]) for key in ("rows_in", "rows_out", "bytes_in")]
+            table.add_row(Text(name), *cells, f"{topic['subscriptions']:,}", str(topic["slow"]))
+        return _with_rest(table, len(topics), "topics")
+
+    def _clients(self) -> list[RenderableType]:
+        clients = self._now["clients"]
+        unit = "/s" if self._seconds > 0 else ""
+        table = _table("client", f"rows in{unit}", f"rows out{unit}", "waiting", "dropped", "")
+        worst = max((client["queued_bytes"] for client in clients), default=0)
+        for client in sorted(clients, key=_trouble)[:SHOWN]:
+            number = client["number"]
+            cells = [self._cell(("client", number, key), client[key]) for key in ("rows_in", "rows_out")]
+            queued = client["queued_bytes"]
+            bar = "█" * round(SLOW_BAR * queued / worst) if worst else ""
+            state = Text(bar, "yellow")
+            if client["throttles"]:
+                state.append(" slow, publishers wait", "red")
+            elif client["dropped_rows"]:
+                state.append(" slow, loses messages", "red")
+            name = Text(client["name"] or client["peer"])
+            dropped = short(client["dropped_rows"]) if client["dropped_rows"] else ""
+            table.add_row(name, *cells, f"{short(queued)}B" if queued else "", dropped, state)
+        return _with_rest(table, self._now["connections"]["open"], "clients")
+
+    def _subscriptions(self) -> list[RenderableType]:
+        subscriptions = self._now["subscriptions"]
+        unit = "/s" if self._seconds > 0 else ""
+        table = _table("subscription", "of", f"rows out{unit}", "where")
+        for found in sorted(subscriptions, key=lambda item: -item["rows_out"])[:SHOWN]:
+            key = _subscription_key(found)
+            rows = self._cell((*key, "rows_out"), found["rows_out"])
+            table.add_row(
+                Text(found["pattern"]), Text(str(found["client"])), rows, Text(found["where"] or "", "magenta")
+            )
+        return _with_rest(table, self._now["subscriptions_total"], "subscriptions")
+
+
+def _counters(status: Status) -> dict[str, Any]:
+    found: dict[str, Any] = {str(("totals", name)): value for name, value in status["totals"].items()}
+    for topic in status["topics"]:
+        found |= {str(("topic", topic["name"], key)): topic[key] for key in ("rows_in", "rows_out", "bytes_in")}
+    for client in status["clients"]:
+        found |= {str(("client", client["number"], key)): client[key] for key in ("rows_in", "rows_out")}
+    for item in status["subscriptions"]:
+        found[str((*_subscription_key(item), "rows_out"))] = item["rows_out"]
+    return found
+
+
+def _subscription_key(item: Status) -> tuple[Any, ...]:
+    return "subscription", item["client"], item["pattern"], item["where"]
+
+
+def _trouble(client: Status) -> tuple[Any, ...]:
+    """Slow consumers first, then the busiest."""
+    return -client["queued_bytes"], -client["dropped_rows"], -(client["rows_in"] + client["rows_out"])
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column(first, no_wrap=True, min_width=12)
+    for name in others:
+        number = name.startswith(("rows", "bytes", "waiting", "dropped", "subscriptions"))
+        table.add_column(name, justify="right" if number else "left", no_wrap=name != "where")
+    return table
+
+
+def _with_rest(table: Table, count: int, what: str) -> list[RenderableType]:
+    if not count:
+        return [Text(f"no {what}", "dim")]
+    return [table] if count <= SHOWN else [table, Text(f"and {count - SHOWN:,} more {what}", "dim")]
+
+
+def sparkline(rates: deque[float]) -> str:
+    """The rates as bars, the highest at full height."""
+    high = max(rates, default=0.0)
+    if high <= 0:
+        return BARS[1] * len(rates)
+    return "".join(BARS[1 + round((len(BARS) - 2) * rate / high)] for rate in rates)
+
+
+def short(value: float) -> str:
+    """A number in at most four digits, as in 12.3k."""
+    unit = ""
+    for larger in ("k", "M", "G", "T", "P"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f}{unit}" if value >= 100 or value == int(value) else f"{value:.3g}{unit}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours}h"
+    return f"{hours}h {minutes}m" if hours else f"{minutes}m {rest}s" if minutes else f"{rest}s"

@@ -1,0 +1,179 @@
+"""`milepost up`: a broker, until somebody stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+from collections.abc import Callable
+from importlib.metadata import version
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from milepost.cli import warm
+from milepost.cli.session import DEFAULT_BROKER
+from milepost.errors import ConfigError
+
+if TYPE_CHECKING:
+    from milepost.broker import Broker
+    from milepost.broker.metrics import Served
+    from milepost.config import Settings
+    from milepost.transport import Address
+
+EXAMPLES = """Examples:
+  milepost up
+  milepost up --listen 0.0.0.0:7450 --http ""
+"""
+
+
+def run(
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="where to take connections; port 0 finds a free one")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="what the broker calls itself")] = None,
+    config: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, metavar="FILE", help="settings, in TOML")
+    ] = None,
+    cut_through: Annotated[
+        bool | None,
+        typer.Option("--cut-through/--no-cut-through", help="write from the code that matched, while nothing waits"),
+    ] = None,
+    input_queues: Annotated[
+        int | None, typer.Option(metavar="N", help="threads that check and match; 0: the event loop itself")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help='Prometheus metrics, at /metrics; "" for none')
+    ] = None,
+) -> None:
+    """Start a broker. It runs until Ctrl-C or SIGTERM.
+
+    Without options it takes connections from this machine only, at port 7450.
+    What is not given here is taken from the file, and what is not there from
+    the defaults.
+    """
+    from milepost.config import settings
+
+    chosen = settings(
+        config,
+        listen=listen,
+        name=name,
+        cut_through=cut_through,
+        input_queues=input_queues,
+        http=http,
+    )
+    warm.require_numba()
+    from milepost import match
+
+    console = Console(stderr=True)
+    if not match.compiled():
+        warm.compile_kernels(console)
+    with asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
+        runner.run(_serve(chosen, console, http_asked=http is not None))
+
+
+async def _serve(settings: Settings, console: Console, http_asked: bool) -> None:
+    from milepost.broker import Broker
+
+    broker = Broker(settings)
+    _stop_on_signals(broker)  # before anybody is told that there is something to stop
+    try:
+        await broker.start()
+    except OSError as error:
+        raise _cannot_listen(settings.listen, error, "--listen") from None
+    metrics = None
+    try:
+        metrics = _start_metrics(broker, settings, console, http_asked)
+        _say_where(broker, metrics.url if metrics is not None else "", console)
+        await broker.serve()
+    finally:
+        if metrics is not None:
+            metrics.stop()
+        await broker.stop()
+
+
+def _stop_on_signals(broker: Broker) -> None:
+    """The first signal stops the broker in good order. A second one ends the process, should that take too long."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        broker.finish()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+
+
+def _start_metrics(broker: Broker, settings: Settings, console: Console, asked: bool) -> Served | None:
+    """Metrics are an extra: without them the broker still runs, unless somebody asked for them by name."""
+    if not settings.http:
+        return None
+    if not warm.installed("prometheus_client"):
+        problem = ConfigError(f"metrics need prometheus-client, which is not installed: {warm.SERVER_EXTRA}")
+    else:
+        from milepost.broker.metrics import start_metrics
+
+        try:
+            return start_metrics(broker, asyncio.get_running_loop(), settings.http)
+        except OSError as error:
+            problem = _cannot_listen(settings.http, error, "--http")
+    if asked:
+        raise problem
+    _warn(console, f'no metrics: {problem}; --http "" does without them')
+    return None
+
+
+def _say_where(broker: Broker, metrics: str, console: Console) -> None:
+    """Four lines: where it listens, and three to paste into another terminal."""
+    address = broker.address
+    elsewhere = "" if str(address) == DEFAULT_BROKER else f" --broker {_reachable(address)}"
+    also = f", metrics at {metrics}" if metrics else ""
+    print(f"milepost {version('milepost')} listens on {address}{also}; Ctrl-C stops it. In another terminal, try:")
+    print(f"  milepost topic create quotes 'quote: [symbol: string, price: double, size: int]'{elsewhere}")
+    print(f"  milepost sub quotes --where \"symbol = 'IBM' and price > 100\"{elsewhere}")
+    print(f"  milepost put quotes symbol=IBM price=101.5 size=200{elsewhere}", flush=True)
+    if not _loopback(address.host):
+        _warn(console, f"everybody who can reach {address} may use this broker: it asks nobody for credentials yet")
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _reachable(address: Address) -> Address:
+    """An address to connect to: "all interfaces" is none."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    return address._replace(host=everywhere.get(address.host, address.host))
+
+
+def _cannot_listen(where: str, error: OSError, option: str) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(
+            f"{where} is taken, perhaps by another broker: stop that one, or choose another port with "
+            f"{option} HOST:PORT (port 0 finds a free one)"
+        )
+    return ConfigError(f"cannot listen on {where}: {error.strerror or error}; choose another with {option} HOST:PORT")
+
+
+def _loop_factory(console: Console) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if not warm.installed("uvloop"):
+        _warn(console, f"slower without uvloop, which is not installed: {warm.SERVER_EXTRA}")
+        return None
+    import uvloop
+
+    factory: Any = uvloop.new_event_loop
+    return factory  # type: ignore[no-any-return]
+
+
+def _warn(console: Console, sentence: str) -> None:
+    console.print(f"milepost: {sentence}", style="yellow", markup=False, highlight=False, soft_wrap=True)

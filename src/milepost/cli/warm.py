@@ -1,0 +1,62 @@
+"""`milepost warm`: compile the matching kernels before somebody waits for them."""
+
+from __future__ import annotations
+
+import time
+from importlib.util import find_spec
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from milepost.errors import ConfigError
+
+SERVER_EXTRA = "pip install 'milepost[server]'"
+
+EXAMPLES = """Example:
+  milepost warm    [dim]# once after installing, as in the making of an image[/]
+"""
+
+
+def run() -> None:
+    """Compile the matching kernels, so that the first `milepost up` need not.
+
+    They are kept in a folder of yours; this is needed once for each version.
+    """
+    require_numba()
+    from milepost import match
+
+    if match.compiled():
+        print("Nothing left to do: the matching kernels are compiled.")
+        return
+    started = time.monotonic()
+    compile_kernels(Console(stderr=True))
+    print(f"The matching kernels are compiled ({time.monotonic() - started:.0f} s); later starts find them.")
+
+
+def require_numba() -> None:
+    """Refuse, before anything else happens, what only the server's packages can do."""
+    if not installed("numba"):
+        raise ConfigError(f"a broker needs Numba, which is not installed: {SERVER_EXTRA}")
+
+
+def installed(name: str) -> bool:
+    """Whether a package is there, without importing it."""
+    return find_spec(name) is not None
+
+
+def compile_kernels(console: Console) -> None:
+    """Compile what is not compiled yet, and say so: a bar on a terminal, a line elsewhere."""
+    from milepost import match
+
+    if not console.is_terminal:
+        console.print("Compiling the matching kernels, once for this version; about a minute.", soft_wrap=True)
+        match.warm()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("Compiling the matching kernels, once for this version", total=None)
+
+        def progress(name: str, done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, description=f"Compiling {name}, once for this version")
+
+        match.warm(progress)

@@ -1,0 +1,96 @@
+"""Rates are differences of counters over the broker's own time."""
+
+import io
+from collections import deque
+
+import pytest
+from rich.console import Console
+
+from milepost.cli.top import SHOWN, Picture, short, sparkline
+
+
+def status(seconds=0, rows=0, clients=(), subscriptions=(), topics=None):
+    return {
+        "name": "here", "version": "milepost 0", "uptime_s": 100 + seconds, "time_us": seconds * 1_000_000,
+        "connections": {"open": len(clients), "accepted": 9, "greeting": 0},
+        "topics": topics if topics is not None else [topic("quotes", rows)],
+        "clients": list(clients), "subscriptions": list(subscriptions), "subscriptions_total": len(subscriptions),
+        "totals": {"rows_in": rows, "rows_out": 2 * rows, "bytes_in": 10 * rows, "bytes_out": 20 * rows,
+                   "batches_in": 1, "rows_dropped": 0, "batches_refused": 0, "puts_throttled": 0},
+        "errors": {}, "queues": {"connections": 0, "rows": 0, "bytes": 0},
+    }  # fmt: skip
+
+
+def topic(name, rows):
+    return {"name": name, "rows_in": rows, "rows_out": 2 * rows, "bytes_in": 10 * rows, "bytes_out": 0,
+            "batches_in": 1, "subscriptions": 3, "slow": "throttle"}  # fmt: skip
+
+
+def client(name, queued=0, dropped=0, throttles=False, number=1):
+    return {"name": name, "peer": "127.0.0.1:5", "number": number, "publisher": 1, "rows_in": 0, "rows_out": 0,
+            "queued_rows": queued, "queued_bytes": queued, "dropped_rows": dropped, "throttles": throttles}  # fmt: skip
+
+
+def drawn(picture):
+    console = Console(file=io.StringIO(), width=140)
+    console.print(picture.drawn())
+    return console.file.getvalue()
+
+
+def test_the_first_look_shows_counts_and_the_second_rates():
+    picture = Picture("milepost://here")
+    picture.look(status(0, 1_000))
+    first = drawn(picture)
+    assert "1k rows " in first
+    assert "/s" not in first
+    picture.look(status(2, 5_000))
+    second = drawn(picture)
+    assert "2k rows/s" in second
+    assert "4k rows/s" in second
+    assert list(picture.history["rows_in"]) == [2_000]
+
+
+def test_a_broker_that_was_started_anew_has_no_negative_rates():
+    picture = Picture("milepost://here")
+    picture.look(status(0, 1_000))
+    picture.look(status(1, 10))
+    assert list(picture.history["rows_in"]) == [0]
+
+
+def test_who_is_slow_comes_first():
+    picture = Picture("milepost://here")
+    slow = client("tortoise", queued=5_000, throttles=True, number=2)
+    lossy = client("hare", dropped=12, number=3)
+    picture.look(status(clients=[client("busy"), lossy, slow]))
+    lines = drawn(picture).splitlines()
+    order = [line.split()[0] for line in lines if line.split() and line.split()[0] in ("busy", "hare", "tortoise")]
+    assert order == ["tortoise", "hare", "busy"]
+    assert "publishers wait" in drawn(picture)
+    assert "loses messages" in drawn(picture)
+
+
+def test_filters_are_shown_as_they_are_written():
+    picture = Picture("milepost://here")
+    found = {"client": "desk", "pattern": "quotes", "where": "symbol in ('[red]', 'x')", "rows_out": 5}
+    picture.look(status(subscriptions=[found]))
+    assert "symbol in ('[red]', 'x')" in drawn(picture)
+
+
+def test_long_lists_end_in_a_sentence():
+    picture = Picture("milepost://here")
+    picture.look(status(topics=[topic(f"t{number}", number) for number in range(SHOWN + 5)]))
+    assert "and 5 more topics" in drawn(picture)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (7, "7"), (999, "999"), (1_000, "1k"), (12_345, "12.3k"), (999_600, "1M"), (4.26, "4.26"), (3e15, "3P")],
+)
+def test_short_numbers(value, text):
+    assert short(value) == text
+
+
+def test_sparklines_reach_from_bottom_to_top():
+    assert sparkline(deque([0, 5, 10])) == "▁▅█"
+    assert sparkline(deque([0, 0])) == "▁▁"
+    assert sparkline(deque()) == ""
