@@ -1,4 +1,7 @@
-"""`python -m benchmarks NAME [--quick]`; QUICK=1 in the environment is the same as --quick."""
+"""`python -m benchmarks NAME [PART ...] [--quick]`; QUICK=1 in the environment is the same as --quick.
+
+A benchmark of several parts says so with `PARTS`, and can be told which to run: by name, or by ONLY=part,part.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import os
 BENCHMARKS = {
     "format": "field access, size, columns and encoding, against other message formats",
     "query": "predicates over batches, against pyarrow.compute and Polars",
+    "pubsub": "the whole broker, against NATS, Redis, Mosquitto, RabbitMQ and ActiveMQ",
 }
 
 
@@ -18,9 +22,19 @@ def main() -> None:
         prog="make bench NAME=...", description=f"Benchmarks:\n{names}", formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("name", choices=BENCHMARKS, help="which benchmark to run")
+    only = [part for part in os.environ.get("ONLY", "").split(",") if part]
+    parser.add_argument("parts", nargs="*", default=only, metavar="part", help="run these parts of it alone")
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK", "") not in ("", "0"))
     arguments = parser.parse_args()
-    importlib.import_module(f"benchmarks.{arguments.name}").run(quick=arguments.quick)
+    module = importlib.import_module(f"benchmarks.{arguments.name}")
+    known = getattr(module, "PARTS", {})
+    for part in arguments.parts:
+        if part not in known:
+            parser.error(f"{arguments.name} has no part {part!r}; it has {', '.join(known) or 'none'}")
+    if arguments.parts:
+        module.run(quick=arguments.quick, parts=arguments.parts)
+    else:
+        module.run(quick=arguments.quick)
 
 
 if __name__ == "__main__":

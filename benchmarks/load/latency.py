@@ -1,0 +1,99 @@
+"""A publisher that sends at planned times, and a subscriber that notes when each message came: two processes.
+
+A loop's own timers count in milliseconds, which is the whole distance between two messages here. So the kernel's timer
+wakes the publisher, through a file descriptor that any event loop can wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import time
+from typing import Any, Protocol
+
+from benchmarks.load.pair import made
+from benchmarks.load.worker import Commands
+
+SETTLE_SECONDS = 0.5  # at the end of a round, for the last messages to arrive
+_MONOTONIC = 1  # CLOCK_MONOTONIC, the clock of time.monotonic_ns
+_ABSOLUTE = 1  # TFD_TIMER_ABSTIME
+_SECOND = 1_000_000_000
+
+
+class Timed(Protocol):
+    """Made with host, port and topic. A message carries when it was sent; `arrivals` has that and when it came."""
+
+    arrivals: list[tuple[int, int]]
+
+    async def open(self) -> None: ...
+
+    async def listen(self) -> None: ...
+
+    async def send(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Timer:
+    """Ticks at planned times, `interval` ns apart, whoever is late."""
+
+    def __init__(self, interval: int) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = self._libc.timerfd_create(_MONOTONIC, os.O_NONBLOCK)
+        self._interval = interval
+        self._due = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self._due.set)
+
+    def start(self) -> int:
+        """Begin in one interval; when the first tick is planned, in ns."""
+        first = time.monotonic_ns() + self._interval
+        times = (ctypes.c_long * 4)(*divmod(self._interval, _SECOND), *divmod(first, _SECOND))
+        assert self._libc.timerfd_settime(self._fd, _ABSOLUTE, times, None) == 0
+        return first
+
+    async def ticks(self) -> int:
+        """Wait for the next tick; how many are due by now."""
+        while True:
+            self._due.clear()
+            try:
+                return int.from_bytes(os.read(self._fd, 8), "little")
+            except BlockingIOError:
+                await self._due.wait()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+
+
+async def send(commands: Commands, client: str, host: str, port: int, topic: str, interval: int) -> None:
+    """A publisher process: told a number, it sends as many at planned times, and answers when each was planned."""
+    publisher: Timed = made(client, host, port, topic)
+    await publisher.open()
+    commands.say("open")
+    while (count := await commands.next()) is not None:
+        timer = Timer(interval)
+        first = timer.start()
+        sent = 0
+        while sent < count:
+            for _ in range(min(await timer.ticks(), count - sent)):
+                await publisher.send()
+                sent += 1
+        timer.close()
+        commands.say([first + number * interval for number in range(count)])
+    await publisher.close()
+
+
+async def listen(commands: Commands, client: str, host: str, port: int, topic: str) -> None:
+    """A subscriber process: asked after a round, it answers with (sent, came) of every message of it, in ns."""
+    subscriber: Timed = made(client, host, port, topic)
+    await subscriber.open()
+    await subscriber.listen()
+    commands.say("open")
+    while await commands.next() is not None:
+        await asyncio.sleep(SETTLE_SECONDS)
+        arrivals: list[Any] = list(subscriber.arrivals)
+        subscriber.arrivals.clear()
+        commands.say(arrivals)
+    await subscriber.close()

@@ -1,0 +1,123 @@
+"""A process that makes load: it runs one coroutine, and talks with the benchmark through a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import traceback
+from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Self
+
+import uvloop
+
+from benchmarks.peers.server import die_with_parent
+
+ANSWER_SECONDS = 120.0  # what is asked for here takes seconds; a worker that says nothing for so long never will
+STOP_SECONDS = 5.0
+
+# Fresh interpreters, not forks: a load generator must not inherit sockets, loops or memory of the benchmark.
+_spawn = multiprocessing.get_context("spawn")
+
+
+class WorkerFailed(Exception):
+    """A load generator ended with an error, or gave no answer."""
+
+
+class Commands:
+    """The worker's end of the pipe. Waiting is done beside the loop, so that clients can answer pings meanwhile."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    async def next(self) -> Any:
+        """The benchmark's next word; None, when it wants the worker to end."""
+        return await asyncio.get_running_loop().run_in_executor(None, self._next)
+
+    def wait(self) -> Any:
+        """As `next`, for workers without a loop."""
+        return self._next()
+
+    def poll(self) -> bool:
+        """Whether the benchmark has said something, without waiting."""
+        return self._pipe.poll()
+
+    def say(self, answer: Any) -> None:
+        self._pipe.send(answer)
+
+    def fileno(self) -> int:
+        return self._pipe.fileno()
+
+    def _next(self) -> Any:
+        try:
+            return self._pipe.recv()
+        except (EOFError, OSError):
+            return None
+
+
+Task = Callable[..., Awaitable[None]]
+
+
+class Worker:
+    """A running load generator, seen from the benchmark: `tell` it something, `hear` its answer."""
+
+    def __init__(self, loop: str, task: Task, *arguments: Any) -> None:
+        """Start `task(commands, *arguments)` on a loop of the kind "asyncio" or "uvloop"; both must be picklable."""
+        self._pipe, theirs = _spawn.Pipe()
+        self._process = _spawn.Process(target=_run, args=(loop, task, theirs, arguments), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def tell(self, word: Any) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it died: the next `hear` says why
+            self._pipe.send(word)
+
+    def hear(self, seconds: float = ANSWER_SECONDS) -> Any:
+        if not self._pipe.poll(seconds):
+            raise WorkerFailed(f"no answer from a load generator in {seconds:.0f} s")
+        try:
+            answer = self._pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise WorkerFailed("a load generator is gone without a word") from None
+        if isinstance(answer, _Failure):
+            raise WorkerFailed(answer.text)
+        return answer
+
+    def ask(self, word: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        self.tell(word)
+        return self.hear(seconds)
+
+    def stop(self) -> None:
+        self._pipe.close()
+        self._process.join(STOP_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+class _Failure:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _run(loop: str, task: Task, pipe: Connection, arguments: tuple[Any, ...]) -> None:
+    die_with_parent()
+    commands = Commands(pipe)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop if loop == "uvloop" else None) as runner:
+            runner.run(task(commands, *arguments))  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        pass  # the benchmark has it too, and says what there is to say
+    except BaseException:
+        with contextlib.suppress(OSError):
+            pipe.send(_Failure(traceback.format_exc()))

@@ -1,0 +1,15 @@
+"""The brokers that benchmarks compare: each module starts one, on a loopback port and in a folder of its own.
+
+A broker is a context manager, so that whatever ends the benchmark ends the broker as well. One that is not installed
+says so in `missing()`, and the benchmark goes on without it.
+"""
+
+from benchmarks.peers.activemq import ActiveMQ
+from benchmarks.peers.milepost import Milepost
+from benchmarks.peers.mosquitto import Mosquitto
+from benchmarks.peers.nats import Nats
+from benchmarks.peers.rabbitmq import RabbitMQ
+from benchmarks.peers.redis import Redis
+from benchmarks.peers.server import Server, Unavailable
+
+__all__ = ["ActiveMQ", "Milepost", "Mosquitto", "Nats", "RabbitMQ", "Redis", "Server", "Unavailable"]

@@ -1,0 +1,155 @@
+"""The measurements of Gryphon's Figures 2, 3 and 4, load generators on the same machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.load import feeders, fleet
+from benchmarks.load.wire import Line
+from benchmarks.load.worker import Worker
+from benchmarks.peers import Milepost
+
+# Figure 2 and 3.
+PUBLISHERS, RATE = 6, 25.0  # rows a second of each
+SUBSCRIBERS = (500, 1_000, 1_500, 2_000, 3_000, 4_500, 6_000, 7_000)
+QUICK_SUBSCRIBERS = (500, 1_500)
+SAMPLES = 3  # of the queues, evenly over a point
+# A publisher may have two dozen rows under way, and a subscriber some hundred waiting. With the defaults, which are
+# made for throughput, 25 rows a second would take minutes to fill them, and a short run would show no throttling.
+WINDOWS = {"put_window": 4_096, "queue_bytes": 65_536}
+
+# Figure 4.
+HOT_TOPICS, HOT_RATE, HOT_EACH = 4, 20.0, 100
+COLD_TOPICS, COLD_RATE, COLD = 10, 0.1, 4_000
+
+SETTLE_SECONDS = 2.0  # between a change and the start of what is measured
+
+
+@dataclass
+class Point:
+    """One number of subscribers."""
+
+    subscribers: int
+    cut_through: bool
+    publish_rate: float  # rows a second of each publisher that the broker took
+    rate: float  # rows a second of each subscriber, the mean
+    slowest: float  # … and of the one that got fewest
+    cpu: float  # of the broker, per cent of one core
+    queue_rows: int  # waiting in the broker for all subscribers together, the most that a sample saw
+    queue_bytes: int
+    under_way: int  # rows put and not yet counted by the subscribers, in the broker and in sockets, at the end
+    left_out: float  # share of the rows that publishers could not send, being throttled
+
+
+def figures(numbers: Sequence[int], seconds: float, cut_through: bool) -> list[Point]:
+    """Figure 2 and 3: six publishers on six topics, and ever more subscribers, one topic each."""
+    topics = [f"feed{number}" for number in range(PUBLISHERS)]
+    option = "--cut-through" if cut_through else "--no-cut-through"
+    points = []
+    with (
+        Milepost(option, **WINDOWS) as broker,
+        Worker("asyncio", feeders.pace, broker.host, broker.port, dict.fromkeys(topics, RATE)) as pacer,
+        Worker("asyncio", fleet.crew, broker.host, broker.port) as crew,
+        Line(broker.host, broker.port) as line,
+    ):
+        pacer.hear(), crew.hear()
+        have = 0
+        for number in numbers:
+            # The publishers rest while subscribers connect: what is measured is a steady state, and a listener under
+            # full load takes long to let a thousand in.
+            pacer.ask("pause")
+            crew.ask([topics[which % PUBLISHERS] for which in range(have, number)])
+            have = number
+            pacer.ask("go")
+            time.sleep(SETTLE_SECONDS)
+            points.append(_point(broker, pacer, crew, line, number, seconds, cut_through))
+    return points
+
+
+def _point(
+    broker: Milepost, pacer: Worker, crew: Worker, line: Line, subscribers: int, seconds: float, cut_through: bool
+) -> Point:
+    began, sent, left_out = pacer.ask("count")
+    counted, rows = crew.ask("count")
+    before, start = broker.cpu_seconds(), time.monotonic()
+    queue_rows = queue_bytes = 0
+    for sample in range(SAMPLES):
+        time.sleep(max(0.0, start + seconds * (sample + 1) / SAMPLES - time.monotonic()))
+        queues = line.status()["queues"]
+        queue_rows, queue_bytes = max(queue_rows, queues["rows"]), max(queue_bytes, queues["bytes"])
+    cpu = (broker.cpu_seconds() - before) / (time.monotonic() - start)
+    ended, sent_then, left_out_then = pacer.ask("count")
+    counted_then, rows_then = crew.ask("count")
+    put = [after - first for after, first in zip(sent_then, sent, strict=True)]
+    missed = sum(left_out_then) - sum(left_out)
+    rates = [(after - first) / ((counted_then - counted) / 1e9) for after, first in zip(rows_then, rows, strict=True)]
+    wanted = sum(put[which % PUBLISHERS] for which in range(subscribers))
+    return Point(
+        subscribers=subscribers,
+        cut_through=cut_through,
+        publish_rate=sum(put) / PUBLISHERS / ((ended - began) / 1e9),
+        rate=sum(rates) / len(rates),
+        slowest=min(rates),
+        cpu=100 * cpu,
+        queue_rows=queue_rows,
+        queue_bytes=queue_bytes,
+        under_way=max(0, wanted - (sum(rows_then) - sum(rows))),
+        left_out=missed / max(1, missed + sum(put)),
+    )
+
+
+def plot(points: Sequence[Point], width: int = 50) -> list[str]:
+    """The delivered rate as bars of text, one line a point."""
+    lines = []
+    for point in points:
+        full = round(width * min(1.0, point.rate / RATE))
+        kind = "with cut-through" if point.cut_through else "without         "
+        lines.append(f"{point.subscribers:6,} {kind} │{'█' * full:{width}}│ {point.rate:5.1f} msg/s")
+    return lines
+
+
+def for_json(points: Sequence[Point]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Figure 2 (rates and CPU) and Figure 3 (queues) as plain values."""
+    names = ("subscribers", "cut_through")
+    queues = ("queue_rows", "queue_bytes", "under_way")
+    all_ = [asdict(point) for point in points]
+    second = [{name: value for name, value in each.items() if name not in queues} for each in all_]
+    third = [{name: each[name] for name in names + queues} for each in all_]
+    return second, third
+
+
+def cold(seconds: float) -> dict[str, float]:
+    """Figure 4: broker CPU, per cent of one core, of 400 hot subscribers alone, and with 4,000 cold ones beside them.
+
+    Rows that go to cold subscribers count for the cold ones: that is what they cost.
+    """
+    hot_topics = {f"hot{number}": HOT_RATE for number in range(HOT_TOPICS)}
+    cold_topics = {f"cold{number}": COLD_RATE for number in range(COLD_TOPICS)}
+    with (
+        Milepost() as broker,
+        Worker("asyncio", feeders.pace, broker.host, broker.port, hot_topics | cold_topics) as pacer,
+        Worker("asyncio", fleet.crew, broker.host, broker.port) as crew,
+    ):
+        pacer.hear(), crew.hear()
+        crew.ask([topic for topic in hot_topics for _ in range(HOT_EACH)])
+        pacer.ask("go")
+        hot, hot_rate = _cpu(broker, crew, seconds, HOT_TOPICS * HOT_EACH)
+        names = list(cold_topics)
+        crew.ask([names[number % COLD_TOPICS] for number in range(COLD)])
+        both, both_rate = _cpu(broker, crew, seconds, HOT_TOPICS * HOT_EACH)
+    return {"hot_cpu": hot, "both_cpu": both, "ratio": both / hot, "hot_rate": hot_rate, "rate_with_cold": both_rate}
+
+
+def _cpu(broker: Milepost, crew: Worker, seconds: float, hot: int) -> tuple[float, float]:
+    """Broker CPU in per cent, and the rate of a hot subscriber: the first ones are hot."""
+    time.sleep(SETTLE_SECONDS)
+    counted, rows = crew.ask("count")
+    before, start = broker.cpu_seconds(), time.monotonic()
+    time.sleep(seconds)
+    cpu = (broker.cpu_seconds() - before) / (time.monotonic() - start)
+    counted_then, rows_then = crew.ask("count")
+    rate = (sum(rows_then[:hot]) - sum(rows[:hot])) / hot / ((counted_then - counted) / 1e9)
+    return 100 * cpu, rate

@@ -1,0 +1,259 @@
+"""The parts of the benchmark, one after the other, and what they print."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from benchmarks.load.worker import WorkerFailed
+from benchmarks.peers import ActiveMQ, Milepost, Mosquitto, Nats, RabbitMQ, Redis, Server, Unavailable
+from benchmarks.pubsub import crowd, gryphon, latency, selectors, start, throughput
+from benchmarks.report import Report
+
+Bar = tuple[str, float, str, float]
+FULL_RATE = 0.98 * gryphon.RATE  # a subscriber's rate that counts as all rows: a window of seconds cuts some off
+
+
+class Run:
+    """What the parts share: the report, the bars so far, and how short everything has to be."""
+
+    def __init__(self, report: Report, quick: bool) -> None:
+        self.report = report
+        self.quick = quick
+        self.bars: list[Bar] = []
+
+    def put(self, **figures: Any) -> None:
+        self.report.figures |= figures
+
+    def bar(self, what: str, measured: float | None, relation: str, bound: float) -> None:
+        if measured is not None:
+            self.bars.append((what, measured, relation, bound))
+
+    @contextmanager
+    def brokers(self, *kinds: type[Server]) -> Iterator[dict[str, Server]]:
+        """Those of the brokers that can be started, by name; a sentence for each of the others."""
+        with ExitStack() as stack:
+            running: dict[str, Server] = {}
+            for kind in kinds:
+                try:
+                    running[kind.name] = stack.enter_context(kind())
+                except Unavailable as reason:
+                    self.report.say(str(reason))
+            yield running
+
+
+def ratio(ours: float | None, theirs: float | None) -> float | None:
+    return ours / theirs if ours and theirs else None
+
+
+def better(contestants: Sequence[throughput.Contestant]) -> throughput.Contestant:
+    return max(contestants, key=lambda each: each.best or 0)
+
+
+def pair_throughput(run: Run) -> None:
+    """`rows_vs_nats_py`, `columns_vs_nats_raw`, and the other brokers for comparison."""
+    # Two cores start RabbitMQ in six seconds, which a short run does not have.
+    kinds = (Milepost, Nats, Redis, Mosquitto) if run.quick else (Milepost, Nats, Redis, Mosquitto, RabbitMQ)
+    contestants = throughput.contestants(run.quick)
+    with run.brokers(*kinds) as brokers:
+        for sentence in throughput.measure(contestants, brokers, 2 if run.quick else 5):
+            run.report.say(sentence)
+    run.report.table(
+        "One publisher, one subscriber, 100-byte messages of five fields",
+        ("broker and clients", "messages/s, best", "median", "broker CPU µs/message", "messages a run", "lost"),
+        [(each.name, each.best, each.median, each.cpu, each.count, each.lost) for each in contestants],
+        "rows: await put in a loop, views out; columns: put_many of 10,000, batches out; the others send 100 bytes",
+    )
+    named = {each.name: each for each in contestants}
+    rows = better([each for each in contestants if each.name.startswith("milepost rows")])
+    theirs = better([each for each in contestants if each.name.startswith("nats-py")])
+    columns, raw = named["milepost columns"], named["nats raw sockets"]
+    by_rows, by_columns = ratio(rows.best, theirs.best), ratio(columns.best, raw.best)
+    run.put(
+        rows_vs_nats_py=by_rows,
+        rows_loops={"milepost": rows.loop, "nats": theirs.loop},
+        columns_vs_nats_raw=by_columns,
+        throughput={each.name: each.figures() for each in contestants},
+    )
+    run.bar(f"rows: times nats-py ({rows.loop} against {theirs.loop})", by_rows, ">=", 3.0)
+    run.bar("columns: times NATS by raw sockets", by_columns, ">=", 1.5)
+
+
+def pair_latency(run: Run) -> None:
+    """`latency_p50_vs_nats` and `latency_p99_vs_nats`."""
+    loops = ("uvloop",) if run.quick else ("uvloop", "asyncio")
+    rounds, seconds = (2, 1.0) if run.quick else (4, 5.0)
+    with run.brokers(Milepost, Nats) as brokers:
+        found = latency.measure(brokers, loops, rounds, seconds)
+    shares = (50, 90, 99, 99.9)
+    run.report.table(
+        f"Latency in µs at 1,000 messages/s, one row at a time, {rounds} rounds of {seconds:g} s, taking turns",
+        ("broker and loop", *(f"p{share}" for share in shares), "p50, planned", "p99, planned", "p99 by round", "lost"),
+        [
+            (
+                each.name,
+                *(each.percentile(share) for share in shares),
+                each.from_due(50),
+                each.from_due(99),
+                " ".join(f"{value:,.0f}" for value in each.rounds),
+                each.lost,
+            )
+            for each in found
+        ],
+        "from the call that sends to the callback; planned: from when the message was due",
+    )
+    # The loop that is better for NATS, for both.
+    by_name = {each.name: each for each in found}
+    loop = min(loops, key=lambda each: _p50(by_name, f"nats, {each}"))
+    ours, theirs = by_name.get(f"milepost, {loop}"), by_name.get(f"nats, {loop}")
+    ratios: list[float | None] = [None, None]
+    if ours is not None and theirs is not None:
+        ratios = [ratio(ours.percentile(share), theirs.percentile(share)) for share in (50, 99)]
+    run.put(
+        latency_p50_vs_nats=ratios[0],
+        latency_p99_vs_nats=ratios[1],
+        latency_loop=loop,
+        latency_us={each.name: {f"p{share}": each.percentile(share) for share in shares} for each in found},
+    )
+    run.bar(f"latency, p50: times NATS ({loop})", ratios[0], "<=", 1.0)
+    run.bar(f"latency, p99: times NATS ({loop})", ratios[1], "<=", 1.2)
+
+
+def _p50(found: dict[str, latency.Latency], name: str) -> float:
+    each = found.get(name)
+    return (each.percentile(50) if each is not None else None) or float("inf")
+
+
+def many_selectors(run: Run) -> None:
+    """`vs_activemq`."""
+    with run.brokers(Milepost, ActiveMQ) as brokers:
+        found = selectors.measure(brokers.get("milepost"), brokers.get("activemq"), run.quick, 2 if run.quick else 4)
+    run.report.table(
+        f"{selectors.SELECTORS:,} selectors on one connection: symbol = 'S123' and price > 45.0",
+        ("broker", "events/s, best", "median", "broker CPU µs/event", "events a run", "deliveries due", "delivered"),
+        [(each.name, each.best, each.median, each.cpu, each.events, each.matches, each.delivered) for each in found],
+        "both by sockets that send what was written before and count what comes back; ActiveMQ gets fewer of the events",
+    )
+    rates = {each.name: each.best for each in found}
+    times = ratio(rates.get("milepost"), rates.get("activemq"))
+    cpu = {each.name: {"rows_per_s": each.best, "cpu_us_per_row": each.cpu} for each in found}
+    run.put(vs_activemq=times, selectors=cpu)
+    run.bar("events/s with 10,000 selectors: times ActiveMQ", times, ">=", 500.0)
+
+
+def figures_2_and_3(run: Run) -> None:
+    """`fig2` and `fig3`."""
+    numbers, seconds = (gryphon.QUICK_SUBSCRIBERS, 2.0) if run.quick else (gryphon.SUBSCRIBERS, 10.0)
+    points = [point for cut in (True, False) for point in gryphon.figures(numbers, seconds, cut)]
+    run.report.table(
+        "Gryphon's Figures 2 and 3: six publishers of 25 msg/s each, load generators on the same machine",
+        ("subscribers", "cut-through", "published msg/s", "delivered msg/s each", "slowest", "broker CPU %",
+         "queued rows", "queued kB", "rows under way", "throttled %"),
+        [
+            (f"{each.subscribers:,}", "with" if each.cut_through else "without", each.publish_rate, each.rate,
+             each.slowest, each.cpu, each.queue_rows, each.queue_bytes / 1e3, each.under_way, 100 * each.left_out)
+            for each in points
+        ],
+        "queued: in the broker, the most of three samples; under way: in the broker and in sockets, at the end",
+    )  # fmt: skip
+    for line in gryphon.plot(points):
+        run.report.say(line)
+    fig2, fig3 = gryphon.for_json(points)
+    run.put(fig2=fig2, fig3=fig3)
+    kept = [each.subscribers for each in points if each.cut_through and each.rate >= FULL_RATE]
+    if not run.quick:
+        run.bar("subscribers who get 25 msg/s each", float(max(kept, default=0)), ">=", 3_000.0)
+
+
+def cold_subscribers(run: Run) -> None:
+    """`cold_cpu_ratio`."""
+    found = gryphon.cold(4.0 if run.quick else 15.0)
+    run.report.table(
+        "Gryphon's Figure 4: 400 hot subscribers of 20 msg/s, then 4,000 cold ones of 0.1 msg/s beside them",
+        ("", "broker CPU %", "msg/s of a hot subscriber"),
+        [
+            ("hot alone", found["hot_cpu"], found["hot_rate"]),
+            ("hot and cold", found["both_cpu"], found["rate_with_cold"]),
+        ],
+    )
+    run.put(cold_cpu_ratio=found["ratio"], cold=found)
+    run.bar("broker CPU with 4,000 cold subscribers: times without", found["ratio"], "<=", 1.15)
+
+
+def publishers(run: Run) -> None:
+    """`many_publishers`."""
+    number = 200 if run.quick else crowd.PUBLISHERS
+    found = crowd.many_publishers(number, 100 if run.quick else 200, 2 if run.quick else 4)
+    run.report.table(
+        f"{number:,} publishers of single rows, one subscriber",
+        ("", "rows/s", "broker CPU µs/row"),
+        [("milepost", found["rows_per_s"], found["cpu_us_per_row"])],
+    )
+    run.put(many_publishers=found)
+
+
+def idle_connections(run: Run) -> None:
+    """`kb_per_connection` and `idle_slowdown`."""
+    number = crowd.QUICK_IDLE if run.quick else crowd.IDLE
+    found = crowd.idle(number, 40_000 if run.quick else 300_000, 2 if run.quick else 6)
+    run.report.table(
+        f"{number:,} idle connections",
+        ("kB of broker memory each", "rows/s of a hot pair without them", "with them"),
+        [(found["kb_per_connection"], found["alone"], found["beside"])],
+    )
+    run.put(kb_per_connection=found["kb_per_connection"], idle_slowdown=found["slowdown"])
+    run.bar("kB of broker memory for an idle connection", found["kb_per_connection"], "<=", 25.0)
+    run.bar("slowing of a hot pair by idle connections", found["slowdown"], "<=", 1.05)
+
+
+def first_message(run: Run) -> None:
+    """`start_s`."""
+    start.measure(1)  # kernels that were never compiled are compiled now, and not counted
+    seconds = start.measure(1 if run.quick else 5)
+    run.report.say(f"From starting the broker to its first message accepted: {seconds:.2f} s")
+    run.put(start_s=seconds)
+    run.bar("seconds to the first message accepted", seconds, "<=", 3.0)
+
+
+PARTS: dict[str, Callable[[Run], None]] = {
+    "start": first_message,
+    "throughput": pair_throughput,
+    "latency": pair_latency,
+    "selectors": many_selectors,
+    "fig2": figures_2_and_3,
+    "cold": cold_subscribers,
+    "publishers": publishers,
+    "idle": idle_connections,
+}
+# What each part puts into the last line; null there when a peer is missing or the part failed.
+KEYS = {
+    "start": ("start_s",),
+    "throughput": ("rows_vs_nats_py", "columns_vs_nats_raw", "throughput"),
+    "latency": ("latency_p50_vs_nats", "latency_p99_vs_nats"),
+    "selectors": ("vs_activemq",),
+    "fig2": ("fig2", "fig3"),
+    "cold": ("cold_cpu_ratio",),
+    "publishers": ("many_publishers",),
+    "idle": ("kb_per_connection", "idle_slowdown"),
+}
+
+
+def run(quick: bool, parts: Sequence[str] = ()) -> None:
+    """Run the parts that are named, or all; stop every process that was started, whatever happens."""
+    signal.signal(signal.SIGTERM, _terminated)
+    report = Report("pubsub", quick)
+    current = Run(report, quick)
+    for name in parts or PARTS:
+        report.figures |= dict.fromkeys(KEYS[name])
+        try:
+            PARTS[name](current)
+        except (Unavailable, WorkerFailed) as error:
+            report.say(f"{name}: {error}")
+    report.bars(current.bars)
+    report.finish()
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)

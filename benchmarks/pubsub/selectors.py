@@ -1,0 +1,71 @@
+"""Ten thousand selectors on one connection, the same for Milepost and ActiveMQ: events a second through the broker."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from benchmarks.load import activemq, selective
+from benchmarks.load.selection import Selection
+from benchmarks.load.worker import Worker
+from benchmarks.peers import Server
+
+SELECTORS = 10_000
+BATCH_ROWS = 2_000  # events in a put of Milepost's
+
+
+@dataclass
+class Selected:
+    """What the runs of one broker gave."""
+
+    name: str
+    events: int  # in a run; ActiveMQ gets fewer, as it would take minutes for as many
+    matches: int = 0  # pairs of event and selector that the broker should deliver in a run
+    delivered: int = 0  # … and that it did, in the last one
+    rates: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+
+    @property
+    def best(self) -> float | None:
+        return max(self.rates, default=None)
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.rates) if self.rates else None
+
+    @property
+    def cpu(self) -> float | None:
+        return statistics.median(self.cpu_us) if self.cpu_us else None
+
+
+def measure(ours: Server | None, theirs: Server | None, quick: bool, repeats: int) -> list[Selected]:
+    """Both in turns. The first turn, not counted, lets Java compile what it will run."""
+    selection = Selection(SELECTORS)
+    many, few = (40_000, 300) if quick else (400_000, 2_000)
+    with ExitStack() as stack:
+        running = []
+        for broker, selected, module, more in (
+            (ours, Selected("milepost", many), selective, (BATCH_ROWS,)),
+            (theirs, Selected("activemq", few), activemq, ()),
+        ):
+            if broker is None:
+                continue
+            where = (broker.host, broker.port, SELECTORS)
+            taker = stack.enter_context(Worker("asyncio", module.subscribe, *where))
+            giver = stack.enter_context(Worker("asyncio", module.publish, *where, selected.events, *more))
+            selected.matches = selection.matches(selected.events)
+            running.append((broker, selected, giver, taker))
+        for _, _, giver, taker in running:
+            taker.hear(), giver.hear()
+        for turn in range(1 + repeats):
+            for broker, selected, giver, taker in running:
+                taker.ask(selected.matches)
+                before = broker.cpu_seconds()
+                giver.tell(selected.events)
+                selected.delivered, ended = taker.hear()
+                began = giver.hear()
+                if turn and selected.delivered == selected.matches:
+                    selected.rates.append(selected.events / ((ended - began) / 1e9))
+                    selected.cpu_us.append((broker.cpu_seconds() - before) / selected.events * 1e6)
+    return [selected for _, selected, _, _ in running]
