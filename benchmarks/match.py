@@ -22,7 +22,7 @@ from milepost.schema.text import parse
 from milepost.schema.types import Schema
 
 ATTRIBUTES, VALUES = 10, 1_000
-# Each of two ranges takes this many of the values: then 53 of a million subscriptions match an event, as in the reference.
+# Of the values, each of two ranges takes so many: then 53 of a million subscriptions match an event.
 WIDTH = 230
 NARROW = 10  # of the range-only subscriptions: two ranges of one value in a hundred each, so one event in 10,000
 SIZES = (10_000, 100_000, 1_000_000)

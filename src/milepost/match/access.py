@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import Final
 
-from milepost.match.ways import ALWAYS, EQUAL, RANGE
 from milepost.match.codes import GREATEST, LEAST, NULL
 from milepost.match.form import Clause
+from milepost.match.ways import ALWAYS, EQUAL, RANGE
 
 VALUES: Final = 1024  # different values of a column that are counted; beyond, it is selective enough
 ENDS: Final = 512  # ends of intervals kept for a column

@@ -1,7 +1,8 @@
 """Kernels that make a segment from postings, and postings from a segment; no comparison sort touches the postings.
 
 Postings in the form that is built from: for each its entry, the way to it (`ALWAYS`, `EQUAL`, `RANGE`) and its terms,
-the first of which is the one it is found by. A term is a column and two codes; a negated one has the column's complement.
+the first of which is the one it is found by. A term is a column and two codes; a negated one has the complement of the
+column.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _level(rank_low: Any, rank_high: Any) -> Any:
 
 @kernel(
     "Tuple((i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8[:,::1], i4[::1], i4[::1],"
-    " i8[:,::1], i8[:,::1], i8[::1], i4[::1], i4[::1], i8))(i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8, i8)"
+    " i8[:,::1], i8[:,::1], i8[::1], i4[::1], i4[::1], i8))"
+    "(i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8, i8)"
 )
 def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any, width: Any, entries: Any) -> Any:
     """The arrays of a segment, in the order in which `segment.Segment` names them.
@@ -237,8 +239,8 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
 
 
 @kernel(
-    "Tuple((i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1]))(i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1],"
-    " i8[::1], i8[::1], i4[::1], i8[:,::1], i8, i8, i4[::1])"
+    "Tuple((i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1]))"
+    "(i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i8[:,::1], i8, i8, i4[::1])"
 )
 def unfold(
     p_entry: Any, p_column: Any, p_low: Any, p_high: Any, rest_start: Any, rest_column: Any, rest_low: Any,

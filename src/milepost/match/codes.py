@@ -106,8 +106,8 @@ def _ordered(sign: str, code: int) -> tuple[Span, bool]:
 
 def _ratio(constant: Any, kind: Scalar, scale: int) -> tuple[int, int]:
     """A constant as a fraction of the units of a column with `scale` places."""
-    if kind == INTEGER or kind == IDENT:
-        return constant * 10**scale if scale else constant, 1
+    if kind in (INTEGER, IDENT):
+        return constant * 10**scale, 1
     if kind.name == "boolean":
         return int(constant), 1
     if kind == DATE:

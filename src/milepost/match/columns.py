@@ -193,8 +193,10 @@ class Columns:
             return np.where(np.isnan(values), NULL, np.where(bits >= 0, bits, -(bits & 0x7FFFFFFFFFFFFFFF)))
         if coding is Coding.UNSIGNED:
             shifted = np.minimum(values.astype(np.uint64), np.uint64(2**64 - 2)) + np.uint64(1) - np.uint64(1 << 63)
-            return shifted.view(np.int64)
-        return np.maximum(values.astype(np.int64), NULL + 1)
+            coded: Codes = shifted.view(np.int64)
+            return coded
+        coded = np.maximum(values.astype(np.int64), NULL + 1)
+        return coded
 
 
 class Plan:
@@ -217,7 +219,8 @@ class Plan:
         if last[0] == n:
             return last[1], last[2]
         layout = self._layout
-        where, valid = np.zeros((len(self._shapes), 4), np.int64), []
+        where = np.zeros((len(self._shapes), 4), np.int64)
+        valid: list[int] = []
         for number, (sort, shape, bits) in enumerate(self._shapes):
             start = 0
             if shape is not None:

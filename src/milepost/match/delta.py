@@ -1,7 +1,7 @@
-"""The newest entries of an index, which are not in any order yet: each row is tested against all of them.
+"""The newest entries of an index, which are in no order yet: each row is tested against all of them.
 
-Entries wait in lists until somebody takes a snapshot. Few are then written behind those that a snapshot before has seen,
-into arrays with room for them; so a subscription costs microseconds to add, and snapshots share the arrays.
+Entries wait in lists until somebody takes a snapshot. Few are then written behind those that a snapshot before has
+seen, into arrays with room for them; so a subscription costs microseconds to add, and snapshots share the arrays.
 """
 
 from __future__ import annotations

@@ -130,6 +130,7 @@ class Former:
                 return None
             sign, left, right = _MIRRORED[sign], right, left
         field = self._columns.field(left)
+        assert isinstance(right, typed.Const)
         return None if field is None else self._compared(field, sign if wanted else _NOT[sign], right)
 
     def _compared(self, field: Field, sign: str, constant: typed.Const) -> Form | None:
@@ -259,7 +260,7 @@ class Former:
 def _bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
-    return value if isinstance(value, bytes) else value.bytes  # type: ignore[no-any-return]
+    return value if isinstance(value, bytes) else bytes(value.bytes)
 
 
 def _joined(clause: Clause) -> Clause | None:

@@ -1,8 +1,8 @@
 """Groups: predicates that more than one posting leads to, or none, with the subscribers that share them.
 
-A conjunction of terms has its subscriber in its entry. Any other predicate is held once, however many subscribe to it: it
-may be found by several postings for one row, or have to be evaluated. Its entry, if it has one, leads to the group, and the
-group to the keys.
+A conjunction of terms has its subscriber in its entry. Any other predicate is held once, however many subscribe to it:
+it may be found by several postings for one row, or have to be evaluated. Its entry, if it has one, leads to the group,
+and the group to the keys.
 """
 
 from __future__ import annotations

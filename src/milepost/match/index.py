@@ -301,8 +301,7 @@ class Index:
         self._quiet += 1
         if self._quiet == QUIET and len(self._segments) > 1 and self._merge is None:
             self._start(list(self._segments.values()))
-            if self._snapshot is None:  # merged at once
-                self._snapshot = self._taken()
+            return self.snapshot()  # another one, if they were few and merged at once
         return self._snapshot
 
     def _taken(self) -> Snapshot:
@@ -340,6 +339,6 @@ class Index:
             rebuilds=self._rebuilds,
             bytes=sum(segment.bytes for segment in segments)
             + places
-            + self._texts.bytes
+            + self._texts.size
             + sum(group.bytes for group in groups),
         )

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Progress = Callable[[str, int, int], None]
@@ -65,8 +65,7 @@ def kernel(signature: str) -> Callable[[Function], Function]:
     """Compile a function for one signature, or load what was compiled before."""
 
     def make(function: Function) -> Function:
-        import numba
-
+        numba = _numba()
         place = folder()
         usual = numba.config.CACHE_DIR
         try:
@@ -80,16 +79,18 @@ def kernel(signature: str) -> Callable[[Function], Function]:
         _made.append(function.__name__)
         for report in _progress:
             report(function.__name__, len(_made), len(KERNELS))
-        return made  # type: ignore[no-any-return]
+        return cast(Function, made)
 
     return make
 
 
 def part(function: Function) -> Function:
     """A function that kernels of the same module call; compiled into each of them."""
-    import numba
+    return cast(Function, _numba().njit(nogil=True, error_model="numpy", boundscheck=False)(function))
 
-    return numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)  # type: ignore[no-any-return]
+
+def _numba() -> Any:
+    return import_module("numba")  # as what it is to mypy: its types do not fit what is compiled
 
 
 def warm(progress: Progress | None = None) -> None:
@@ -116,6 +117,6 @@ def compiled() -> bool:
 
 
 def _mark() -> Path:
-    """A file that says that all kernels were compiled. Numba goes by place and time of a source, so its name does too."""
+    """A file that says that all kernels were compiled; named by place and time of the sources, which Numba goes by."""
     times = " ".join(f"{source} {source.stat().st_mtime_ns}" for source in _sources())
     return folder() / f"complete-{hashlib.sha256(times.encode()).hexdigest()[:12]}"

@@ -6,12 +6,10 @@ twenty arrays each, and passing them as arguments would cost more than asking th
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numba import carray, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from milepost.match.kernel import kernel, part
 
@@ -27,15 +25,24 @@ WIDTH = 21
 BLOCK = 256  # postings that are tested together: what is read of them fits the nearest cache
 CHUNK = 8192  # rows that are ordered together
 
+_numba: Any = import_module("numba")
+_extending: Any = import_module("numba.extending")
+_cgutils: Any = import_module("numba.core.cgutils")
+carray: Any = _numba.carray
+
 _ANY = 1 << 40  # the length of an array whose length nobody looks at
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def _at(typing: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+def _pointer(typing: Any, address: Any) -> Any:
+    """For Numba: how an address becomes a pointer."""
 
-    return types.voidptr(address), generate
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], _cgutils.voidptr_t)
+
+    return _numba.types.voidptr(address), generate
+
+
+_at: Any = _extending.intrinsic(_pointer)
 
 
 @part
@@ -241,8 +248,8 @@ def _tested(
 def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
     """What `probe` gives, for many rows and many subscriptions: rows that lead to the same postings go there together.
 
-    A cluster of a large index is far away from the processor. Fetching it once for all rows of a chunk, and not for each,
-    is most of the difference between the two.
+    A cluster of a large index is far away from the processor. Fetching it once for all rows of a chunk, and not for
+    each, is most of the difference between the two.
     """
     n, width = codes.shape
     chunk = min(n, CHUNK)

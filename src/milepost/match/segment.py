@@ -1,26 +1,27 @@
 """Segments: the parts of an index. Immutable but for one array, `died`.
 
-An *entry* is a subscription (or a group of them, see `group`): its target, and when it died. A *posting* is one way to an
-entry: an entry of `x in (1, 2)` has two. Postings lie in the order in which they are looked for::
+An *entry* is a subscription (or a group of them, see `group`): its target, and when it died. A *posting* is one way to
+an entry: an entry of `x in (1, 2)` has two. Postings lie in the order in which they are looked for::
 
     equalities           one cluster after the other: a column, a code, and a table that leads to them
     ranges               one bucket of a grid after the other, see below
     looked at always     clauses without a term that could lead to them
 
-Each posting has its first term beside it, so that scanning a cluster is one pass over three arrays, and refers to the rest.
+Each posting has its first term beside it, so that scanning a cluster is one pass over three arrays, and refers to the
+rest. Entries are numbered as their postings come, so that the pass goes through them in order, too.
 
-A grid cuts the codes of a column into ranks, at the quantiles of the ends of its intervals. An interval lies on the level
-whose buckets, of 2^level ranks, are longer than itself, under its low end: so it is in one place, and whoever looks for
-the intervals around a code looks at two buckets of each level.
+A grid cuts the codes of a column into ranks, at the quantiles of the ends of its intervals. An interval lies on the
+level whose buckets, of 2^level ranks, are longer than itself, under its low end: so it is in one place, and whoever
+looks for the intervals around a code looks at two buckets of each level.
 
-Removing an entry writes the moment into `died`. A snapshot knows its own moment and passes over what had died by then, so
-later removals change nothing for it.
+Removing an entry writes the moment into `died`. A snapshot knows its own moment and passes over what had died by then,
+so later removals change nothing for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -87,7 +88,7 @@ class Segment:
 
     @property
     def bytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays) + self.targets.nbytes + self.died.nbytes
+        return sum(int(array.nbytes) for array in self.arrays) + self.targets.nbytes + self.died.nbytes
 
     def numbers(self, columns: Sequence[int]) -> Longs:
         """The codes that terms over the given columns name, with repetitions."""
@@ -104,7 +105,8 @@ class Segment:
         """The postings of the entries that `kept` gives a new number."""
         from milepost.match.building import unfold
 
-        return Postings(*unfold(*self.arrays[:8], self._clusters, self._keys, self.equal, self.ranges, kept))
+        rest = (self._clusters, self._keys, self.equal, self.ranges, kept)
+        return Postings(*cast(Any, unfold)(*self.arrays[:8], *rest))
 
 
 def joined(parts: Sequence[Postings]) -> Postings:

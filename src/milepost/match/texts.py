@@ -42,7 +42,7 @@ class Texts:
         return len(self._numbers)
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """Memory of the table; an estimate for the dictionary beside it."""
         return self.table.slots.nbytes + self.table.pool.nbytes + 150 * len(self._numbers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -105,7 +106,7 @@ def rows_of(snapshot: Snapshot, batch: Batch) -> list[list[int]]:
     assert found.keys.dtype == np.int32
     assert len(found.offsets) == len(batch) + 1
     bounds = found.offsets.tolist()
-    return [sorted(found.keys[start:end].tolist()) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [sorted(found.keys[start:end].tolist()) for start, end in pairwise(bounds)]
 
 
 def naive(held: dict[int, Predicate], messages: list[Any]) -> list[list[int]]:
@@ -141,7 +142,7 @@ class Life:
             assert len(self.index) == len(self.held)
 
 
-@settings(max_examples=8 * settings.default.max_examples)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.data(), edge_messages(), st.booleans(), seeds())
 def test_index_equals_the_naive_evaluator(data: st.DataObject, messages: list[Any], boxed: bool, rng: Random) -> None:
     with boxes(boxed):

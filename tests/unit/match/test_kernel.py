@@ -1,0 +1,43 @@
+"""Kernels: who imports Numba, and where compiled code goes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from milepost.match import compiled, warm
+from milepost.match.kernel import KERNELS, folder, kernel
+
+
+def test_nobody_imports_numba_before_it_is_needed() -> None:
+    asked = "import milepost, milepost.match, sys; milepost.match.compiled(); sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0
+
+
+def test_all_kernels_are_made() -> None:
+    warm()
+    assert compiled()
+    from milepost.match import kernel as module
+
+    assert set(KERNELS) <= set(module._made)
+
+
+def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tmp_path / "milepost" / "kernels" in folder().parents
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
+    assert folder().parent == tmp_path / "chosen"
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "inside"))
+
+    def doubled(value: int) -> int:
+        return 2 * value
+
+    assert kernel("i8(i8)")(doubled)(21) == 42

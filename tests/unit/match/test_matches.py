@@ -1,0 +1,36 @@
+"""Grouping by connection is what a loop over pairs would give."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milepost.match import Matches
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60), unique=True, max_size=12), max_size=20),
+    st.lists(st.integers(0, 30) | st.just(100_000), min_size=61, max_size=61),
+)
+def test_by_owner_equals_a_loop(rows: list[list[int]], owners: list[int]) -> None:
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    keys = np.array([key for row in rows for key in row], np.int32)
+    found = Matches(offsets, keys).by_owner(np.array(owners, np.int32))
+    expected: dict[int, dict[int, list[int]]] = defaultdict(dict)
+    for number, row in enumerate(rows):
+        for key in row:
+            expected[owners[key]].setdefault(number, []).append(key)
+    assert found.owners.tolist() == sorted(expected)
+    for i, owner in enumerate(found.owners.tolist()):
+        mine = range(found.starts[i], found.starts[i + 1])
+        assert found.rows[mine.start : mine.stop].tolist() == sorted(expected[owner])
+        marks = {
+            int(found.rows[j]): sorted(found.marks[found.mark_offsets[j] : found.mark_offsets[j + 1]].tolist())
+            for j in mine
+        }
+        assert marks == {number: sorted(some) for number, some in expected[owner].items()}
+    assert found.starts[-1] == len(found.rows)
+    assert found.mark_offsets[-1] == len(found.marks) == len(keys)
