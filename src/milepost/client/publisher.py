@@ -65,10 +65,9 @@ class Publisher:
         for box in self.boxes.values():
             if len(box) and box.number:
                 if not self._session.has_room:
-                    return
+                    break
                 self._send(box)
-        if self._session.has_room:
-            self._session.wake()
+        self._session.wake()  # also without room: an outbox that is empty now can take rows again
 
     def refuse(self, error: MilepostError, topic: str) -> None:
         """The broker did not take a batch: the next flush says so."""
@@ -222,7 +221,8 @@ class Publisher:
             )
 
     async def _put_batch(self, topic: str, batch: Batch) -> int:
-        size = max(1, len(batch) * FRAME_BYTES // max(1, len(batch.data)))  # rows of a frame
+        whole = len(batch.data) + 8 * len(batch)  # with the stamps that it gets
+        size = max(1, len(batch) * FRAME_BYTES // whole)  # rows of a frame
         start = 0
         while start < len(batch):
             self._session.require_open()

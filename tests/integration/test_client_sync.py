@@ -1,0 +1,136 @@
+"""The synchronous client, against a broker in another thread."""
+
+import asyncio
+import queue
+import threading
+
+import pytest
+
+import milepost
+from milepost import errors, testing
+
+QUOTE = "quote: [symbol: string, price: double, size: int]"
+
+
+@pytest.fixture
+def address():
+    """A broker's address, while the test runs."""
+    started = queue.Queue()
+
+    async def serve():
+        async with testing.broker(listen="milepost://127.0.0.1:0") as broker:
+            started.put((broker.uri, asyncio.get_running_loop(), broker))
+            await broker.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    uri, loop, broker = started.get(timeout=20)
+    yield uri
+    loop.call_soon_threadsafe(broker.finish)
+    thread.join()
+
+
+def quotes_of(count):
+    return [{"symbol": "IBM", "price": 101.5, "size": size} for size in range(count)]
+
+
+def test_the_same_verbs(address):
+    with milepost.Client(address, name="feed") as client:
+        assert client.declare_topic("quotes", QUOTE).created
+        assert [topic.name for topic in client.topics()] == ["quotes"]
+        with client.subscribe("quotes", "size >= 1") as quotes:
+            assert (quotes.pattern, quotes.where, quotes.topics) == ("quotes", "size >= 1", {"quotes"})
+            client.put("quotes", quotes_of(2)[1])
+            assert quotes.get(timeout=20).size == 1
+            assert client.put_many("quotes", quotes_of(10)) == 10
+            client.flush()
+            sizes = []
+            for message in quotes:
+                sizes.append(message.size)
+                if message.size == 4:
+                    break
+            assert quotes.get().size == 5  # whoever breaks off leaves the rest
+            for message in quotes:
+                sizes.append(message.size)
+                if message.size == 9:
+                    break
+            assert sizes == [1, 2, 3, 4, 6, 7, 8, 9]
+            client.put_many("quotes", quotes_of(3))
+            assert next(quotes.batches()).column("size").tolist() == [1, 2]
+            assert quotes.get(timeout=0) is None
+        assert list(quotes) == []
+        with pytest.raises(AttributeError, match="no 'nothing'"):
+            _ = quotes.nothing
+        assert client.statistics().rows_put == 14
+        assert isinstance(client.status(), dict)
+        client.delete_topic("quotes")
+        with pytest.raises(errors.UnknownTopic):
+            client.put("quotes", quotes_of(1)[0])
+
+
+def test_errors_come_through(address):
+    with milepost.Client(address) as client:
+        client.declare_topic("quotes", QUOTE)
+        with pytest.raises(errors.InvalidValue, match="size"):
+            client.put("quotes", {"symbol": "IBM", "price": 1.0, "size": "many"})
+        with pytest.raises(errors.QueryTypeError):
+            client.subscribe("quotes", "prise > 1")
+        with pytest.raises(errors.UnknownSubscription):
+            client.unsubscribe("quotes")
+    with pytest.raises(errors.Closed):
+        client.put("quotes", quotes_of(1)[0])
+    with pytest.raises(errors.Closed):
+        client.connect()
+    with pytest.raises(errors.ConnectionLost), milepost.Client("milepost://127.0.0.1:1"):
+        pass
+
+
+def test_many_threads_may_put(address):
+    with milepost.Client(address) as client:
+        client.declare_topic("quotes", QUOTE)
+        quotes = client.subscribe("quotes")
+        threads = [
+            threading.Thread(target=lambda: [client.put("quotes", row) for row in quotes_of(50)]) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        seen = []
+        for message in quotes:
+            seen.append(message.size)
+            if len(seen) == 200:
+                break
+        for thread in threads:
+            thread.join()
+        assert sorted(seen) == sorted([*range(50)] * 4)
+
+
+def test_callbacks_run_in_the_clients_thread(address):
+    with milepost.Client(address) as client:
+        client.declare_topic("quotes", QUOTE)
+        came = queue.Queue()
+        subscription = client.subscribe("quotes", callback=lambda message: came.put(message.size))
+        client.put_many("quotes", quotes_of(3))
+        assert [came.get(timeout=20) for _ in range(3)] == [0, 1, 2]
+        client.unsubscribe(subscription)
+
+
+def test_leaving_ends_a_loop_in_another_thread(address):
+    with milepost.Client(address) as client:
+        client.declare_topic("quotes", QUOTE)
+        quotes = client.subscribe("quotes")
+        began = threading.Event()
+        seen = []
+
+        def read():
+            for message in quotes:
+                seen.append(message.size)
+                began.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        client.put("quotes", quotes_of(1)[0])
+        assert began.wait(20)
+        quotes.unsubscribe()
+        reader.join(20)
+        assert not reader.is_alive()
+        assert seen == [0]

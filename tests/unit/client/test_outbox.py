@@ -1,0 +1,73 @@
+"""What goes into an outbox comes out, once, in order, and never more than there is room for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milepost.batch.collector import REFUSED
+from milepost.client.outbox import GATHERED_ROWS, PIECES_BYTES, PUT_BYTES, Outbox
+from milepost.errors import CheckFailed, InvalidValue, LimitExceeded
+from milepost.query import parse_schema
+
+NOTE = parse_schema("note: [number: int, text: string?]")
+NEWER = parse_schema("note: [number: int, text: string?, more: int?]")
+
+
+def put(box, row):
+    try:
+        box.add(row)
+    except REFUSED:
+        box.take(row)
+
+
+@given(st.lists(st.sampled_from(["", "short", "é", "x" * 2_000, None, "bad", "newer"]), max_size=40))
+def test_rows_come_out_in_order_whatever_way_they_came_in(texts):
+    box = Outbox("notes", 1, NOTE)
+    expected = []
+    for number, text in enumerate(texts):
+        if text == "bad":
+            with pytest.raises(InvalidValue):
+                put(box, {"number": "no", "text": ""})
+        elif text == "newer":
+            box.change(NEWER)
+        else:
+            put(box, {"number": number, "text": text})
+            expected.append((number, text))
+    assert len(box) == len(expected)
+    found = [(row.number, row.text) for batch in box.batches() for row in batch]
+    assert found == expected
+    assert len(box) == 0
+
+
+def test_plain_rows_are_encoded_at_once_and_others_joined():
+    box = Outbox("notes", 1, NOTE)
+    put(box, {"number": 1, "text": "a"})
+    assert box.collector() is not None
+    put(box, {"number": 2, "text": "x" * 5_000})
+    put(box, {"number": 3, "text": "x" * 5_000})
+    assert box.collector() is None
+    assert [len(batch) for batch in box.batches()] == [3]
+
+
+def test_it_is_bounded_in_rows_and_bytes():
+    box = Outbox("notes", 1, NOTE)
+    for number in range(GATHERED_ROWS):
+        assert not box.full
+        put(box, {"number": number, "text": None})
+    assert box.full
+    list(box.batches())
+    box.gathering = True
+    while not box.full:
+        put(box, {"number": 1, "text": "x" * 100_000})
+    assert not box.gathering
+    assert len(box) < 2 * PIECES_BYTES // 100_000
+
+
+def test_what_cannot_be_sent_is_not_taken():
+    box = Outbox("notes", 1, NOTE)
+    with pytest.raises(LimitExceeded, match="PUT_BYTES"):
+        put(box, {"number": 1, "text": "x" * (PUT_BYTES + 1)})
+    checked = Outbox("checked", 1, parse_schema("c: [price: double] check (price > 0)"))
+    with pytest.raises(CheckFailed):
+        put(checked, {"price": -1.0})
+    assert len(box) == len(checked) == 0
