@@ -45,6 +45,7 @@ CONTROL_BYTES: Final = 4 << 20  # a control frame: the text of the largest schem
 NAME_CHARS: Final = 255  # of a client, a topic or a broker
 TOPICS: Final = 100_000  # in one broker
 TOPIC_VERSIONS: Final = 100  # of one topic's schema; each has an index of its own
+TOPIC_SCHEMA_CHARS: Final = 1_000_000  # the texts of all its versions: they are announced in one control frame
 SUBSCRIPTIONS_PER_CONNECTION: Final = 1_000_000  # a gateway may speak for many
 SUBSCRIPTION_NUMBER: Final = (1 << 32) - 1
 WILDCARD_TOPICS: Final = 10_000  # topics that one subscription may cover

@@ -17,9 +17,10 @@ from milepost.broker.examine import Arrival, Refused, Taken, arrival, examine
 from milepost.broker.peer import Peer
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
-from milepost.errors import MilepostError, UnknownTopic
+from milepost.errors import LimitExceeded, MilepostError, UnknownTopic
 from milepost.transport import Address, Listener, listen, parse_address
-from milepost.wire import Bye, Control, encode_control
+from milepost.wire import Bye, Control, Reply, encode_control
+from milepost.wire.control import failure
 
 TICK_S: Final = 1.0  # how often those who connected and say nothing are looked at
 CLOSING_S: Final = 5.0  # that clients have to take what is still under way when the broker ends
@@ -226,7 +227,7 @@ class Broker:
                         elif connection.outbox is not None:
                             more.append(connection)
                 elif type(effect) is Say:
-                    if not effect.connection.link.write(encode_control(effect.message)):
+                    if not effect.connection.link.write(_told(effect.message)):
                         core.blocked(effect.connection)
                 elif type(effect) is Close:
                     effect.connection.link.close()
@@ -253,6 +254,16 @@ class Broker:
         """Everything that metrics and people read, as plain values. In the event loop's thread."""
         uptime = self.clock.monotonic() - self._started
         return {"address": str(self.address), "uptime_s": uptime} | self.core.statistics(self.clock.time_us())
+
+
+def _told(message: Control) -> bytes:
+    """The frame of a control message. A reply that came out too long becomes the failure of its request."""
+    try:
+        return encode_control(message)
+    except LimitExceeded as error:
+        if not isinstance(message, Reply):
+            raise
+        return encode_control(failure(error, request=message.request))
 
 
 _Job: TypeAlias = tuple[Peer, Arrival | Control]

@@ -111,3 +111,10 @@ def test_after_the_end_nothing_matters():
     assert rig.core.lost(connection) == []
     assert isinstance(rig.last(connection), Welcome)
     assert rig.core.statistics()["connections"]["open"] == 0
+
+
+def test_a_name_that_cannot_be_shown_is_refused():
+    rig = Rig()
+    connection = rig.core.connected("here", 0.0)
+    rig.say(connection, Hello(name="a\x1b[2J", window=1))
+    assert "printable" in refused(rig, connection, "handshake_refused")

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 MARKS_KEPT: Final = 100_000  # named publishers that are away and whose last stamp is remembered
 SILENT_HEARTBEATS: Final = 3  # without a word before a client counts as gone
+SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
+SKIPPED_CHARS: Final = 500  # of the reason
 STALLED_SCANS: Final = 2  # scans that find one and the same frame under way before its sender counts as stuck
 
 
@@ -182,6 +184,8 @@ class Core:
         if hello.auth.get("method", "none") != "none":
             raise NotAuthenticated(f"this broker knows no authentication by {str(hello.auth['method'])[:40]!r}")
         limits.require("NAME_CHARS", len(hello.name), "the characters of a client's name")
+        if not hello.name.isprintable():
+            raise HandshakeRefused("a client's name is shown to people: it takes printable characters only")
         if hello.window < 1:
             raise HandshakeRefused(f"a window of {hello.window} bytes lets no delivery through")
         if hello.slow is not None and hello.slow not in SLOW:
@@ -257,6 +261,7 @@ class Core:
             self._announce(connection, topic, effects)
             return {"number": topic.number, "created": False}
         schema = parse_schema(request.schema)
+        limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
         created = topic is None
         if topic is None:
             require_name(request.name)
@@ -279,6 +284,8 @@ class Core:
 
     def _require_follows(self, topic: Topic, schema: Any) -> None:
         limits.require("TOPIC_VERSIONS", len(topic.schemas) + 1, f"the versions of the schema of topic {topic.name}")
+        told = sum(len(text) for text in [*topic.announcement().schemas, str(schema.message_type or schema)])
+        limits.require("TOPIC_SCHEMA_CHARS", told, f"the texts of all versions of the schema of topic {topic.name}")
         found = breaks(topic.schema, schema)
         if found:
             what = "; ".join(f"{each.path}: {each.reason}" if each.path else each.reason for each in found[:5])
@@ -318,8 +325,8 @@ class Core:
             covered = self._covered(request.pattern)
             limits.require("WILDCARD_TOPICS", len(covered), "the topics of one pattern")
             for topic in covered:
-                if (why := self._cover(subscription, topic, effects)) is not None:
-                    skipped[topic.name] = why
+                if (why := self._cover(subscription, topic, effects)) is not None and len(skipped) < SKIPPED_TOLD:
+                    skipped[topic.name] = why[:SKIPPED_CHARS]
             self._wild[connection.number, request.subscription] = subscription
         else:
             topic = self._topic(request.pattern)

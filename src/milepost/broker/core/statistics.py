@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.topic import Topic
 
-LISTED: Final = 1_000  # clients and subscriptions named one by one; a million would not fit into a frame
+LISTED: Final = 1_000  # topics, clients and subscriptions named one by one; a million would not fit into a frame
 
 
 def statistics(core: Core, time_us: int) -> dict[str, Any]:
@@ -46,7 +46,8 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             "accepted": core.totals["connections_accepted"],
             "greeting": len(open_) - len(clients),
         },
-        "topics": [described(topic) for topic in topics],
+        "topics": [_figures(topic) for topic in topics[:LISTED]],
+        "topics_total": len(topics),
         "clients": [_client(each) for each in clients[:LISTED]],
         "subscriptions": subscriptions,
         "subscriptions_total": sum(len(each.subscriptions or ()) for each in clients),
@@ -66,11 +67,14 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
 
 
 def described(topic: Topic) -> dict[str, Any]:
-    """One topic."""
+    """One topic, with the texts of its schemas."""
+    return _figures(topic) | {"schemas": topic.announcement().schemas}
+
+
+def _figures(topic: Topic) -> dict[str, Any]:
     return {
         "name": topic.name,
         "number": topic.number,
-        "schemas": topic.announcement().schemas,
         "slow": topic.slow,
         "subscriptions": len(topic),
         "rows_in": topic.rows_in,

@@ -1,0 +1,27 @@
+"""A feed and two desks: each desk gets what its predicate asks for. Needs a broker: start one with `milepost up`."""
+
+import asyncio
+import os
+
+import milepost
+
+BROKER = os.environ.get("MILEPOST_BROKER", "milepost://127.0.0.1:7450")
+
+
+async def main() -> None:
+    async with milepost.AsyncClient(BROKER) as feed, milepost.AsyncClient(BROKER) as desk:
+        await feed.declare_topic("quotes", "quote: [symbol: string, price: double, size: int]")
+        ibm = await desk.subscribe("quotes", where="symbol = 'IBM' and price > 100")
+        large = await desk.subscribe("quotes", where="size >= 1000")
+
+        await feed.put("quotes", {"symbol": "IBM", "price": 101.5, "size": 200})  # one message
+        await feed.put_many("quotes", {"symbol": ["ACME", "IBM"], "price": [12.0, 99.0], "size": [5000, 1000]})  # columns
+
+        message = await anext(ibm)
+        print(message.symbol, message.price, message.id)  # a view: fields are read when asked for
+        async for batch in large.batches():
+            print(batch.column("size").sum(), batch.to_pylist())
+            break
+
+
+asyncio.run(main())

@@ -1,0 +1,107 @@
+"""The shell: what only it does."""
+
+import asyncio
+
+import pytest
+
+import milepost
+from milepost import testing
+
+QUOTE = "quote: [symbol: string, price: double]"
+
+
+def run(test, **changes):
+    async def main():
+        async with asyncio.timeout(60), testing.broker(**changes) as broker:
+            return await test(broker)
+
+    return asyncio.run(main())
+
+
+def test_a_reply_that_is_too_long_is_a_failure_of_its_request(monkeypatch):
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as client:
+            for number in range(50):
+                await client.declare_topic(f"t{number}", QUOTE)
+            monkeypatch.setattr(milepost.limits, "CONTROL_BYTES", 2_000)
+            with pytest.raises(milepost.errors.LimitExceeded, match="CONTROL_BYTES"):
+                await client.topics()
+            assert len(await client.topics("t1")) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("queues", [0, 1, 3])
+def test_input_queues_keep_each_publishers_order_and_lose_nothing(queues):
+    publishers, rows = 6, 300
+
+    async def test(broker):
+        clients = [milepost.AsyncClient(broker.uri, name=f"p{number}") for number in range(publishers)]
+        async with milepost.AsyncClient(broker.uri) as desk:
+            await desk.declare_topic("quotes", QUOTE)
+            everything = await desk.subscribe("quotes")
+            some = await desk.subscribe("quotes", where="price >= 100 and symbol <> 'p2'")
+
+            async def publish(client, name):
+                async with client:
+                    for number in range(rows):
+                        await client.put("quotes", {"symbol": name, "price": float(number)})
+                        if number % 7 == 0:
+                            await client.flush()  # comes back in order with the puts, through the same worker
+                    await client.flush()
+
+            await asyncio.gather(*(publish(client, f"p{number}") for number, client in enumerate(clients)))
+            seen = {}
+            for _ in range(publishers * rows):
+                message = await anext(everything)
+                seen.setdefault(message.symbol, []).append(message.price)
+            assert seen == {f"p{number}": [float(each) for each in range(rows)] for number in range(publishers)}
+            wanted = [await anext(some) for _ in range((publishers - 1) * (rows - 100))]
+            assert {message.symbol for message in wanted} == {"p0", "p1", "p3", "p4", "p5"}
+            assert min(message.price for message in wanted) == 100
+            assert broker.core.topics["quotes"].examining == 0
+
+    run(test, input_queues=queues)
+
+
+def test_subscriptions_come_and_go_while_workers_match():
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as feed, milepost.AsyncClient(broker.uri) as desk:
+            await feed.declare_topic("quotes", QUOTE)
+            steady = await desk.subscribe("quotes", where="symbol = 'A'")
+
+            async def churn():
+                for number in range(60):
+                    sub = await desk.subscribe("quotes", where=f"price < {number % 5}")
+                    await sub.unsubscribe()
+
+            async def publish():
+                for number in range(2_000):
+                    await feed.put("quotes", {"symbol": "A" if number % 2 else "B", "price": float(number % 10)})
+                    if number % 50 == 0:
+                        await feed.flush()
+                await feed.flush()
+
+            await asyncio.gather(churn(), publish())
+            got = [(await anext(steady)).symbol for _ in range(1_000)]
+            assert got == ["A"] * 1_000
+
+    run(test, input_queues=2)
+
+
+def test_stopping_sends_what_is_under_way_and_says_goodbye():
+    async def main():
+        async with testing.broker() as broker:
+            client = milepost.AsyncClient(broker.uri, reconnect=False)
+            await client.connect()
+            await client.declare_topic("quotes", QUOTE)
+            sub = await client.subscribe("quotes")
+            await client.put("quotes", {"symbol": "A", "price": 1.0})
+            await client.flush()
+        assert (await anext(sub)).symbol == "A"
+        assert not broker.core.connections
+        with pytest.raises(milepost.errors.MilepostError):
+            await client.flush()
+        await client.close()
+
+    asyncio.run(main())
