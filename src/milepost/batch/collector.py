@@ -40,8 +40,11 @@ class Collector:
         self._fixed: list[tuple[AtomShape, str]] = []  # columns, and their names in a row's fixed part
         self._bits: list[tuple[int, str]] = []
         self._texts: list[tuple[AtomShape, str]] = []  # with the name of the length
-        self.rows: Final[list[Any]] = []  # as they were taken; counted by callers in a hurry
+        # What was taken: of each row its fixed part, then its texts. One flat list, and not a tuple for each row, so
+        # that the garbage collector has nothing to look at. Callers in a hurry count it themselves, by `width`.
+        self.parts: Final[list[Any]] = []
         self.row_bytes = 0  # the most that one row takes
+        self.width = 1  # parts of a row
         self.add: Final[Callable[[Any], None]] = self._written(root)
 
     @classmethod
@@ -58,7 +61,7 @@ class Collector:
         return cls(form, root)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.parts) // self.width
 
     @property
     def schema(self) -> Schema:
@@ -67,20 +70,20 @@ class Collector:
 
     def batch(self, ids: Ids | None = None) -> Batch:
         """The rows as a batch; the collector is empty afterwards."""
-        rows = self.rows.copy()
-        self.rows.clear()
-        packed, *texts = zip(*rows, strict=True) if self._texts else (rows,)
-        table = np.frombuffer(b"".join(packed), self._dtype)
-        columns = Columns(self._form.layout(), len(rows))
+        parts = self.parts.copy()
+        self.parts.clear()
+        rows = len(parts) // self.width
+        table = np.frombuffer(b"".join(parts[:: self.width]), self._dtype)
+        columns = Columns(self._form.layout(), rows)
         for shape, name in self._fixed:
             columns.fixed[shape.slot] = np.ascontiguousarray(table[name])
         for slot, name in self._bits:
             columns.bits[slot] = pack_bits(table[name])
-        for (shape, name), text in zip(self._texts, texts, strict=True):
-            offsets = np.zeros(len(rows) + 1, OFFSET)  # TEXT_BYTES and the rows of a batch stay below 2 GiB
+        for place, (shape, name) in enumerate(self._texts, 1):
+            offsets = np.zeros(rows + 1, OFFSET)  # TEXT_BYTES and the rows of a batch stay below 2 GiB
             np.cumsum(table[name], out=offsets[1:])
-            columns.var[shape.slot] = offsets, b"".join(text)
-        return Batch.assemble(self._form, len(rows), {0: (columns, None)}, ids)
+            columns.var[shape.slot] = offsets, b"".join(parts[place :: self.width])
+        return Batch.assemble(self._form, rows, {0: (columns, None)}, ids)
 
     def _written(self, root: TupleShape) -> Callable[[Any], None]:
         """The function that takes a row, written out for its fields; a loop over them would take twice as long.
@@ -90,7 +93,8 @@ class Collector:
         names = tuple(root.fields)
         scope: dict[str, Any] = {
             "items": itemgetter(*names), "attributes": attrgetter(*names), "absent": dict.fromkeys(names),
-            "not_objects": NOT_OBJECTS, "encode": str.encode, "append": self.rows.append,
+            "not_objects": NOT_OBJECTS, "encode": str.encode, "append": self.parts.append,
+            "extend": self.parts.extend,
         }  # fmt: skip
         checks: list[str] = []
         terms: list[str] = []
@@ -135,6 +139,7 @@ class Collector:
         self._dtype = np.dtype(formats)
         assert self._dtype.itemsize == layout.size
         self.row_bytes = layout.size + (TEXT_BYTES if texts else 0)
+        self.width = 1 + len(texts)
         scope |= {"pack": layout.pack, "zeros": bytes(16)}
         taken = ", ".join(f"v{number}" for number in range(len(names)))
         lines = [
@@ -154,8 +159,8 @@ class Collector:
         if texts:
             lines.append(f"    if {' + '.join(f'len({text})' for text in texts)} > {TEXT_BYTES}:")
             lines.append("        raise TypeError")
-            # One append of one tuple: an interrupt between two would leave half a row.
-            lines.append(f"    append((pack({', '.join(terms)}), {', '.join(texts)}))")
+            # One call for all parts: an interrupt between two would leave half a row.
+            lines.append(f"    extend((pack({', '.join(terms)}), {', '.join(texts)}))")
         else:
             lines.append(f"    append(pack({', '.join(terms)}))")
         exec("\n".join(lines), scope)  # noqa: S102 - numbers from the schema only, see above

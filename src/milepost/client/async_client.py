@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from milepost.batch.collector import REFUSED
 from milepost.client.connection import Connection, software
-from milepost.client.outbox import GATHERED_ROWS
 from milepost.client.publisher import Publisher
 from milepost.client.session import Session
 from milepost.client.statistics import ClientStatistics
@@ -151,7 +150,7 @@ class AsyncClient:
             box.add(row)
         except REFUSED:
             box.take(row)
-        if len(box.collected) >= GATHERED_ROWS:
+        if len(box.collected) >= box.most:
             await self._publisher.breathe(box)
 
     async def put_many(self, topic: str, source: Any) -> int:

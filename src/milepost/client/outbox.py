@@ -32,6 +32,7 @@ class Outbox:
         "collected",
         "flying",
         "gathering",
+        "most",
         "name",
         "number",
         "schema",
@@ -51,7 +52,8 @@ class Outbox:
         self.schema = schema
         self._collector = Collector.of(schema)
         self.add: Callable[[Any], None] = _refuse if self._collector is None else self._collector.add
-        self.collected: list[Any] = [] if self._collector is None else self._collector.rows
+        self.collected: list[Any] = [] if self._collector is None else self._collector.parts
+        self.most = GATHERED_ROWS if self._collector is None else GATHERED_ROWS * self._collector.width
 
     def change(self, schema: Schema) -> None:
         """Take rows of another version from now on; those that wait stay what they are."""
@@ -60,7 +62,7 @@ class Outbox:
             self._use(schema)
 
     def __len__(self) -> int:
-        return self._rows + len(self.collected)
+        return self._rows + (0 if self._collector is None else len(self._collector))
 
     @property
     def full(self) -> bool:
