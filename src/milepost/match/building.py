@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from milepost.match.kernel import kernel, part
-from milepost.match.probing import _rank, mixed
+from milepost.match.probing import REACH, _rank, mixed
 from milepost.match.ways import ALWAYS, EQUAL, RANGE
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1  # a first term that holds for every code
@@ -72,16 +72,26 @@ def _first(way: Any, begin: Any, end: Any, columns: Any) -> Any:
 
 
 @part
+def _second(first: Any, way: Any, begin: Any, end: Any, columns: Any) -> Any:
+    """The term that is checked next, another positive one."""
+    for term in range(begin + 1 if way == EQUAL else begin, end):
+        if columns[term] >= 0 and term != first:
+            return term
+    return np.int64(-1)
+
+
+@part
 def _level(rank_low: Any, rank_high: Any) -> Any:
+    """The level on which an interval reaches into `REACH` further buckets at most."""
     level = 0
-    while (rank_high - rank_low) >> level:
+    while (rank_high - rank_low) >> level >= REACH:
         level += 1
     return level
 
 
 @kernel(
-    "Tuple((i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8[:,::1], i4[::1], i4[::1],"
-    " i8[:,::1], i8[:,::1], i8[::1], i4[::1], i4[::1], i8))"
+    "Tuple((i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1],"
+    " i8[:,::1], i4[::1], i4[::1], i8[:,::1], i8[:,::1], i8[::1], i4[::1], i4[::1], i8))"
     "(i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8, i8)"
 )
 def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any, width: Any, entries: Any) -> Any:
@@ -101,6 +111,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
     cluster = np.empty(count, np.int32)
     keys = np.empty((equal, 2), np.int64)
     clusters = 0
+    dummy = max(width - 1, 0)  # the column of a first term that always holds: the last, to keep columns in order
     seen_columns = np.zeros(width, np.bool_)
     first = np.empty(count, np.int32)
     by_first = np.empty(count, np.int32)
@@ -109,6 +120,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
     for posting in range(count):
         term = start[posting]
         first[posting] = _first(way[posting], term, start[posting + 1], columns)
+        by_first[posting] = columns[first[posting]] if first[posting] >= 0 else dummy
         if way[posting] == EQUAL:
             found = _file(many, columns[term], lows[term], clusters)
             if found == clusters:
@@ -117,10 +129,9 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
                 seen_columns[columns[term]] = True
                 clusters += 1
             cluster[posting] = found
-            by_first[posting] = columns[first[posting]] if first[posting] >= 0 else width
             mine[filled] = posting
             filled += 1
-    mine, _ = _sorted_by(mine, by_first, width + 1)
+    mine, _ = _sorted_by(mine, by_first, dummy + 1)
     mine, cluster_starts = _sorted_by(mine, cluster, clusters)
     slots = np.empty((_power(2 * clusters), 2), np.int64)
     slots[:, 1] = -1
@@ -194,16 +205,23 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
     order = np.empty(count, np.int32)
     order[:equal] = mine
     order[equal : equal + ranges] = spans
-    filled = equal + ranges
+    always = np.empty(count - equal - ranges, np.int32)
+    filled = 0
     for posting in range(count):
         if way[posting] == ALWAYS:
-            order[filled] = posting
+            always[filled] = posting
             filled += 1
+    always, _ = _sorted_by(always, by_first, dummy + 1)
+    order[equal + ranges :] = always
     rest_total = 0
     for posting in range(count):
-        rest_total += start[posting + 1] - start[posting] - (way[posting] == EQUAL) - (first[posting] >= 0)
+        other = _second(first[posting], way[posting], start[posting], start[posting + 1], columns)
+        rest_total += (
+            start[posting + 1] - start[posting] - (way[posting] == EQUAL) - (first[posting] >= 0) - (other >= 0)
+        )
     p_entry, p_column = np.empty(count, np.int32), np.empty(count, np.int32)
     p_low, p_high = np.empty(count, np.int64), np.empty(count, np.int64)
+    s_column, s_low, s_high = np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count, np.int64)
     rest_start = np.empty(count + 1, np.int32)
     rest_column = np.empty(rest_total, np.int32)
     rest_low, rest_high = np.empty(rest_total, np.int64), np.empty(rest_total, np.int64)
@@ -221,9 +239,14 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
         if chosen >= 0:
             p_column[place], p_low[place], p_high[place] = columns[chosen], lows[chosen], highs[chosen]
         else:
-            p_column[place], p_low[place], p_high[place] = 0, LOWEST, HIGHEST
+            p_column[place], p_low[place], p_high[place] = dummy, LOWEST, HIGHEST
+        other = _second(chosen, way[posting], start[posting], start[posting + 1], columns)
+        if other >= 0:
+            s_column[place], s_low[place], s_high[place] = columns[other], lows[other], highs[other]
+        else:
+            s_column[place], s_low[place], s_high[place] = 0, LOWEST, HIGHEST
         for term in range(start[posting] + (way[posting] == EQUAL), start[posting + 1]):
-            if term != chosen:
+            if term != chosen and term != other:
                 rest_column[rest], rest_low[rest], rest_high[rest] = columns[term], lows[term], highs[term]
                 rest += 1
     rest_start[count] = rest
@@ -232,7 +255,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
             moved[i] = numbered
             numbered += 1
     return (
-        p_entry, p_column, p_low, p_high, rest_start, rest_column, rest_low, rest_high,
+        p_entry, p_column, p_low, p_high, s_column, s_low, s_high, rest_start, rest_column, rest_low, rest_high,
         slots, cluster_starts, equal_columns, keys[:clusters].copy(),
         grids, bounds[:bounds_used].copy(), bucket_starts, moved, np.int64(equal),
     )  # fmt: skip
@@ -240,11 +263,12 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
 
 @kernel(
     "Tuple((i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1]))"
-    "(i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i8[:,::1], i8, i8, i4[::1])"
+    "(i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1], i4[::1],"
+    " i8[:,::1], i8, i8, i4[::1])"
 )
 def unfold(
-    p_entry: Any, p_column: Any, p_low: Any, p_high: Any, rest_start: Any, rest_column: Any, rest_low: Any,
-    rest_high: Any, cluster_starts: Any, keys: Any, equal: Any, ranges: Any, kept: Any,
+    p_entry: Any, p_column: Any, p_low: Any, p_high: Any, s_column: Any, s_low: Any, s_high: Any, rest_start: Any,
+    rest_column: Any, rest_low: Any, rest_high: Any, cluster_starts: Any, keys: Any, equal: Any, ranges: Any, kept: Any,
 ) -> Any:  # fmt: skip
     """The postings of a segment again, those of entries that are kept, with their entries renumbered by `kept`."""
     count = len(p_entry)
@@ -252,7 +276,7 @@ def unfold(
     for place in range(count):
         if kept[p_entry[place]] >= 0:
             postings += 1
-            terms += 2 + rest_start[place + 1] - rest_start[place]
+            terms += 3 + rest_start[place + 1] - rest_start[place]
     entry, way = np.empty(postings, np.int32), np.empty(postings, np.uint8)
     start, columns = np.empty(postings + 1, np.int32), np.empty(terms, np.int32)
     lows, highs = np.empty(terms, np.int64), np.empty(terms, np.int64)
@@ -271,6 +295,9 @@ def unfold(
             term += 1
         if p_low[place] != LOWEST or p_high[place] != HIGHEST:
             columns[term], lows[term], highs[term] = p_column[place], p_low[place], p_high[place]
+            term += 1
+        if s_low[place] != LOWEST or s_high[place] != HIGHEST:
+            columns[term], lows[term], highs[term] = s_column[place], s_low[place], s_high[place]
             term += 1
         for rest in range(rest_start[place], rest_start[place + 1]):
             columns[term], lows[term], highs[term] = rest_column[rest], rest_low[rest], rest_high[rest]

@@ -18,7 +18,8 @@ ENTRIES: Final = 512  # scanned for every row: about half a microsecond
 STAGED: Final = 16_384  # entries that wait for a snapshot before they become a segment all the same
 _TERMS: Final = 4  # of a posting, on average, that there is room for
 
-_WIDTH: Final = 21  # of a segment's row, see `probing`
+_WIDTH: Final = 25  # of a segment's row, and where the number of postings is, as `probing` has them
+_POSTINGS: Final = 23
 
 
 class Delta:
@@ -83,18 +84,19 @@ class Delta:
     def row(self) -> tuple[Any, tuple[Any, ...]]:
         """What `probe` takes for a segment, and the arrays it refers to: all postings are looked at always.
 
-        The first term of a posting is a dummy, since it may be a negated one, and all its terms are the rest.
+        The access term is the first term, unless it is a negated one, and once more among the rest, with all others.
         """
         if self._arrays is None:
             self._arrays = (
                 np.zeros(ENTRIES, np.int32), np.zeros(ENTRIES, np.int32), np.full(ENTRIES, -(1 << 63), np.int64),
-                np.full(ENTRIES, ALIVE, np.int64), np.zeros(ENTRIES + 1, np.int32),
+                np.full(ENTRIES, ALIVE, np.int64), np.zeros(ENTRIES, np.int32),
+                np.full(ENTRIES, -(1 << 63), np.int64), np.full(ENTRIES, ALIVE, np.int64), np.zeros(ENTRIES + 1, np.int32),
                 np.zeros(_TERMS * ENTRIES, np.int32), np.zeros(_TERMS * ENTRIES, np.int64),
                 np.zeros(_TERMS * ENTRIES, np.int64), np.zeros(ENTRIES, np.int32), self.died,
             )  # fmt: skip
             self._written = (0, 0, 0)
             self._base = [array.__array_interface__["data"][0] for array in self._arrays]
-        entry, column, low, high, start, columns, lows, highs, targets, _ = self._arrays
+        entry, column, low, high, _, _, _, start, columns, lows, highs, targets, _ = self._arrays
         entries, postings, terms = self._written
         if entries < len(self._targets):
             targets[entries : len(self._targets)] = self._targets[entries:]
@@ -110,7 +112,6 @@ class Delta:
                     low[posting], high[posting] = self._lows[begin], self._highs[begin]
             self._written = (len(self._targets), len(self._entries), len(self._columns))
         row = np.zeros(_WIDTH, np.int64)
-        row[:10] = self._base
-        row[11] = -1
-        row[20] = len(self._entries)
+        row[: len(self._base)] = self._base
+        row[_POSTINGS] = len(self._entries)
         return row, self._arrays

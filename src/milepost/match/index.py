@@ -33,6 +33,7 @@ QUIET: Final = 1000  # snapshots without a change after which all segments becom
 _LEAST: Final = 512  # postings of the smallest size of segment
 _TEXTS: Final = 10_000  # texts that may pile up before it is looked which are still named
 
+_ROW: Final = 25  # numbers that stand for a segment, see `probing`
 _NOWHERE: Final = -1
 _IN_GROUP: Final = -2
 
@@ -313,7 +314,7 @@ class Index:
             row, arrays = self._delta.row()
             rows.append(row)
             held.append(arrays)
-        segments = np.array(rows, np.int64) if rows else np.zeros((0, 21), np.int64)
+        segments = np.array(rows, np.int64) if rows else np.zeros((0, _ROW), np.int64)
         if self._changed_groups:
             size = len(self._groups) + len(self._free)
             self._frozen_groups = self._frozen_groups.after(self._changed_groups, size)

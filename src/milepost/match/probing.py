@@ -17,10 +17,12 @@ NULL = -(1 << 63)
 
 # What stands where in the row of a segment. The arrays themselves are described in `segment`.
 (
-    ENTRY, FIRST_COLUMN, FIRST_LOW, FIRST_HIGH, REST_START, REST_COLUMN, REST_LOW, REST_HIGH, TARGETS, DIED,
-    SLOTS, SLOT_MASK, CLUSTERS, EQUAL_COLUMNS, EQUAL_COUNT, GRIDS, GRID_COUNT, BOUNDS, BUCKETS, ALWAYS, ALWAYS_END,
-) = range(21)  # fmt: skip
-WIDTH = 21
+    ENTRY, FIRST_COLUMN, FIRST_LOW, FIRST_HIGH, SECOND_COLUMN, SECOND_LOW, SECOND_HIGH,
+    REST_START, REST_COLUMN, REST_LOW, REST_HIGH, TARGETS, DIED, SLOTS, SLOT_MASK, CLUSTERS,
+    EQUAL_COLUMNS, EQUAL_COUNT, GRIDS, GRID_COUNT, BOUNDS, BUCKETS, ALWAYS, ALWAYS_END, SORTED,
+) = range(25)  # fmt: skip
+WIDTH = 25
+REACH = 4  # buckets behind its own that an interval may reach into
 
 BLOCK = 256  # postings that are tested together: what is read of them fits the nearest cache
 CHUNK = 8192  # rows that are ordered together
@@ -66,50 +68,69 @@ def mixed(column: Any, code: Any) -> Any:
 
 
 @part
+def _holds(segment: Any, begin: Any, end: Any, codes: Any) -> Any:
+    """Whether the terms from the third on, and the negated ones, hold."""
+    columns, lows, highs = _ints(segment[REST_COLUMN]), _longs(segment[REST_LOW]), _longs(segment[REST_HIGH])
+    for term in range(begin, end):
+        column = columns[term]
+        if column >= 0:
+            code = codes[column]
+            if (code < lows[term]) | (code > highs[term]):
+                return False
+        else:
+            code = codes[~column]
+            if code == NULL or ((code >= lows[term]) & (code <= highs[term])):
+                return False
+    return True
+
+
+@part
 def _scan(segment: Any, begin: Any, end: Any, codes: Any, now: Any, out: Any, used: Any, hits: Any, some: Any) -> Any:
     """Append the targets of the postings from `begin` to `end`, at most `BLOCK`, that hold; there is room for all.
 
-    First terms are tested without a branch, since nobody could predict it, and only the postings that are left are
-    looked at further.
+    First and second terms are tested without a branch, since nobody could predict it, and only the postings that are
+    left are looked at further.
     """
-    first_column = _ints(segment[FIRST_COLUMN])
-    first_low, first_high = _longs(segment[FIRST_LOW]), _longs(segment[FIRST_HIGH])
+    # Arrays that start at `begin`, and not indexes that do: only so the compiler tests several postings at a time.
+    size = end - begin
+    columns = carray(_at(segment[FIRST_COLUMN] + 4 * begin), (size,), np.int32)
+    lows = carray(_at(segment[FIRST_LOW] + 8 * begin), (size,), np.int64)
+    highs = carray(_at(segment[FIRST_HIGH] + 8 * begin), (size,), np.int64)
     left = 0
-    if end - begin > 16 and first_column[begin] == first_column[end - 1]:
-        # They are sorted by column, so it is one for all: this loop is done several at a time by the processor.
-        code = codes[first_column[begin]]
-        for i in range(end - begin):
-            hits[i] = (code >= first_low[begin + i]) & (code <= first_high[begin + i])
-        for i in range(end - begin):
-            some[left] = begin + i
+    if size > 16 and columns[0] == columns[size - 1] and segment[SORTED]:
+        # They are sorted by column within a cluster, so it is one for all.
+        code = codes[columns[0]]
+        for i in range(size):
+            hits[i] = (code >= lows[i]) & (code <= highs[i])
+        for i in range(size):
+            some[left] = i
             left += hits[i]
     else:
-        for posting in range(begin, end):
-            code = codes[first_column[posting]]
-            some[left] = posting
-            left += (code >= first_low[posting]) & (code <= first_high[posting])
+        for i in range(size):
+            code = codes[columns[i]]
+            some[left] = i
+            left += (code >= lows[i]) & (code <= highs[i])
     if not left:
         return used
-    rest_start, rest_column = _ints(segment[REST_START]), _ints(segment[REST_COLUMN])
-    rest_low, rest_high = _longs(segment[REST_LOW]), _longs(segment[REST_HIGH])
-    entries, died, targets = _ints(segment[ENTRY]), _longs(segment[DIED]), _ints(segment[TARGETS])
-    for i in range(left):
-        posting = some[i]
-        holds = True
-        for term in range(rest_start[posting], rest_start[posting + 1]):
-            column = rest_column[term]
-            if column >= 0:
-                code = codes[column]
-                if (code < rest_low[term]) | (code > rest_high[term]):
-                    holds = False
-                    break
-            else:
-                code = codes[~column]
-                if code == NULL or ((code >= rest_low[term]) & (code <= rest_high[term])):
-                    holds = False
-                    break
-        if holds:
-            entry = entries[posting]
+    columns = carray(_at(segment[SECOND_COLUMN] + 4 * begin), (size,), np.int32)
+    lows = carray(_at(segment[SECOND_LOW] + 8 * begin), (size,), np.int64)
+    highs = carray(_at(segment[SECOND_HIGH] + 8 * begin), (size,), np.int64)
+    tested = left
+    left = 0
+    for k in range(tested):
+        i = some[k]
+        code = codes[columns[i]]
+        some[left] = i
+        left += (code >= lows[i]) & (code <= highs[i])
+    if not left:
+        return used
+    rest_start = carray(_at(segment[REST_START] + 4 * begin), (size + 1,), np.int32)
+    entries = carray(_at(segment[ENTRY] + 4 * begin), (size,), np.int32)
+    died, targets = _longs(segment[DIED]), _ints(segment[TARGETS])
+    for k in range(left):
+        i = some[k]
+        if rest_start[i] == rest_start[i + 1] or _holds(segment, rest_start[i], rest_start[i + 1], codes):
+            entry = entries[i]
             out[used] = targets[entry]
             used += died[entry] > now
     return used
@@ -184,10 +205,10 @@ def probe(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
                     level = 0
                     while grids[grid + 4] >> level:
                         if (grids[grid + 4] >> level) & 1:
-                            # An interval is filed under the bucket of its low end, and reaches into the next at most.
-                            bucket = base + (rank >> level)
-                            begin = np.int64(buckets[bucket - 1] if rank >> level else buckets[bucket])
-                            end = np.int64(buckets[bucket + 1])
+                            # An interval is filed under the bucket of its low end.
+                            number = rank >> level
+                            begin = np.int64(buckets[base + max(number - REACH, 0)])
+                            end = np.int64(buckets[base + number + 1])
                             out = _roomy(out, used, end - begin)
                             for at in range(begin, end, BLOCK):
                                 used = _scan(segment, at, min(at + BLOCK, end), mine, now, out, used, hits, some)
@@ -309,7 +330,7 @@ def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
                         for number in range((size >> level) + 1):
                             low, high = number << level, min((number + 1) << level, size + 1)
                             rows = order[of_rank[low + 1] : of_rank[high + 1]]
-                            begin = np.int64(buckets[base + number - 1] if number else buckets[base])
+                            begin = np.int64(buckets[base + max(number - REACH, 0)])
                             end = np.int64(buckets[base + number + 1])
                             if len(rows) and begin < end:
                                 for at in range(begin, end, BLOCK):

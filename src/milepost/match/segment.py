@@ -7,12 +7,12 @@ an entry: an entry of `x in (1, 2)` has two. Postings lie in the order in which 
     ranges               one bucket of a grid after the other, see below
     looked at always     clauses without a term that could lead to them
 
-Each posting has its first term beside it, so that scanning a cluster is one pass over three arrays, and refers to the
-rest. Entries are numbered as their postings come, so that the pass goes through them in order, too.
+Each posting has two of its terms beside it, so that scanning a cluster is a pass over three arrays, or six, and refers
+to the rest. Entries are numbered as their postings come, so that the pass goes through them in order, too.
 
 A grid cuts the codes of a column into ranks, at the quantiles of the ends of its intervals. An interval lies on the
-level whose buckets, of 2^level ranks, are longer than itself, under its low end: so it is in one place, and whoever
-looks for the intervals around a code looks at two buckets of each level.
+level on which it covers five buckets of 2^level ranks at most, under its low end: so it is in one place, and whoever
+looks for the intervals around a code looks at five buckets of each level, which lie side by side.
 
 Removing an entry writes the moment into `died`. A snapshot knows its own moment and passes over what had died by then,
 so later removals change nothing for it.
@@ -50,9 +50,9 @@ class Segment:
         from milepost.match.building import build
 
         made = build(*postings, columns, len(targets))
-        self.arrays: Final[tuple[Any, ...]] = made[:15]
-        self.moved: Final = made[15]  # the new number of each entry
-        self.equal: Final = int(made[16])  # postings that are found by equality
+        self.arrays: Final[tuple[Any, ...]] = made[:18]
+        self.moved: Final = made[18]  # the new number of each entry
+        self.equal: Final = int(made[19])  # postings that are found by equality
         self.number: Final = number
         self.targets: Final = np.empty_like(targets)
         self.targets[self.moved] = targets
@@ -60,19 +60,19 @@ class Segment:
         self.died[self.moved] = died
         self.dead = 0  # counted by the index
         (
-            self._entry, self._column, self._low, self._high, self._rest, self._rest_column, self._rest_low,
-            self._rest_high, self._slots, self._clusters, self._equal_columns, self._keys, self._grids, self._bounds,
-            self._buckets,
+            self._entry, self._column, self._low, self._high, self._second_column, self._second_low, self._second_high,
+            self._rest, self._rest_column, self._rest_low, self._rest_high, self._slots, self._clusters,
+            self._equal_columns, self._keys, self._grids, self._bounds, self._buckets,
         ) = self.arrays  # fmt: skip
         ranges = int(self._buckets[-1]) - self.equal if len(self._buckets) else 0
         self.ranges: Final = ranges
         self.row: Final = np.array(
             [
-                *(_address(array) for array in self.arrays[:8]), _address(self.targets), _address(self.died),
+                *(_address(array) for array in self.arrays[:11]), _address(self.targets), _address(self.died),
                 _address(self._slots), len(self._slots) - 1, _address(self._clusters),
                 _address(self._equal_columns), len(self._equal_columns),
                 _address(self._grids), len(self._grids), _address(self._bounds), _address(self._buckets),
-                self.equal + ranges, len(self._entry),
+                self.equal + ranges, len(self._entry), 1,
             ],
             np.int64,
         )  # fmt: skip
@@ -96,6 +96,7 @@ class Segment:
         return np.concatenate(
             [
                 self._low[np.isin(self._column, mine)],
+                self._second_low[np.isin(self._second_column, mine)],
                 self._rest_low[np.isin(self._rest_column, mine)],
                 self._keys[np.isin(self._keys[:, 0], mine), 1],
             ]
@@ -106,7 +107,7 @@ class Segment:
         from milepost.match.building import unfold
 
         rest = (self._clusters, self._keys, self.equal, self.ranges, kept)
-        return Postings(*cast(Any, unfold)(*self.arrays[:8], *rest))
+        return Postings(*cast(Any, unfold)(*self.arrays[:11], *rest))
 
 
 def joined(parts: Sequence[Postings]) -> Postings:

@@ -76,6 +76,7 @@ class Snapshot:
         self, now: int, columns: Columns, table: Table, segments: Codes, held: list[Any], groups: Groups
     ) -> None:
         from milepost.match import grouping, probing
+        from milepost.match.probing import ALWAYS_END as POSTINGS
 
         self._now = now
         self._columns = columns
@@ -84,7 +85,7 @@ class Snapshot:
         self._segments = segments
         self._held = held  # the arrays that `segments` has the addresses of
         self._groups = groups
-        self._postings = int(segments[:, -1].sum())
+        self._postings = int(segments[:, POSTINGS].sum())
         self._expected = _EXPECTED
         self._probe = probing.probe
         self._sweep = probing.sweep

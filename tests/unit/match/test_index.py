@@ -279,3 +279,19 @@ def test_many_subscriptions_and_many_rows() -> None:
         snapshot._postings = module.MANY_POSTINGS
         assert rows_of(snapshot, batch) == expected
         index.settle()
+
+
+def test_columns_in_turn() -> None:
+    """More postings beside each other than are tested one by one, with the same column at both ends."""
+    schema = parse("m: [a: int, b: int, c: int]")
+    rows = [{"a": a, "b": b, "c": c} for a in range(3) for b in range(3) for c in range(2)]
+    batch = Batch.encode(schema, rows)
+    for pattern in ("{} = {}", "{} <> {}", "c = 1 and {} < {}", "c = 1 and {} <> {}", "c <> 1 and {} <= {}"):
+        index = Index(schema)
+        held = {}
+        for key in range(41):
+            held[key] = query.compile(pattern.format("ab"[key % 2], key % 3), schema)
+            index.add(key, held[key])
+        for _ in range(2):
+            assert rows_of(index.snapshot(), batch) == naive(held, rows), pattern
+            index.settle()
