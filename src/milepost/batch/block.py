@@ -58,6 +58,8 @@ class Block:
         self.data = data
         self.base = base
         self.n = n
+        self.asked: dict[Any, int] = {}  # by shape: how many values were read one by one …
+        self.read: dict[Any, list[Any]] = {}  # … until the whole column was; see `row`
         if below is not None:
             self._below = below  # whoever has walked the levels below need not walk them again
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from milepost.batch import atoms
 from milepost.batch.block import DTYPES, Block
 from milepost.batch.format import WRAPPED, Format
 from milepost.batch.ids import Ids, MessageId
 from milepost.batch.layout import Layout
-from milepost.batch.plain import cell
+from milepost.batch.plain import cell, plain
 from milepost.errors import did_you_mean
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, TupleShape
 from milepost.schema.types import Atom, Ref, Tuple
@@ -139,6 +139,7 @@ class Row(TupleView):
     """
 
     __slots__ = ("_ids", "_row")
+    _readers: ClassVar[dict[str, Callable[[Row], Any]]] = {}
 
     def __init__(self, block: Block, ids: Ids | None, index: int, row: int | None = None) -> None:
         self._block = block
@@ -151,6 +152,10 @@ class Row(TupleView):
         """Who published the message, through which broker, and when."""
         return None if self._ids is None else self._ids[self._row]
 
+    def __getitem__(self, name: str) -> Any:
+        reader = self._readers.get(name)
+        return super().__getitem__(name) if reader is None else reader(self)
+
     def __copy__(self) -> Row:
         return type(self)(self._block, self._ids, self._index, self._row)
 
@@ -160,54 +165,69 @@ def row_class(form: Format, layout: Layout) -> type[Row]:
     if layout.row_class is None:
         shape = layout.root
         assert isinstance(shape, TupleShape)
+        readers = {name: _reader(form, layout, inner) for name, inner in shape.fields.items()}
+        members: dict[str, Any] = {"__slots__": (), "__module__": Row.__module__}
+        members |= {"_form": form, "_shape": shape, "_readers": readers}
         # A field that has the name of a method stays reachable by item, as `TupleView` says.
-        fields = {name: inner for name, inner in shape.fields.items() if not hasattr(Row, name)}
-        members: dict[str, Any] = {"__slots__": (), "__module__": Row.__module__, "_form": form, "_shape": shape}
-        members |= {name: property(_compiled(form, layout, inner)) for name, inner in fields.items()}
+        members |= {name: property(reader) for name, reader in readers.items() if not hasattr(Row, name)}
         members.setdefault("id", Row.message_id)
         layout.row_class = type("Row", (Row,), members)
     return layout.row_class
 
 
-def _compiled(form: Format, layout: Layout, shape: Shape) -> Callable[[Row], Any]:
-    """The reading of one field of a message, with everything worked out that the layout fixes.
+def _reader(form: Format, layout: Layout, shape: Shape) -> Callable[[Row], Any]:
+    """The reading of one field of a message.
+
+    Whoever reads a field of one message out of many reads that value alone. Whoever goes on to read it in more than an
+    eighth of them gets the whole column as Python values, made at once in C: that costs less than those reads did.
+    """
+    if not isinstance(shape, AtomShape) or not isinstance(shape.type, Atom):
+        return lambda row: read(form, row._block, shape, row._index)
+    alone = _alone(form, layout, shape)
+
+    def field(row: Row) -> Any:
+        block = row._block
+        values = block.read.get(shape)
+        if values is None:
+            count = block.asked.get(shape, 0) + 1
+            if count <= _ASKED_FIRST or count <= block.n >> 3:
+                block.asked[shape] = count
+                return alone(block, row._index)
+            values = block.read[shape] = plain(form, block, shape)
+        return values[row._index]
+
+    return field
+
+
+_ASKED_FIRST: Final = 4  # values of a field that are read one by one, however few messages there are
+
+
+def _alone(form: Format, layout: Layout, shape: AtomShape) -> Callable[[Block, int], Any]:
+    """The reading of one value, with everything worked out that the layout fixes.
 
     Columns start at places that grow evenly with the number of rows, so two constants say where.
     """
-    if isinstance(shape, AtomShape) and isinstance(shape.type, Atom) and shape.valid is None:
-        kind = shape.type.kind
-        if kind == "string":
-            first, step = _line(layout.var_at)
-            return _text(first, step + 4 * shape.slot)
-        if kind in _ONE and kind not in ("date", "timestamp"):
-            return _plain_number(*_line(lambda n: layout.fixed_at(shape, n)), _ONE[kind])
-    return lambda row: read(form, row._block, shape, row._index)
+    assert isinstance(shape.type, Atom)
+    kind = shape.type.kind
+    if shape.valid is None and kind == "string":
+        first, step = layout.var_at(0), layout.var_at(1) - layout.var_at(0) + 4 * shape.slot
+        pair = _PAIR.unpack_from
 
+        def text(block: Block, index: int) -> str:
+            data = block.data
+            start, end = pair(data, block.base + first + step * block.n + 4 * index)
+            return str(data[start:end], "utf-8")  # of bytes and of views of bytes alike
 
-def _line(place: Callable[[int], int]) -> tuple[int, int]:
-    return place(0), place(1) - place(0)
+        return text
+    if shape.valid is None and kind in _ONE and kind not in ("date", "timestamp"):
+        first, step = layout.fixed_at(shape, 0), layout.fixed_at(shape, 1) - layout.fixed_at(shape, 0)
+        unpack, size = _ONE[kind].unpack_from, _ONE[kind].size
 
+        def number(block: Block, index: int) -> Any:
+            return unpack(block.data, block.base + first + step * block.n + size * index)[0]
 
-def _plain_number(first: int, step: int, one: struct.Struct) -> Callable[[Row], Any]:
-    unpack, size = one.unpack_from, one.size
-
-    def number(row: Row) -> Any:
-        block = row._block
-        return unpack(block.data, block.base + first + step * block.n + size * row._index)[0]
-
-    return number
-
-
-def _text(first: int, step: int) -> Callable[[Row], str]:
-    unpack = _PAIR.unpack_from
-
-    def text(row: Row) -> str:
-        block = row._block
-        data = block.data
-        start, end = unpack(data, block.base + first + step * block.n + 4 * row._index)
-        return str(data[start:end], "utf-8")  # of bytes and of views of bytes alike
-
-    return text
+        return number
+    return lambda block, index: read(form, block, shape, index)
 
 
 class VariantView(Mapping[str, Any]):
