@@ -13,14 +13,14 @@ QUICK ?=
 SECONDS_OF_FUZZING ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint bench fuzz lock clean
+.PHONY: help setup demo test check lint warm bench fuzz lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
 	@echo "make test               run everything: lint, types, all tests, short benchmarks (minutes)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
-	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query; QUICK=1 for a short run"
+	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, pubsub; QUICK=1 for a short run"
 	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
 	@echo "make lock               pin every dependency anew in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
@@ -50,13 +50,17 @@ $(READY): $(LOCKED) pyproject.toml
 demo: $(READY)
 	@$(BIN)/python -m milepost.cli demo
 
-test: lint
+test: lint warm
 	@echo "running all tests"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=ci tests
 
-check: lint
+check: lint warm
 	@echo "running the unit tests"
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=check -m "not slow" tests/unit
+
+# Before the tests and not within them: two of them at once would compile the same kernels.
+warm: $(READY)
+	@$(BIN)/python -m milepost.cli warm
 
 lint: $(READY)
 	@echo "checking format, lint, types and import layers"
