@@ -18,7 +18,6 @@ class Feeder(Line):
     def __init__(self, host: str, port: int, topic: str) -> None:
         super().__init__(host, port)
         number = self.declare(topic, SCHEMA)
-        assert self.welcome is not None
         self._row = Stamped(number, SCHEMA, rows()[:1], self.welcome.publisher, self.welcome.broker_id)
         self._stamp = 0
         self._rest = b""  # of a frame that the socket took a part of

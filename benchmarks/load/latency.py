@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from benchmarks.load.pair import made
 from benchmarks.load.worker import Commands
 
-SETTLE_SECONDS = 0.5  # at the end of a round, for the last messages to arrive
+SETTLE_SECONDS = 0.2  # at the end of a round, for the last messages to arrive
 _MONOTONIC = 1  # CLOCK_MONOTONIC, the clock of time.monotonic_ns
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 _SECOND = 1_000_000_000

@@ -64,9 +64,7 @@ class PutColumns(_Connected):
         self._columns = columns(COLUMN_ROWS)
 
     async def send(self, count: int) -> None:
-        whole, rest = divmod(count, COLUMN_ROWS)
-        assert not rest
-        for _ in range(whole):
+        for _ in range(count // COLUMN_ROWS):  # counts are multiples of it
             await self._client.put_many(self._topic, self._columns)
         await self._client.flush()
 

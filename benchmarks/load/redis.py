@@ -42,7 +42,7 @@ class Listen:
         self._client = redis.Redis(host, port)
 
     async def open(self) -> None:
-        self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+        self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
         self._pubsub.subscribe(self._topic)
         self._pubsub.get_message(timeout=5)
 

@@ -23,7 +23,6 @@ async def publish(commands: Commands, host: str, port: int, selectors: int, most
         topic = line.declare(TOPIC, SCHEMA)
         commands.say("open")
         stamp = 1
-        assert line.welcome is not None
         while (count := commands.wait()) is not None:
             frames = []
             for start in range(0, count, batch_rows):

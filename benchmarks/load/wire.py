@@ -17,9 +17,23 @@ from milepost.batch import Batch
 from milepost.batch.ids import Ids
 from milepost.query import parse_schema
 from milepost.wire import (
-    HEADER, Credit, Declare, Failure, FrameReader, Hello, Kind, Ping, Pong, Reply, Status, Topic, Welcome,
-    decode_control, encode_control, put_parts,
-)  # fmt: skip
+    HEADER,
+    Credit,
+    Declare,
+    Failure,
+    FrameReader,
+    Hello,
+    Kind,
+    Ping,
+    Pong,
+    Reply,
+    Status,
+    Topic,
+    Welcome,
+    decode_control,
+    encode_control,
+    put_parts,
+)
 from milepost.wire.control import Control
 from milepost.wire.payload import MARKED_ROWS
 
@@ -72,10 +86,13 @@ class Line:
         self.rows = self.marks = 0  # that were delivered
         self.room = 0  # bytes of puts that the broker still takes
         self.socket.sendall(encode_control(Hello(name="", window=window)))
-        self.welcome: Welcome | None = None
-        while self.welcome is None:
-            self.read()
-        self.room = self.welcome.window
+        welcomes: list[Control] = []
+        while not welcomes:
+            welcomes = self.read()
+        welcome = welcomes[0]
+        assert isinstance(welcome, Welcome)
+        self.welcome = welcome
+        self.room = welcome.window
 
     def __enter__(self) -> Line:
         return self
@@ -119,7 +136,7 @@ class Line:
         count = self.socket.recv_into(self._reader.buffer())
         if not count:
             raise ConnectionError("the broker closed the connection")
-        control = []
+        control: list[Control] = []
         for frame in self._reader.received(count):
             if frame.kind == Kind.DELIVER:
                 self._taken += len(frame.body) + HEADER.size
@@ -134,8 +151,6 @@ class Line:
                     self.socket.sendall(encode_control(Pong(message.number)))
                 elif isinstance(message, Credit):
                     self.room += message.bytes
-                elif isinstance(message, Welcome):
-                    self.welcome = message
                 elif isinstance(message, Topic):
                     self.topics[message.name] = message.number
                 control.append(message)

@@ -25,7 +25,7 @@ WINDOWS = {"put_window": 4_096, "queue_bytes": 65_536}
 HOT_TOPICS, HOT_RATE, HOT_EACH = 4, 20.0, 100
 COLD_TOPICS, COLD_RATE, COLD = 10, 0.1, 4_000
 
-SETTLE_SECONDS = 2.0  # between a change and the start of what is measured
+SETTLE_SHARE = 0.2  # of the time that is measured passes between a change and its beginning
 
 
 @dataclass
@@ -64,7 +64,7 @@ def figures(numbers: Sequence[int], seconds: float, cut_through: bool) -> list[P
             crew.ask([topics[which % PUBLISHERS] for which in range(have, number)])
             have = number
             pacer.ask("go")
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(SETTLE_SHARE * seconds)
             points.append(_point(broker, pacer, crew, line, number, seconds, cut_through))
     return points
 
@@ -138,14 +138,16 @@ def cold(seconds: float) -> dict[str, float]:
         pacer.ask("go")
         hot, hot_rate = _cpu(broker, crew, seconds, HOT_TOPICS * HOT_EACH)
         names = list(cold_topics)
+        pacer.ask("pause")
         crew.ask([names[number % COLD_TOPICS] for number in range(COLD)])
+        pacer.ask("go")
         both, both_rate = _cpu(broker, crew, seconds, HOT_TOPICS * HOT_EACH)
     return {"hot_cpu": hot, "both_cpu": both, "ratio": both / hot, "hot_rate": hot_rate, "rate_with_cold": both_rate}
 
 
 def _cpu(broker: Milepost, crew: Worker, seconds: float, hot: int) -> tuple[float, float]:
     """Broker CPU in per cent, and the rate of a hot subscriber: the first ones are hot."""
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(SETTLE_SHARE * seconds)
     counted, rows = crew.ask("count")
     before, start = broker.cpu_seconds(), time.monotonic()
     time.sleep(seconds)

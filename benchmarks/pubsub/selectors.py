@@ -11,7 +11,7 @@ from benchmarks.load.selection import Selection
 from benchmarks.load.worker import Worker
 from benchmarks.peers import Server
 
-SELECTORS = 10_000
+SELECTORS, QUICK_SELECTORS = 10_000, 2_000
 BATCH_ROWS = 2_000  # events in a put of Milepost's
 
 
@@ -40,9 +40,10 @@ class Selected:
 
 
 def measure(ours: Server | None, theirs: Server | None, quick: bool, repeats: int) -> list[Selected]:
-    """Both in turns. The first turn, not counted, lets Java compile what it will run."""
-    selection = Selection(SELECTORS)
-    many, few = (40_000, 300) if quick else (400_000, 2_000)
+    """Both in turns, the same selectors. The first turn, not counted, lets Java compile what it will run."""
+    selectors = QUICK_SELECTORS if quick else SELECTORS
+    selection = Selection(selectors)
+    many, few = (40_000, 500) if quick else (400_000, 2_000)
     with ExitStack() as stack:
         running = []
         for broker, selected, module, more in (
@@ -51,7 +52,7 @@ def measure(ours: Server | None, theirs: Server | None, quick: bool, repeats: in
         ):
             if broker is None:
                 continue
-            where = (broker.host, broker.port, SELECTORS)
+            where = (broker.host, broker.port, selectors)
             taker = stack.enter_context(Worker("asyncio", module.subscribe, *where))
             giver = stack.enter_context(Worker("asyncio", module.publish, *where, selected.events, *more))
             selected.matches = selection.matches(selected.events)
