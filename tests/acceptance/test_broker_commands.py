@@ -332,6 +332,7 @@ def test_a_file_has_a_progress_bar_on_a_terminal(broker, topic, tmp_path):
     os.close(ours)
     assert b"rows.csv" in shown
     assert b"100%" in shown
+    assert b"1,000 rows, " in shown
 
 
 # sub

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -51,13 +52,16 @@ app.command("top", epilog=top.EXAMPLES)(top.run)
 app.add_typer(type.app, name="type")
 app.command("warm", epilog=warm.EXAMPLES)(warm.run)
 
+PLAIN: Final[Mapping[str, Any]] = {"markup": False, "highlight": False, "emoji": False, "soft_wrap": True}
+"""As it is: what an error quotes may look like markup."""
+
 
 def main() -> None:
     """Run the command line. An error that Milepost raises on purpose is a message for people, not a traceback."""
     try:
         app()
     except (MilepostError, demo.ClaimFailed) as error:
-        Console(stderr=True).print(f"milepost: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"milepost: {error}", **PLAIN, style="red")
         sys.exit(1)
     finally:
         _let_go_of_pipes()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,7 +18,6 @@ from milepost.errors import ConfigError, InvalidValue
 
 if TYPE_CHECKING:
     from milepost.batch import Batch
-    from milepost.cli.source import Progress
     from milepost.schema.types import Schema
 
 EXAMPLES = """Examples:
@@ -27,6 +27,7 @@ EXAMPLES = """Examples:
   milepost put quotes --file quotes.parquet
 """
 
+COLLECTION_OBJECTS = 1_000_000  # more than the rows of one read, far less than memory holds
 PATIENCE_SECONDS = 86_400.0  # for the broker to take the last rows: a slow subscriber may hold it back for long
 
 
@@ -60,10 +61,11 @@ def run(
     with connected(broker) as client:
         schema = topic_named(client, topic).schema
         try:
-            with _batches(schema, arguments, file) as batches:
-                for batch in batches:
+            with _Bar(file) as bar, _few_collections():
+                for batch in _batches(schema, arguments, file, bar):
                     client.put_many(topic, batch)
                     rows += len(batch)
+                    bar.put(rows)
             client.flush(PATIENCE_SECONDS)
         except InvalidValue as error:
             client.flush(PATIENCE_SECONDS)
@@ -75,31 +77,61 @@ def run(
         print(f"{_counted(rows)} put into {topic}{rate}", file=sys.stderr)
 
 
-@contextmanager
-def _batches(schema: Schema, arguments: list[str], file: Path | None) -> Iterator[Iterator[Batch]]:
+def _batches(schema: Schema, arguments: list[str], file: Path | None, bar: _Bar) -> Iterator[Batch]:
     from milepost.cli import source
 
     if file is not None:
-        with _progress_bar(file) as progress:
-            yield source.from_file(schema, file, progress)
-    elif not arguments or arguments == ["-"]:
-        yield source.from_lines(schema, sys.stdin.fileno(), "standard input")
-    else:
-        yield source.from_arguments(schema, arguments)
+        return source.from_file(schema, file, bar.read)
+    if not arguments or arguments == ["-"]:
+        return source.from_lines(schema, sys.stdin.fileno(), "standard input")
+    return source.from_arguments(schema, arguments)
 
 
 @contextmanager
-def _progress_bar(file: Path) -> Iterator[Progress]:
-    """How far the file is read, on a terminal; elsewhere nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+def _few_collections() -> Iterator[None]:
+    """Rows come and go by the million and hold no circles: looking for some takes longer than encoding them."""
+    before = gc.get_threshold()
+    gc.set_threshold(COLLECTION_OBJECTS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(file.name, total=_length(file))
-        yield lambda done: bar.update(task, completed=done)
+
+class _Bar:
+    """How far the file is read, how many rows were put, and how fast: on a terminal; elsewhere nothing."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file if sys.stderr.isatty() else None
+        self._started = time.monotonic()
+
+    def __enter__(self) -> _Bar:
+        self._progress: Any = None
+        if self._file is not None:
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+            self._progress = Progress(
+                TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rows]}"),
+                TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self._task = self._progress.add_task(self._file.name, total=_length(self._file), rows="")
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def read(self, done: int) -> None:
+        """What the source tells: bytes, or rows of a Parquet file."""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done)
+
+    def put(self, rows: int) -> None:
+        """So many rows in all."""
+        if self._progress is not None:
+            rate = rows / max(1e-3, time.monotonic() - self._started)
+            self._progress.update(self._task, rows=f"{rows:,} rows, {rate:,.0f}/s")
 
 
 def _length(file: Path) -> int:

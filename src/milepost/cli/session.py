@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,12 +40,19 @@ def known_topics(context: typer.Context, incomplete: str) -> list[str]:
 def connected(address: str, *, reconnect: bool = False) -> Iterator[Client]:
     """A connection for one command. It has no name of its own: two commands at once would fence each other off.
 
-    Commands that watch come back when the broker does; the others fail, and leave it to whoever called them.
+    Commands that watch come back when the broker does, and say so; the others fail, and leave it to their caller.
     """
     from milepost.client import Client
 
-    with Client(address, reconnect=reconnect) as client:
-        yield client
+    said: logging.Handler = logging.StreamHandler() if reconnect else logging.NullHandler()  # else it is said twice
+    said.setFormatter(logging.Formatter("milepost: %(message)s"))
+    log = logging.getLogger("milepost")
+    log.addHandler(said)
+    try:
+        with Client(address, reconnect=reconnect) as client:
+            yield client
+    finally:
+        log.removeHandler(said)
 
 
 def topic_named(client: Client, name: str) -> TopicInfo:

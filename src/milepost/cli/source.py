@@ -44,8 +44,8 @@ def from_arguments(schema: Schema, arguments: list[str]) -> Iterator[Batch]:
 
 def from_lines(schema: Schema, stream: int, name: str, progress: Progress = lambda read: None) -> Iterator[Batch]:
     """Lines of JSON from a file descriptor, as they come: what is there is taken, nothing is waited for."""
-    convert = values.from_json(schema)
     number = 1  # of the first line that is not done
+    quick = values.from_json(schema, infinities=False)
     rest = b""
     read = 0
     while True:
@@ -59,17 +59,18 @@ def from_lines(schema: Schema, stream: int, name: str, progress: Progress = lamb
             continue
         lines, rest = (rest + data[:end], data[end:]) if data else (rest, b"")
         if lines.strip():
-            yield from _of_lines(schema, convert, lines, number, name)
+            yield from _of_lines(schema, quick, lines, number, name)
         number += lines.count(b"\n")
         progress(read)
         if not data:
             return
 
 
-def _of_lines(schema: Schema, convert: values.Convert, lines: bytes, number: int, name: str) -> Iterator[Batch]:
+def _of_lines(schema: Schema, quick: values.Convert, lines: bytes, number: int, name: str) -> Iterator[Batch]:
     try:
-        yield query.encode(schema, [convert(value) for value in values.decoded_lines(lines)])
+        yield query.encode(schema, list(map(quick, values.decoded_lines(lines))))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidValue, CheckFailed):
+        convert = values.from_json(schema)
         numbered = ((at, line) for at, line in enumerate(lines.split(b"\n"), number) if line.strip())
         yield from _one_by_one(schema, numbered, lambda line: convert(values.decoded(line)), name)
 

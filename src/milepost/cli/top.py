@@ -42,7 +42,7 @@ def run(
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_COLUMNS)
-    with connected(broker, reconnect=not once) as client:
+    with connected(broker) as client:
         picture = Picture(broker)
         picture.look(client.status())
         if once:
@@ -99,7 +99,8 @@ class Picture:
         head.append(f"  {self._address}  ")
         if "uptime_s" in now:
             head.append(f"up {_duration(now['uptime_s'])}  ")
-        head.append(f"{connections['open']:,} connections ({connections['accepted']:,} so far)")
+        count = connections["open"]
+        head.append(f"{count:,} connection{'' if count == 1 else 's'} ({connections['accepted']:,} so far)")
         if errors := now["errors"]:
             head.append(f"  errors: {', '.join(f'{code} {count:,}' for code, count in sorted(errors.items()))}", "red")
         return head

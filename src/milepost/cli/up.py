@@ -176,4 +176,4 @@ def _loop_factory(console: Console) -> Callable[[], asyncio.AbstractEventLoop] |
 
 
 def _warn(console: Console, sentence: str) -> None:
-    console.print(f"milepost: {sentence}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"milepost: {sentence}", style="yellow", markup=False, highlight=False, emoji=False, soft_wrap=True)

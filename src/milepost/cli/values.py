@@ -37,9 +37,12 @@ from milepost.schema.types import (
 Convert: TypeAlias = Callable[[Any], Any]
 
 
-def from_json(schema: Schema) -> Convert:
-    """What makes a message of the schema out of a decoded JSON value; `InvalidValue` names the field."""
-    made = _Converters(schema).message()
+def from_json(schema: Schema, *, infinities: bool = True) -> Convert:
+    """What makes a message of the schema out of a decoded JSON value; `InvalidValue` names the field.
+
+    Without `infinities`, floats are left as they are, which is quicker: text such as "NaN" is then refused later.
+    """
+    made = _Converters(schema, infinities).message()
     return made if made is not None else lambda value: value
 
 
@@ -114,8 +117,9 @@ _DECODER: Final = msgspec.json.Decoder()
 class _Converters:
     """Makes converters of JSON values. None stands for "as it is": most fields need nothing done."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, infinities: bool = True) -> None:
         self.schema = schema
+        self._atoms = {name: read for name, read in _ATOMS.items() if infinities or read is not _float}
         self._nodes: dict[str, Convert] = {}
 
     def message(self) -> Convert | None:
@@ -126,7 +130,7 @@ class _Converters:
     def of(self, kind: Type, path: str) -> Convert | None:
         match kind:
             case Atom(name):
-                read = _ATOMS.get(name)
+                read = self._atoms.get(name)
                 return None if read is None else _reading(read, kind, path)
             case Optional(inner):
                 return _unless_none(self.of(inner, path))
@@ -309,11 +313,8 @@ def _inside(schema: Schema, path: str) -> Type:
         parts = kind.fields if isinstance(kind, Tuple) else ()
         found = next((part.type for part in parts if part.name == step), None)
         if found is None:
-            raise InvalidValue(
-                f"there is no field {path!r}{did_you_mean(step, [part.name for part in parts])} "
-                f"There are {', '.join(part.name for part in parts)}"
-                if parts
-                else f"there is no field {path!r}"
-            )
+            names = [part.name for part in parts]
+            hint = did_you_mean(step, names) or (f"; there are {', '.join(names)}" if names else "")
+            raise InvalidValue(f"there is no field {path!r}{hint}")
         kind = found
     return kind

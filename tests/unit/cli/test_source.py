@@ -185,3 +185,8 @@ def test_what_is_no_parquet_is_refused(tmp_path):
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"ends in \.csv"):
         source.from_file(QUOTE, tmp_path / "rows.xml", lambda rows: None)
+
+
+def test_infinities_are_written_as_text(lines):
+    found = rows_of(lines(f'{ROW}\n{{"symbol": "x", "price": "Infinity"}}\n'.encode()))
+    assert [row["price"] for row in found] == [1.5, float("inf")]
