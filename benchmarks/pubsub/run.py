@@ -146,7 +146,7 @@ def many_selectors(run: Run) -> None:
 
 def figures_2_and_3(run: Run) -> None:
     """`fig2` and `fig3`."""
-    numbers, seconds = (gryphon.QUICK_SUBSCRIBERS, 1.5) if run.quick else (gryphon.SUBSCRIBERS, 10.0)
+    numbers, seconds = (gryphon.QUICK_SUBSCRIBERS, 1.2) if run.quick else (gryphon.SUBSCRIBERS, 10.0)
     points = [point for cut in (True, False) for point in gryphon.figures(numbers, seconds, cut)]
     run.report.table(
         "Gryphon's Figures 2 and 3: six publishers of 25 msg/s each, load generators on the same machine",
@@ -170,7 +170,7 @@ def figures_2_and_3(run: Run) -> None:
 
 def cold_subscribers(run: Run) -> None:
     """`cold_cpu_ratio`."""
-    found = gryphon.cold(3.0 if run.quick else 15.0)
+    found = gryphon.cold(2.0 if run.quick else 15.0)
     run.report.table(
         "Gryphon's Figure 4: 400 hot subscribers of 20 msg/s, then 4,000 cold ones of 0.1 msg/s beside them",
         ("", "broker CPU %", "msg/s of a hot subscriber"),
