@@ -202,6 +202,25 @@ def test_signals_stop_it_and_listening_further_is_warned_of(number):
     assert "everybody who can reach" in errors
 
 
+def test_a_port_for_metrics_that_nobody_asked_for_and_is_taken_is_a_warning(broker, tmp_path):
+    file = tmp_path / "broker.toml"
+    file.write_text(f'[broker]\nlisten = "127.0.0.1:0"\nhttp = "{broker.http}"\n')
+    process = started("up", "--config", file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines = [process.stdout.readline() for _ in range(4)]
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    assert "metrics" not in lines[0]
+    assert len(errors.splitlines()) == 1
+    assert "no metrics" in errors
+    assert "--http" in errors
+
+
+def test_metrics_that_were_asked_for_need_their_package(ask, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # as if it were not installed
+    refused(ask("up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"), "pip install 'milepost[server]'")
+
+
 def test_metrics_are_served(broker, topic, client):
     client.put_many(topic, [{"symbol": "IBM", "price": 1.0}] * 3)
     client.flush()

@@ -57,6 +57,6 @@ def compile_kernels(console: Console) -> None:
         task = bar.add_task("Compiling the matching kernels, once for this version", total=None)
 
         def progress(name: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"Compiling {name}, once for this version")
+            bar.update(task, completed=done, total=total)
 
         match.warm(progress)

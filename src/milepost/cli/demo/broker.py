@@ -103,16 +103,14 @@ def _by_content(stage: Stage, address: str) -> None:
         stage.claim(f"{name} got the {len(got[name]):,} trades that its filter finds in plain Python, in order",
                     got[name] == expected[name])  # fmt: skip
     sent = {found["client"]: found["rows_out"] for found in status["subscriptions"]}
-    stage.claim("and the broker has sent it no others", sent == {name: len(found) for name, found in got.items()})
+    stage.claim("and the broker has sent them no others", sent == {name: len(found) for name, found in got.items()})
 
 
 def _slow(stage: Stage, address: str) -> None:
     from milepost.client import Client
 
     rows = many(ROWS)
-    stage.say(
-        "\nA subscriber that does not read must not fill the broker's memory. What happens is the topic's choice."
-    )
+    stage.say("\nA subscriber that does not read must not fill the broker's memory. The topic says what happens:")
     with Client(address, name="feed") as feed, Client(address, name="sleepy", window=SMALL_BYTES) as sleepy:
         feed.declare_topic("lossy", TRADE_TEXT, slow="drop")
         subscription = sleepy.subscribe("lossy")
