@@ -11,8 +11,9 @@ from milepost.query import ast, clauses, typed
 from milepost.query.checker import Checker
 from milepost.query.fields import fields
 from milepost.query.kinds import NULL, Scalar
-from milepost.query.parser import parse
+from milepost.query.parser import parse, read
 from milepost.query.python import Moment, compiled, plain
+from milepost.query.shape import SHAPES, cut
 from milepost.query.source import type_error
 from milepost.query.typed import Typed, Unfold
 from milepost.schema.types import Schema
@@ -30,11 +31,19 @@ class Expression:
     variables and needless parentheses make no difference. So equal predicates of many subscribers can be one.
     """
 
-    def __init__(self, text: str, schema: Schema, tree: ast.Expression | ast.Select, root: Typed) -> None:
+    def __init__(self, text: str, schema: Schema, tree: ast.Expression | ast.Select | None, root: Typed) -> None:
+        """Without a tree, the text must be one that parses, and is parsed when somebody asks for the tree."""
         self.text = text
         self.schema = schema
-        self.tree = tree  # as written
         self.root = root  # as checked: what back ends work from
+        self._tree = tree
+
+    @property
+    def tree(self) -> ast.Expression | ast.Select:
+        """The query as written."""
+        if self._tree is None:
+            self._tree = parse(self.text)
+        return self._tree
 
     @property
     def type(self) -> Scalar:
@@ -95,7 +104,7 @@ class Expression:
         return hash((self.schema.fingerprint, self.root))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("text", "schema", "tree", "root")}  # closures stay behind
+        return {name: self.__dict__[name] for name in ("text", "schema", "root", "_tree")}  # closures stay behind
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expression):
@@ -150,11 +159,18 @@ def compile(text: str, schema: Schema) -> Predicate:
 
     Raises `QuerySyntaxError`, `QueryTypeError` or `LimitExceeded`.
     """
-    tree = parse(text)
+    parts = cut(text)
+    if parts is not None and (known := SHAPES.root(parts, text, schema)) is not None:
+        return Predicate(text, schema, None, known)
+    reading = read(text)
+    tree = reading.tree
     checker = Checker(text, schema)
     if isinstance(tree, ast.Select):
         return Predicate(text, schema, tree, clauses.exists(checker, tree))
-    return Predicate(text, schema, tree, checker.boolean(tree, checker.scope(), "a predicate"))
+    root = checker.boolean(tree, checker.scope(), "a predicate")
+    if parts is not None:
+        SHAPES.learn(parts, text, schema, reading)
+    return Predicate(text, schema, tree, root)
 
 
 def expression(text: str, schema: Schema) -> Expression:

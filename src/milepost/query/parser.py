@@ -6,22 +6,19 @@ parentheses included, counts against `QUERY_DEPTH`, and everything that walks a 
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator
-from datetime import date
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Final, NoReturn, TypeAlias
-from uuid import UUID
+from typing import NoReturn, TypeAlias
 
 from lark import Lark, Token, Tree, UnexpectedInput
 from lark.lark import PostLex
 
 from milepost import limits
-from milepost.query import ast
+from milepost.query import ast, lexeme
 from milepost.query.expectation import explained
-from milepost.query.instant import timestamp
+from milepost.query.lexeme import WrongLexeme
 from milepost.query.source import syntax_error
 
 _Tree: TypeAlias = Tree[Token]
@@ -53,11 +50,29 @@ def _lark() -> Lark:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as the grammar takes it."""
+
+    tree: ast.Expression | ast.Select
+    literals: tuple[Token, ...]  # in the order of the text; true, false, null and indexes are not among them
+
+
 def parse(text: str) -> ast.Expression | ast.Select:
     """The AST of a predicate, an expression or a query.
 
     Raises `QuerySyntaxError`, which shows the place, or `LimitExceeded`.
     """
+    return read(text).tree
+
+
+def terminals() -> Mapping[str, str]:
+    """The regular expressions of the grammar's terminals, by name, exactly as the lexer uses them."""
+    return {terminal.name: terminal.pattern.to_regexp() for terminal in _lark().terminals}
+
+
+def read(text: str) -> Reading:
+    """What `parse` gives, with the tokens of its literals; raises the same."""
     limits.require("QUERY_TEXT_CHARS", len(text), "characters in the text of a query")
     try:
         text.encode()
@@ -67,7 +82,8 @@ def parse(text: str) -> ast.Expression | ast.Select:
         tree = _lark().parse(text)
     except UnexpectedInput as error:
         raise explained(error, text) from None
-    return _Builder(text).query(tree)
+    builder = _Builder(text)
+    return Reading(builder.query(tree), tuple(sorted(builder.literals, key=_start)))
 
 
 class _Builder:
@@ -76,6 +92,7 @@ class _Builder:
     def __init__(self, text: str) -> None:
         self.text = text
         self.nodes = 0
+        self.literals: list[Token] = []
 
     def query(self, tree: _Tree) -> ast.Expression | ast.Select:
         return self._select(tree, 1) if tree.data == "select" else self._expression(tree, 1)
@@ -120,8 +137,8 @@ class _Builder:
                 self._enter(depth + 1)
                 return ast.In(below(operand), self._path(_tree(path)), negated is not None, at)
             case "like", [operand, negated, pattern, escape]:
-                escaped = None if escape is None else _unquoted(_token(escape))
-                return ast.Like(below(operand), _unquoted(_token(pattern)), escaped, negated is not None, at)
+                escaped = None if escape is None else self._string(_token(escape))
+                return ast.Like(below(operand), self._string(_token(pattern)), escaped, negated is not None, at)
             case "assertion", [operand, negated, word]:
                 what = {"NULL": None, "TRUE": True, "FALSE": False}[_token(word).type]
                 return ast.Is(below(operand), what, negated is not None, at)
@@ -135,10 +152,8 @@ class _Builder:
         # Only a number right behind the sign: `-(-9223372036854775808)` overflows, as it would in a field.
         if tree.data == "literal" and isinstance(operand, ast.Literal):
             match operand.value:
-                case Decimal() as value:
-                    return ast.Literal(operand.kind, value.copy_negate(), at)
-                case int() | float() as value if operand.kind != "boolean":
-                    return ast.Literal(operand.kind, -value, at)
+                case int() | float() | Decimal() as value if operand.kind != "boolean":
+                    return ast.Literal(operand.kind, lexeme.negated(value), at)
         return ast.Minus(operand, at)
 
     def _path(self, tree: _Tree) -> ast.Path:
@@ -151,7 +166,7 @@ class _Builder:
                 if sign is not None:
                     self._fail("an index counts from 0 at the front and is not negative", _token(sign))
                 token = _token(number)
-                steps.append(self._integer(token))
+                steps.append(self._index(token))
             else:
                 token = _token(part)
                 steps.append(_name(token))
@@ -180,64 +195,29 @@ class _Builder:
         return ast.Order(self._expression(expression, depth), isinstance(direction, Token) and direction.type == "DESC")
 
     def _literal(self, token: Token) -> ast.Literal:
-        kind = {"TRUE": "boolean", "FALSE": "boolean"}.get(token.type, token.type.lower())
-        return ast.Literal(kind, self._value(token), _start(token))
-
-    def _value(self, token: Token) -> ast.LiteralValue:
         match token.type:
-            case "INTEGER":
-                return self._integer(token)
-            case "DECIMAL":
-                self._bounded(token)
-                return Decimal(token)
-            case "DOUBLE":
-                if math.isinf(value := float(token)):
-                    self._fail("this number is beyond what a double can hold", token)
-                return value
-            case "STRING":
-                return _unquoted(token)
             case "TRUE" | "FALSE":
-                return token.type == "TRUE"
+                return ast.Literal("boolean", token.type == "TRUE", _start(token))
             case "NULL":
-                return None
-        written = token[token.index("'") + 1 : -1]
+                return ast.Literal("null", None, _start(token))
+        self.literals.append(token)
         try:
-            match token.type:
-                case "BYTES":
-                    return bytes.fromhex(written)
-                case "DATE":
-                    if _DATE.match(written):  # `fromisoformat` also takes weeks and bare digits
-                        return date.fromisoformat(written)
-                case "TIMESTAMP":
-                    return timestamp(written)
-                case _:
-                    return UUID(written)
-        except ValueError:
-            pass
-        self._fail(_FORMS[token.type], token)
+            return ast.Literal(token.type.lower(), lexeme.VALUES[token.type](token), _start(token))
+        except WrongLexeme as error:
+            self._fail(str(error), token)
 
-    def _integer(self, token: Token) -> int:
-        self._bounded(token)
-        return int(token.lstrip("0") or "0")  # Python refuses to read thousands of digits, zeros included
+    def _string(self, token: Token) -> str:
+        self.literals.append(token)
+        return lexeme.string(token)
 
-    def _bounded(self, token: Token) -> None:
-        digits = len(token.replace(".", "").lstrip("0"))
-        if digits > limits.DECIMAL_DIGITS:
-            self._fail(f"a number has at most {limits.DECIMAL_DIGITS} digits, and this one has {digits}", token)
-        if len(token.partition(".")[2]) > limits.DECIMAL_DIGITS:
-            self._fail(f"a number has at most {limits.DECIMAL_DIGITS} digits after the point", token)
+    def _index(self, token: Token) -> int:
+        try:
+            return lexeme.integer(token)
+        except WrongLexeme as error:
+            self._fail(str(error), token)
 
     def _fail(self, message: str, token: Token) -> NoReturn:
         raise syntax_error(message, self.text, _start(token))
-
-
-_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
-_FORMS: Final = {
-    "BYTES": "bytes are written as pairs of hexadecimal digits: x'00ff'",
-    "DATE": "a date is written date '2024-01-31', from year 0001 to 9999, and is in the calendar",
-    "TIMESTAMP": "a timestamp is written timestamp '2024-01-31T12:00:00Z'; instead of Z, an offset such as +01:00",
-    "UUID": "a uuid is written uuid '12345678-1234-5678-1234-567812345678'",
-}
 
 
 def _chain(operator: str, parts: list[ast.Expression], at: int) -> ast.Chain:
@@ -269,7 +249,3 @@ def _start(token: Token) -> int:
 
 def _name(token: Token) -> str:
     return token[1:-1] if token.type == "QUOTED" else str(token)
-
-
-def _unquoted(token: Token) -> str:
-    return token[1:-1].replace("''", "'")
