@@ -243,7 +243,7 @@ def run(quick: bool) -> None:
     statistics = index.statistics()
     figures |= {"events_per_s": rates, "matches_per_event": matches, "build_seconds": build_seconds}
     figures["bytes_per_subscription"] = statistics.bytes / statistics.subscriptions
-    figures["single_us"], figures["single_median_us"] = _single(index, rng, bench.seconds)
+    figures["single_us"], figures["single_mean_us"] = _single(index, rng, bench.seconds)
     figures |= _by_owner(index, batches[0], bench.seconds)
     figures |= _churn(index, rng, bench)
     del index
@@ -262,7 +262,7 @@ def run(quick: bool) -> None:
 
 
 def _single(index: Index, rng: Random, seconds: float) -> tuple[float, float]:
-    """Microseconds for one event alone: the mean and the median over events that differ."""
+    """Microseconds for one event alone: the median over events that differ, and the mean, which neighbours disturb."""
     snapshot = index.snapshot()
     alone = [events(rng, SCHEMA, uniform, 1) for _ in range(500)]
     data = [batch.data for batch in alone]
@@ -276,7 +276,7 @@ def _single(index: Index, rng: Random, seconds: float) -> tuple[float, float]:
             snapshot.match(batch)
             spent.append(time.perf_counter_ns() - start)
     gc.enable()
-    return float(np.mean(spent)) / 1e3, float(np.median(spent)) / 1e3
+    return float(np.median(spent)) / 1e3, float(np.mean(spent)) / 1e3
 
 
 def _by_owner(index: Index, batch: Batch, seconds: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Kernels that make a segment from postings, and postings from a segment; no comparison sort touches the postings.
+"""Kernels that make a segment from postings, and postings from a segment; first a sort, then counting alone.
 
 Postings in the form that is built from: for each its entry, the way to it (`ALWAYS`, `EQUAL`, `RANGE`) and its terms,
 the first of which is the one it is found by. A term is a column and two codes; a negated one has the complement of the
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from milepost.match.kernel import kernel, part
-from milepost.match.probing import REACH, _rank, mixed
+from milepost.match.probing import BLOCK, REACH, _rank, mixed
 from milepost.match.ways import ALWAYS, EQUAL, RANGE
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1  # a first term that holds for every code
@@ -62,6 +62,15 @@ def _sorted_by(order: Any, group: Any, groups: Any) -> Any:
 
 
 @part
+def _sorted_by_low(order: Any, first: Any, lows: Any) -> Any:
+    """A sort of `order` by the low ends of first terms."""
+    ends = np.empty(len(order), np.int64)
+    for i in range(len(order)):
+        ends[i] = lows[first[order[i]]] if first[order[i]] >= 0 else LOWEST
+    return order[np.argsort(ends)]
+
+
+@part
 def _first(way: Any, begin: Any, end: Any, columns: Any) -> Any:
     """The term that is checked first while scanning: the access term of a range, else the first that is positive."""
     start = begin + 1 if way == EQUAL else begin
@@ -91,7 +100,7 @@ def _level(rank_low: Any, rank_high: Any) -> Any:
 
 @kernel(
     "Tuple((i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1],"
-    " i8[:,::1], i4[::1], i4[::1], i8[:,::1], i8[:,::1], i8[::1], i4[::1], i4[::1], i8))"
+    " i8[:,::1], i4[::1], i4[::1], i8[:,::1], i8[:,::1], i8[::1], i4[::1], i8[::1], i8[::1], i4[::1], i8))"
     "(i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8, i8)"
 )
 def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any, width: Any, entries: Any) -> Any:
@@ -131,6 +140,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
             cluster[posting] = found
             mine[filled] = posting
             filled += 1
+    mine = _sorted_by_low(mine, first, lows)
     mine, _ = _sorted_by(mine, by_first, dummy + 1)
     mine, cluster_starts = _sorted_by(mine, cluster, clusters)
     slots = np.empty((_power(2 * clusters), 2), np.int64)
@@ -197,6 +207,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
             bucket[posting] = base + (low >> level)
             spans[filled] = posting
             filled += 1
+    spans = _sorted_by_low(spans, first, lows)
     spans, bucket_starts = _sorted_by(spans, bucket, bucket_total)
     for i in range(len(bucket_starts)):
         bucket_starts[i] += equal
@@ -211,6 +222,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
         if way[posting] == ALWAYS:
             always[filled] = posting
             filled += 1
+    always = _sorted_by_low(always, first, lows)
     always, _ = _sorted_by(always, by_first, dummy + 1)
     order[equal + ranges :] = always
     rest_total = 0
@@ -254,10 +266,15 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
         if moved[i] < 0:
             moved[i] = numbered
             numbered += 1
+    blocks = (count + BLOCK - 1) // BLOCK
+    least, greatest = np.full(blocks, HIGHEST, np.int64), np.full(blocks, LOWEST, np.int64)
+    for place in range(count):
+        least[place // BLOCK] = min(least[place // BLOCK], p_low[place])
+        greatest[place // BLOCK] = max(greatest[place // BLOCK], p_high[place])
     return (
         p_entry, p_column, p_low, p_high, s_column, s_low, s_high, rest_start, rest_column, rest_low, rest_high,
         slots, cluster_starts, equal_columns, keys[:clusters].copy(),
-        grids, bounds[:bounds_used].copy(), bucket_starts, moved, np.int64(equal),
+        grids, bounds[:bounds_used].copy(), bucket_starts, least, greatest, moved, np.int64(equal),
     )  # fmt: skip
 
 

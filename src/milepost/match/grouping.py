@@ -101,43 +101,45 @@ def assemble(offsets: Any, targets: Any, numbers: Any, starts: Any, rows: Any, t
 def regroup(offsets: Any, keys: Any, owners: Any) -> Any:
     """The pairs of row and key by the owner of the key; see `matches.Deliveries` for what comes out."""
     total = len(keys)
-    row_of, owner_of = np.empty(total, np.int64), np.empty(total, np.int32)
-    order = np.empty(total, np.int64)
-    highest = np.int32(0)
-    for row in range(len(offsets) - 1):
-        for i in range(offsets[row], offsets[row + 1]):
-            row_of[i] = row
-            owner_of[i] = owners[keys[i]]
-            highest = max(highest, owner_of[i])
+    row_of, owner_of, marks = np.empty(total, np.int64), np.empty(total, np.int32), np.empty(total, np.int32)
     if total <= FEW:
-        for i in range(total):
-            at = i
-            while at > 0 and owner_of[order[at - 1]] > owner_of[i]:
-                order[at] = order[at - 1]
-                at -= 1
-            order[at] = i
+        i = 0
+        for row in range(len(offsets) - 1):
+            for pair in range(offsets[row], offsets[row + 1]):
+                owner = owners[keys[pair]]
+                at = i
+                while at > 0 and owner_of[at - 1] > owner:
+                    row_of[at], owner_of[at], marks[at] = row_of[at - 1], owner_of[at - 1], marks[at - 1]
+                    at -= 1
+                row_of[at], owner_of[at], marks[at] = row, owner, keys[pair]
+                i += 1
     else:
+        # The owner of a key may be far away in memory, so it is asked once.
+        unsorted = np.empty(total, np.int32)
+        highest = np.int32(0)
+        for pair in range(total):
+            unsorted[pair] = owners[keys[pair]]
+            highest = max(highest, unsorted[pair])
         place = np.zeros(np.int64(highest) + 2, np.int64)
-        for i in range(total):
-            place[owner_of[i] + 1] += 1
+        for pair in range(total):
+            place[unsorted[pair] + 1] += 1
         for owner in range(np.int64(highest) + 1):
             place[owner + 1] += place[owner]
-        for i in range(total):
-            order[place[owner_of[i]]] = i
-            place[owner_of[i]] += 1
+        for row in range(len(offsets) - 1):
+            for pair in range(offsets[row], offsets[row + 1]):
+                at = place[unsorted[pair]]
+                place[unsorted[pair]] = at + 1
+                row_of[at], owner_of[at], marks[at] = row, unsorted[pair], keys[pair]
     found, starts = np.empty(total, np.int32), np.empty(total + 1, np.int64)
     rows, mark_offsets = np.empty(total, np.int64), np.empty(total + 1, np.int64)
-    marks = np.empty(total, np.int32)
     count = used = 0
     for i in range(total):
-        pair = order[i]
-        fresh = i == 0 or owner_of[pair] != found[count - 1]
+        fresh = i == 0 or owner_of[i] != owner_of[i - 1]
         if fresh:
-            found[count], starts[count] = owner_of[pair], used
+            found[count], starts[count] = owner_of[i], used
             count += 1
-        if fresh or rows[used - 1] != row_of[pair]:
-            rows[used], mark_offsets[used] = row_of[pair], i
+        if fresh or row_of[i] != row_of[i - 1]:
+            rows[used], mark_offsets[used] = row_of[i], i
             used += 1
-        marks[i] = keys[pair]
     starts[count], mark_offsets[used] = used, total
     return found[:count].copy(), starts[: count + 1].copy(), rows[:used].copy(), mark_offsets[: used + 1].copy(), marks

@@ -20,12 +20,15 @@ NULL = -(1 << 63)
     ENTRY, FIRST_COLUMN, FIRST_LOW, FIRST_HIGH, SECOND_COLUMN, SECOND_LOW, SECOND_HIGH,
     REST_START, REST_COLUMN, REST_LOW, REST_HIGH, TARGETS, DIED, SLOTS, SLOT_MASK, CLUSTERS,
     EQUAL_COLUMNS, EQUAL_COUNT, GRIDS, GRID_COUNT, BOUNDS, BUCKETS, ALWAYS, ALWAYS_END, SORTED,
-) = range(25)  # fmt: skip
-WIDTH = 25
+    LEAST_LOW, GREATEST_HIGH,
+) = range(27)  # fmt: skip
+WIDTH = 27
 REACH = 4  # buckets behind its own that an interval may reach into
 
-BLOCK = 256  # postings that are tested together: what is read of them fits the nearest cache
-CHUNK = 8192  # rows that are ordered together
+BLOCK = 256  # postings that are tested together, a power of two: what is read of them fits the nearest cache
+CHUNK = 8192  # rows that are ordered together at most
+CHUNK_LEAST = 256  # … and at least
+CHUNK_PAIRS = 1 << 19  # of row and target that a chunk should find: they stay in a cache until they are in order
 
 _numba: Any = import_module("numba")
 _extending: Any = import_module("numba.extending")
@@ -68,46 +71,59 @@ def mixed(column: Any, code: Any) -> Any:
 
 
 @part
-def _holds(segment: Any, begin: Any, end: Any, codes: Any) -> Any:
+def _holds(segment: Any, begin: Any, end: Any, codes: Any, row: Any) -> Any:
     """Whether the terms from the third on, and the negated ones, hold."""
     columns, lows, highs = _ints(segment[REST_COLUMN]), _longs(segment[REST_LOW]), _longs(segment[REST_HIGH])
     for term in range(begin, end):
         column = columns[term]
         if column >= 0:
-            code = codes[column]
+            code = codes[row, column]
             if (code < lows[term]) | (code > highs[term]):
                 return False
         else:
-            code = codes[~column]
+            code = codes[row, ~column]
             if code == NULL or ((code >= lows[term]) & (code <= highs[term])):
                 return False
     return True
 
 
 @part
-def _scan(segment: Any, begin: Any, end: Any, codes: Any, now: Any, out: Any, used: Any, hits: Any, some: Any) -> Any:
+def _scan(
+    segment: Any, begin: Any, end: Any, codes: Any, row: Any, now: Any, out: Any, used: Any, hits: Any, words: Any,
+    some: Any,
+) -> Any:  # fmt: skip
     """Append the targets of the postings from `begin` to `end`, at most `BLOCK`, that hold; there is room for all.
 
     First and second terms are tested without a branch, since nobody could predict it, and only the postings that are
-    left are looked at further.
+    left are looked at further. `words` are `hits`, eight in one; they and `some` are only there to be written to.
     """
     # Arrays that start at `begin`, and not indexes that do: only so the compiler tests several postings at a time.
+    # And no array for the row: making one counts references, which would cost as much as testing ten postings.
     size = end - begin
     columns = carray(_at(segment[FIRST_COLUMN] + 4 * begin), (size,), np.int32)
     lows = carray(_at(segment[FIRST_LOW] + 8 * begin), (size,), np.int64)
     highs = carray(_at(segment[FIRST_HIGH] + 8 * begin), (size,), np.int64)
     left = 0
     if size > 16 and columns[0] == columns[size - 1] and segment[SORTED]:
-        # They are sorted by column within a cluster, so it is one for all.
-        code = codes[columns[0]]
+        # They are sorted by column within a cluster, so it is one for all, and then by their low ends: most blocks of
+        # a large cluster are too low or too high as a whole.
+        code = codes[row, columns[0]]
+        block = begin // BLOCK
+        if block == (end - 1) // BLOCK:
+            if code < _longs(segment[LEAST_LOW])[block] or code > _longs(segment[GREATEST_HIGH])[block]:
+                return used
         for i in range(size):
             hits[i] = (code >= lows[i]) & (code <= highs[i])
-        for i in range(size):
-            some[left] = i
-            left += hits[i]
+        for i in range(8):
+            hits[size + i] = 0
+        for word in range((size + 7) >> 3):
+            if words[word]:  # sorted by their low ends, those that hold are mostly neighbours
+                for i in range(8 * word, 8 * word + 8):
+                    some[left] = i
+                    left += hits[i]
     else:
         for i in range(size):
-            code = codes[columns[i]]
+            code = codes[row, columns[i]]
             some[left] = i
             left += (code >= lows[i]) & (code <= highs[i])
     if not left:
@@ -119,7 +135,7 @@ def _scan(segment: Any, begin: Any, end: Any, codes: Any, now: Any, out: Any, us
     left = 0
     for k in range(tested):
         i = some[k]
-        code = codes[columns[i]]
+        code = codes[row, columns[i]]
         some[left] = i
         left += (code >= lows[i]) & (code <= highs[i])
     if not left:
@@ -129,11 +145,17 @@ def _scan(segment: Any, begin: Any, end: Any, codes: Any, now: Any, out: Any, us
     died, targets = _longs(segment[DIED]), _ints(segment[TARGETS])
     for k in range(left):
         i = some[k]
-        if rest_start[i] == rest_start[i + 1] or _holds(segment, rest_start[i], rest_start[i + 1], codes):
+        if rest_start[i] == rest_start[i + 1] or _holds(segment, rest_start[i], rest_start[i + 1], codes, row):
             entry = entries[i]
             out[used] = targets[entry]
             used += died[entry] > now
     return used
+
+
+@part
+def _stop(at: Any, end: Any) -> Any:
+    """Where the block ends that begins at `at`: few postings are one, more are cut where the summaries are."""
+    return end if end - at <= BLOCK else (at // BLOCK + 1) * BLOCK
 
 
 @part
@@ -180,25 +202,28 @@ def probe(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
     offsets = np.zeros(len(codes) + 1, np.int64)
     out = np.empty(expected + BLOCK, np.int32)
     used = np.int64(0)
-    hits, some = np.empty(BLOCK, np.uint8), np.empty(BLOCK + 1, np.int32)
+    words, some = np.empty(BLOCK // 8 + 1, np.uint64), np.empty(BLOCK + 9, np.int32)
+    hits = words.view(np.uint8)
     for row in range(len(codes)):
-        mine = codes[row]
         for s in range(len(segments)):
             segment = segments[s]
             if segment[EQUAL_COUNT] > 0:
                 columns, clusters = _ints(segment[EQUAL_COLUMNS]), _ints(segment[CLUSTERS])
                 for i in range(segment[EQUAL_COUNT]):
                     column = np.int64(columns[i])
-                    cluster = _cluster(segment, column, mine[column])
+                    cluster = _cluster(segment, column, codes[row, column])
                     if cluster >= 0:
                         begin, end = np.int64(clusters[cluster]), np.int64(clusters[cluster + 1])
                         out = _roomy(out, used, end - begin)
-                        for at in range(begin, end, BLOCK):
-                            used = _scan(segment, at, min(at + BLOCK, end), mine, now, out, used, hits, some)
+                        at = begin
+                        while at < end:
+                            stop = _stop(at, end)
+                            used = _scan(segment, at, stop, codes, row, now, out, used, hits, words, some)
+                            at = stop
             for i in range(segment[GRID_COUNT]):
                 grid = 5 * i
                 grids, buckets = _longs(segment[GRIDS]), _ints(segment[BUCKETS])
-                code = mine[grids[grid]]
+                code = codes[row, grids[grid]]
                 if code != NULL:
                     rank = _rank(_longs(segment[BOUNDS]), grids[grid + 1], grids[grid + 2], code)
                     base = grids[grid + 3]
@@ -210,17 +235,23 @@ def probe(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
                             begin = np.int64(buckets[base + max(number - REACH, 0)])
                             end = np.int64(buckets[base + number + 1])
                             out = _roomy(out, used, end - begin)
-                            for at in range(begin, end, BLOCK):
-                                used = _scan(segment, at, min(at + BLOCK, end), mine, now, out, used, hits, some)
+                            at = begin
+                            while at < end:
+                                stop = _stop(at, end)
+                                used = _scan(segment, at, stop, codes, row, now, out, used, hits, words, some)
+                                at = stop
                         base += (grids[grid + 2] >> level) + 1
                         level += 1
             begin, end = segment[ALWAYS], segment[ALWAYS_END]
             if begin < end:
                 out = _roomy(out, used, end - begin)
-                for at in range(begin, end, BLOCK):
-                    used = _scan(segment, at, min(at + BLOCK, end), mine, now, out, used, hits, some)
+                at = begin
+                while at < end:
+                    stop = _stop(at, end)
+                    used = _scan(segment, at, stop, codes, row, now, out, used, hits, words, some)
+                    at = stop
         offsets[row + 1] = used
-    return offsets, out[:used].copy()
+    return offsets, out[:used]
 
 
 @part
@@ -253,16 +284,16 @@ def _by_code(codes: Any, column: Any, first: Any, count: Any, table: Any, order:
 
 @part
 def _tested(
-    segment: Any, begin: Any, end: Any, rows: Any, codes: Any, now: Any, out: Any, out_rows: Any, used: Any, hits: Any,
-    some: Any,
+    segment: Any, begin: Any, end: Any, rows: Any, codes: Any, now: Any, out: Any, used: Any,
+    run_rows: Any, run_ends: Any, runs: Any, hits: Any, words: Any, some: Any,
 ) -> Any:  # fmt: skip
-    """A block of postings against several rows: it stays in the nearest cache meanwhile."""
+    """A block of postings against several rows: it stays in the nearest cache meanwhile. What a row finds is a run."""
     for i in range(len(rows)):
         before = used
-        used = _scan(segment, begin, end, codes[rows[i]], now, out, used, hits, some)
-        for k in range(before, used):
-            out_rows[k] = rows[i]
-    return used
+        used = _scan(segment, begin, end, codes, rows[i], now, out, used, hits, words, some)
+        run_rows[runs], run_ends[runs] = rows[i], used
+        runs += used > before
+    return used, runs
 
 
 @kernel("Tuple((i8[::1], i4[::1]))(i8[:,::1], i8, i8[:,::1], i8)")
@@ -273,7 +304,7 @@ def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
     each, is most of the difference between the two.
     """
     n, width = codes.shape
-    chunk = min(n, CHUNK)
+    chunk = min(n, max(CHUNK_LEAST, min(CHUNK, CHUNK_PAIRS * n // (expected + 1))))
     slots = np.int64(4)
     while slots < 2 * chunk:
         slots *= 2
@@ -281,12 +312,15 @@ def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
     orders, starts = np.empty((width, chunk), np.int32), np.empty((width, chunk + 1), np.int32)
     values, groups = np.empty((width, chunk), np.int64), np.empty(width, np.int64)
     ranks, order = np.empty(chunk, np.int32), np.empty(chunk, np.int32)
-    hits, some = np.empty(BLOCK, np.uint8), np.empty(BLOCK + 1, np.int32)
-    out, out_rows = np.empty(expected + BLOCK, np.int32), np.empty(expected + BLOCK, np.int32)
-    used = np.int64(0)
+    words, some = np.empty(BLOCK // 8 + 1, np.uint64), np.empty(BLOCK + 9, np.int32)
+    hits = words.view(np.uint8)
+    out = np.empty(CHUNK_PAIRS, np.int32)
+    run_rows, run_ends = np.empty(CHUNK_PAIRS // 4, np.int32), np.empty(CHUNK_PAIRS // 4, np.int32)
+    offsets, targets, place = np.zeros(n + 1, np.int64), np.empty(expected + 1, np.int32), np.empty(chunk, np.int64)
     everything = np.arange(n).astype(np.int32)
     for first in range(0, n, chunk):
         count = min(chunk, n - first)
+        used = runs = np.int64(0)
         groups[:] = -1
         for s in range(len(segments)):
             segment = segments[s]
@@ -302,11 +336,29 @@ def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
                     if cluster >= 0:
                         begin, end = np.int64(clusters[cluster]), np.int64(clusters[cluster + 1])
                         rows = orders[column, starts[column, group] : starts[column, group + 1]]
-                        for at in range(begin, end, BLOCK):
-                            stop = min(at + BLOCK, end)
-                            out = _roomy(out, used, BLOCK * len(rows))
-                            out_rows = _roomy(out_rows, used, BLOCK * len(rows))
-                            used = _tested(segment, at, stop, rows, codes, now, out, out_rows, used, hits, some)
+                        at = begin
+                        while at < end:
+                            stop = _stop(at, end)
+                            out = _roomy(out, used, (stop - at) * len(rows))
+                            run_rows = _roomy(run_rows, runs, len(rows))
+                            run_ends = _roomy(run_ends, runs, len(rows))
+                            used, runs = _tested(
+                                segment,
+                                at,
+                                stop,
+                                rows,
+                                codes,
+                                now,
+                                out,
+                                used,
+                                run_rows,
+                                run_ends,
+                                runs,
+                                hits,
+                                words,
+                                some,
+                            )
+                            at = stop
             for i in range(segment[GRID_COUNT]):
                 grid = 5 * i
                 grids, buckets, bounds = _longs(segment[GRIDS]), _ints(segment[BUCKETS]), _longs(segment[BOUNDS])
@@ -333,29 +385,59 @@ def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
                             begin = np.int64(buckets[base + max(number - REACH, 0)])
                             end = np.int64(buckets[base + number + 1])
                             if len(rows) and begin < end:
-                                for at in range(begin, end, BLOCK):
-                                    stop = min(at + BLOCK, end)
-                                    out = _roomy(out, used, BLOCK * len(rows))
-                                    out_rows = _roomy(out_rows, used, BLOCK * len(rows))
-                                    used = _tested(segment, at, stop, rows, codes, now, out, out_rows, used, hits, some)
+                                at = begin
+                                while at < end:
+                                    stop = _stop(at, end)
+                                    out = _roomy(out, used, (stop - at) * len(rows))
+                                    run_rows = _roomy(run_rows, runs, len(rows))
+                                    run_ends = _roomy(run_ends, runs, len(rows))
+                                    used, runs = _tested(
+                                        segment,
+                                        at,
+                                        stop,
+                                        rows,
+                                        codes,
+                                        now,
+                                        out,
+                                        used,
+                                        run_rows,
+                                        run_ends,
+                                        runs,
+                                        hits,
+                                        words,
+                                        some,
+                                    )
+                                    at = stop
                     base += (size >> level) + 1
                     level += 1
             begin, end = segment[ALWAYS], segment[ALWAYS_END]
             if begin < end:
                 rows = everything[first : first + count]
-                for at in range(begin, end, BLOCK):
-                    stop = min(at + BLOCK, end)
-                    out = _roomy(out, used, BLOCK * len(rows))
-                    out_rows = _roomy(out_rows, used, BLOCK * len(rows))
-                    used = _tested(segment, at, stop, rows, codes, now, out, out_rows, used, hits, some)
-    offsets = np.zeros(n + 1, np.int64)
-    for i in range(used):
-        offsets[out_rows[i] + 1] += 1
-    for row in range(n):
-        offsets[row + 1] += offsets[row]
-    place = offsets[:-1].copy()
-    targets = np.empty(used, np.int32)
-    for i in range(used):
-        targets[place[out_rows[i]]] = out[i]
-        place[out_rows[i]] += 1
-    return offsets, targets
+                at = begin
+                while at < end:
+                    stop = _stop(at, end)
+                    out = _roomy(out, used, (stop - at) * len(rows))
+                    run_rows = _roomy(run_rows, runs, len(rows))
+                    run_ends = _roomy(run_ends, runs, len(rows))
+                    used, runs = _tested(
+                        segment, at, stop, rows, codes, now, out, used, run_rows, run_ends, runs, hits, words, some
+                    )
+                    at = stop
+        # Runs in the order in which they were found become targets in the order of rows.
+        begin = 0
+        for run in range(runs):
+            offsets[run_rows[run] + 1] += run_ends[run] - begin
+            begin = run_ends[run]
+        for row in range(first, first + count):
+            offsets[row + 1] += offsets[row]
+            place[row - first] = offsets[row]
+        targets = _roomy(targets, offsets[first], used)
+        begin = 0
+        for run in range(runs):
+            at = place[run_rows[run] - first]
+            for i in range(begin, run_ends[run]):
+                targets[at] = out[i]
+                at += 1
+            place[run_rows[run] - first] = at
+            begin = run_ends[run]
+    return offsets, targets[: offsets[n]]

@@ -50,9 +50,9 @@ class Segment:
         from milepost.match.building import build
 
         made = build(*postings, columns, len(targets))
-        self.arrays: Final[tuple[Any, ...]] = made[:18]
-        self.moved: Final = made[18]  # the new number of each entry
-        self.equal: Final = int(made[19])  # postings that are found by equality
+        self.arrays: Final[tuple[Any, ...]] = made[:20]
+        self.moved: Final = made[20]  # the new number of each entry
+        self.equal: Final = int(made[21])  # postings that are found by equality
         self.number: Final = number
         self.targets: Final = np.empty_like(targets)
         self.targets[self.moved] = targets
@@ -62,7 +62,7 @@ class Segment:
         (
             self._entry, self._column, self._low, self._high, self._second_column, self._second_low, self._second_high,
             self._rest, self._rest_column, self._rest_low, self._rest_high, self._slots, self._clusters,
-            self._equal_columns, self._keys, self._grids, self._bounds, self._buckets,
+            self._equal_columns, self._keys, self._grids, self._bounds, self._buckets, least, greatest,
         ) = self.arrays  # fmt: skip
         ranges = int(self._buckets[-1]) - self.equal if len(self._buckets) else 0
         self.ranges: Final = ranges
@@ -72,7 +72,7 @@ class Segment:
                 _address(self._slots), len(self._slots) - 1, _address(self._clusters),
                 _address(self._equal_columns), len(self._equal_columns),
                 _address(self._grids), len(self._grids), _address(self._bounds), _address(self._buckets),
-                self.equal + ranges, len(self._entry), 1,
+                self.equal + ranges, len(self._entry), 1, _address(least), _address(greatest),
             ],
             np.int64,
         )  # fmt: skip
