@@ -540,6 +540,65 @@ def test_a_put_that_is_cancelled_has_put_nothing(run):
     run(test, put_window=16_384, queue_bytes=16_384, delivery_window=8_192)
 
 
+def test_a_broker_may_grant_less_than_was_asked_for(run):
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as client:
+            await client.declare_topic("quotes", QUOTE)
+            quotes = await client.subscribe("quotes")
+            for size in range(300):
+                await client.put("quotes", quote(size=size))
+                assert (await quotes.get()).size == size
+
+    run(test, delivery_window=1_024)
+
+
+def test_puts_of_every_kind_let_the_rest_of_the_program_have_its_turns(run):
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as client:
+            await client.declare_topic("flat", "f: [n: int]")
+            await client.declare_topic("nested", "n: [n: *(int)*]")
+            for topic, row, count in (("flat", {"n": 1}, 20_000), ("nested", {"n": [1]}, 5_000)):
+                turns = 0
+
+                async def others():
+                    nonlocal turns
+                    while True:
+                        turns += 1
+                        await asyncio.sleep(0)
+
+                busy = asyncio.create_task(others())
+                for _ in range(count):
+                    await client.put(topic, row)
+                busy.cancel()
+                assert turns >= 2
+            await client.flush()
+            assert client.statistics().rows_put == 25_000
+
+    run(test)
+
+
+def test_a_callback_may_close_the_client(run):
+    async def test(broker):
+        client = await milepost.AsyncClient(broker.uri).connect()
+        await client.declare_topic("quotes", QUOTE)
+        closed = asyncio.Event()
+
+        async def close(message):
+            try:
+                await client.close()
+            finally:
+                closed.set()
+
+        await client.subscribe("quotes", callback=close)
+        await client.put("quotes", quote())
+        await closed.wait()
+        with pytest.raises(errors.Closed):
+            await client.put("quotes", quote())
+        await client.close()
+
+    run(test)
+
+
 def test_rows_dropped_for_a_slow_client_are_counted(run):
     async def test(broker):
         async with (

@@ -55,13 +55,14 @@ def test_the_same_verbs(address):
                 if message.size == 9:
                     break
             assert sizes == [1, 2, 3, 4, 6, 7, 8, 9]
-            client.put_many("quotes", quotes_of(3))
-            assert next(quotes.batches()).column("size").tolist() == [1, 2]
+            client.put_many("quotes", quotes_of(4))
+            assert next(iter(quotes)).size == 1
+            assert next(quotes.batches()).column("size").tolist() == [2, 3]
             assert quotes.get(timeout=0) is None
         assert list(quotes) == []
         with pytest.raises(AttributeError, match="no 'nothing'"):
             _ = quotes.nothing
-        assert client.statistics().rows_put == 14
+        assert client.statistics().rows_put == 15
         assert isinstance(client.status(), dict)
         client.delete_topic("quotes")
         with pytest.raises(errors.UnknownTopic):

@@ -85,7 +85,7 @@ class Client:
     def _end(self) -> None:
         assert self._loop is not None
         assert self._thread is not None
-        self._run(self._loop.shutdown_asyncgens())
+        self._run(_finished())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -153,7 +153,6 @@ class SyncSubscription:
 
     def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], subscription: Subscription) -> None:
         self._run = run
-        self._messages: Iterator[Any] = iter(())
         self.asynchronous = subscription
 
     def __getattr__(self, name: str) -> Any:
@@ -169,15 +168,14 @@ class SyncSubscription:
 
     def __iter__(self) -> Iterator[Any]:
         while True:
-            yield from self._messages  # the subscription's, so that whoever breaks off leaves the rest to the next
-            chunk = self._run(self.asynchronous.chunk())
-            if chunk is None:
+            # Views are made in this thread, out of what the other has fetched; only to fetch more, they have to meet.
+            yield from self.asynchronous.current
+            if not self._run(self.asynchronous.advance()):
                 return
-            self._messages = iter(chunk)
 
     def get(self, timeout: float | None = None) -> Any:
         """The next message; None when none came within `timeout` seconds, or when the subscription has ended."""
-        for message in self._messages:
+        for message in self.asynchronous.current:
             return message
         return self._run(self.asynchronous.get(timeout))
 
@@ -202,6 +200,15 @@ class SyncSubscription:
 
 
 _SHOWN = ("pattern", "where", "topics", "skipped", "dropped", "error", "topic", "number", "ended", "name")
+
+
+async def _finished() -> None:
+    """End what other threads still wait for, so that none of them waits for ever."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

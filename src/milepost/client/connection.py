@@ -49,6 +49,7 @@ from milepost.wire import (
 )
 
 SILENT_HEARTBEATS: Final = 3  # without a word before the broker counts as gone
+LEAST_CREDIT: Final = 1_024  # bytes: the smallest window that a broker can be set to
 HEARTBEAT_PING: Final = 0  # its pong is nobody's
 
 _DELIVER: Final = int(Kind.DELIVER)
@@ -339,10 +340,14 @@ class Connection:
             self.say(Unsubscribe(request=self._number, subscription=subscription))
 
     def consumed(self, size: int) -> None:
-        """The application has taken a delivery of `size` bytes. Credit goes back in large pieces: it costs a frame."""
+        """The application has taken a delivery of `size` bytes. Credit goes back in large pieces: it costs a frame.
+
+        But when nothing is left here, small pieces go back too: a broker may have granted less than was asked for, and
+        be waiting for them.
+        """
         self.queued -= size
         self._consumed += size
-        if 2 * self._consumed >= self._window:
+        if 2 * self._consumed >= self._window or (not self.queued and self._consumed >= LEAST_CREDIT):
             self._give_back()
 
     def _give_back(self) -> None:
@@ -352,8 +357,6 @@ class Connection:
 
     def _beat(self, seconds: float) -> None:
         """Twice a heartbeat. The one timer of a connection: messages only leave a flag behind."""
-        if self._consumed and not self.queued:
-            self._give_back()  # a broker may have granted less than half of what this end asked for
         if self._heard:
             self._silent = 0
         else:

@@ -167,7 +167,7 @@ class Publisher:
     @property
     def waiting(self) -> int:
         """Rows in outboxes."""
-        return sum(len(box) for box in self.boxes.values())
+        return sum(len(box) for box in list(self.boxes.values()))  # a copy: another thread may ask
 
     # Putting
 
@@ -180,6 +180,7 @@ class Publisher:
                 break
             if self._session.has_room:
                 self._send(box)
+                await asyncio.sleep(0)  # a loop of puts lets the rest of the program have its turns
             else:
                 await self._session.wait()
         if not len(box) and self._session.has_room:

@@ -65,7 +65,12 @@ class Session:
         connection = await self._open()
         ready = asyncio.get_running_loop().create_future()
         self._supervisor = asyncio.create_task(self._supervise(connection, ready), name="milepost client")
-        await ready
+        try:
+            await ready
+        except BaseException:
+            connection.abort()
+            await self.end()
+            raise
         self._use(connection)
 
     async def end(self) -> None:
@@ -126,6 +131,8 @@ class Session:
             ready.set_result(None)
             while True:
                 await asyncio.shield(connection.done)
+                if not self._reconnects:  # lost before it was in use
+                    self.fail(ConnectionLost("the connection to the broker was lost"))
                 if self.failure is not None:
                     return
                 again = await self._again()

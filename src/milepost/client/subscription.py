@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from operator import length_hint
 from typing import Any, Final, NamedTuple, Protocol
 
 from milepost.batch import Batch
@@ -60,7 +59,7 @@ class Subscription:
         self._ended = False
         self._batch: Batch | None = None  # being handed out
         self._indexes: Iterator[int] = iter(())  # of its rows, those still to come in this breath
-        self._current: Iterator[Any] = iter(())  # the same as messages
+        self.current: Iterator[Any] = iter(())  # the same as messages
         self._rest: Sequence[int] = ()  # rows after this breath
         self._parcel: Parcel | None = None
         self._breath = 0  # rows handed out without a pause
@@ -84,9 +83,9 @@ class Subscription:
     async def __aiter__(self) -> AsyncIterator[Any]:
         while True:
             # The iterator is the subscription's, not the loop's: whoever breaks off leaves the rest to the next.
-            for message in self._current:
+            for message in self.current:
                 yield message
-            if not await self._advance():
+            if not await self.advance():
                 return
 
     async def __anext__(self) -> Any:
@@ -97,77 +96,77 @@ class Subscription:
 
     async def get(self, timeout: float | None = None) -> Any:
         """The next message; None when none came within `timeout` seconds, or when the subscription has ended."""
-        for message in self._current:
+        for message in self.current:
             return message
+        await self._breathe()
         try:
-            async with asyncio.timeout(timeout):
-                while await self._advance():
-                    for message in self._current:
+            async with asyncio.timeout(None if self._step() else timeout):
+                while True:
+                    for message in self.current:
                         return message
+                    if not await self.advance():
+                        return None
         except TimeoutError:
-            pass
-        return None
+            return None
 
     async def batches(self) -> AsyncIterator[Batch]:
         """The same messages a batch at a time, in the batches they came in."""
+        while (batch := await self.next_batch()) is not None:
+            yield batch
+
+    async def next_batch(self) -> Batch | None:
+        """The next batch, or what is left of the one whose messages are being taken; None at the end."""
         while True:
             rest = [*self._indexes, *self._rest]
             if rest and self._batch is not None:
-                batch, self._rest = self._batch, ()
-                self._breath += len(rest)
-                yield batch if len(rest) == len(batch) else batch.take(rest)
-            if not await self._advance():
-                return
+                self._rest = ()
+                return self._batch if len(rest) == len(self._batch) else self._batch.take(rest)
+            if not await self.advance():
+                return None
 
-    async def _advance(self) -> bool:
-        """Go on to the next messages; False when there will be none."""
-        if self._breath >= BREATH_ROWS:
-            self._breath = 0
-            await asyncio.sleep(0)
-        if self._rest:
-            self._inhale(self._rest)
-            return True
-        while True:
-            if self._parcel is not None:
-                self._parcel.release()
-                self._parcel = self._batch = None
-            if self._queue:
-                self.topic, self._batch, rows, self._parcel = self._queue.popleft()
-                self._inhale(range(len(self._batch)) if rows is None else rows.tolist())
-                return True
+    async def advance(self) -> bool:
+        """Make the next messages `current`, once those before were taken; False when there will be none."""
+        await self._breathe()
+        while not self._step():
             if self._ended:
                 if self.error is not None:
                     raise self.error
                 return False
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.remove(waiter)
+        return True
+
+    async def _breathe(self) -> None:
+        """Let the rest of the program have a turn, after many messages without one."""
+        if self._breath >= BREATH_ROWS:
             self._breath = 0
-            await self._wait()
+            await asyncio.sleep(0)
+
+    def _step(self) -> bool:
+        """Go on to messages that are here. What was handed out before is done with, and its bytes go back."""
+        if self._rest:
+            self._inhale(self._rest)
+            return True
+        if self._parcel is not None:
+            self._parcel.release()
+            self._parcel = self._batch = None
+        if not self._queue:
+            self._breath = 0
+            return False
+        self.topic, self._batch, rows, self._parcel = self._queue.popleft()
+        self._inhale(range(len(self._batch)) if rows is None else rows.tolist())
+        return True
 
     def _inhale(self, rows: Sequence[int]) -> None:
         assert self._batch is not None
         now, self._rest = rows[:BREATH_ROWS], rows[BREATH_ROWS:]
         self._breath += len(now)
         self._indexes = iter(now)
-        self._current = self._batch.messages(self._indexes)
-
-    async def _wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.remove(waiter)
-
-    async def chunk(self) -> list[Any] | None:
-        """Several messages at once, for the synchronous face: None at the end."""
-        if not length_hint(self._indexes) and not await self._advance():
-            return None
-        return list(self._current)
-
-    async def next_batch(self) -> Batch | None:
-        """One batch, for the synchronous face: None at the end."""
-        async for batch in self.batches():
-            return batch
-        return None
+        self.current = self._batch.messages(self._indexes)
 
     # Giving, by the connection
 
