@@ -381,6 +381,8 @@ def test_a_pattern_says_which_topic(client, ask, listening):
     assert (first["topic"], first["message"]["symbol"]) == ("wide.a", "IBM")
     assert (second["topic"], second["message"]) == ("wide.b", {"id": 7})
     assert first["id"] != second["id"]
+    picky = listening("wide.*", "--where", "id > 3")
+    assert b"nothing of wide.a: there is no 'id'" in picky.heard
 
 
 def test_a_subscription_that_cannot_be_is_refused(ask, topic):
@@ -420,6 +422,16 @@ def rest_of(terminal):
     except OSError:  # Linux says so when the other side has closed
         pass
     return seen
+
+
+def test_what_the_system_says_is_one_sentence(broker, topic):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command("topic", "list", "--broker", broker.address), stdin=subprocess.DEVNULL, stdout=full,
+            stderr=subprocess.PIPE, env=environment(), text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+    refused(SimpleNamespace(returncode=done.returncode, stdout="", stderr=done.stderr), "No space left on device")
+    assert len(done.stderr.splitlines()) == 1
 
 
 # top

@@ -57,20 +57,25 @@ PLAIN: Final[Mapping[str, Any]] = {"markup": False, "highlight": False, "emoji":
 
 
 def main() -> None:
-    """Run the command line. An error that Milepost raises on purpose is a message for people, not a traceback."""
+    """Run the command line. An error that Milepost raises on purpose is a message for people, not a traceback.
+
+    Neither is what the system says: a full disk, a file that went away. A closed pipe (`| head`) is no error at all.
+    """
     try:
-        app()
-    except (MilepostError, demo.ClaimFailed) as error:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # what is buffered fails here, where it can be said
+    except BrokenPipeError:
+        _give_up_output()
+        sys.exit(1)
+    except (MilepostError, demo.ClaimFailed, OSError) as error:
+        if isinstance(error, OSError) and not isinstance(error, MilepostError):
+            _give_up_output()
         Console(stderr=True).print(f"milepost: {error}", **PLAIN, style="red")
         sys.exit(1)
-    finally:
-        _let_go_of_pipes()
 
 
-def _let_go_of_pipes() -> None:
-    """Write what is buffered. Where nobody reads any more (`| head`), that is no error worth a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+def _give_up_output() -> None:
+    """What could not be written is not tried again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

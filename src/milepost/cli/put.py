@@ -54,7 +54,7 @@ def run(
     arguments = message or []
     if file is not None and arguments:
         raise typer.BadParameter("give messages or a file, not both")
-    if file is None and not arguments and sys.stdin.isatty():
+    if file is None and not arguments and (sys.stdin is None or sys.stdin.isatty()):
         raise typer.BadParameter("nothing to put: give FIELD=VALUE pairs, JSON, --file FILE, or a pipe")
     started = time.monotonic()
     rows = 0

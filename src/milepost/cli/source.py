@@ -7,6 +7,7 @@ those before it are yielded, and the error names the line.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -58,6 +59,8 @@ def from_lines(schema: Schema, stream: int, name: str, progress: Progress = lamb
                 raise InvalidValue(f"{name}, line {number}: longer than {LINE_BYTES >> 20} MB; is this JSON lines?")
             continue
         lines, rest = (rest + data[:end], data[end:]) if data else (rest, b"")
+        if number == 1:
+            lines = lines.removeprefix(codecs.BOM_UTF8)  # some editors put it there
         if lines.strip():
             yield from _of_lines(schema, quick, lines, number, name)
         number += lines.count(b"\n")

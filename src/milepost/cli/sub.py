@@ -58,12 +58,12 @@ def run(
 
     with connected(broker, reconnect=True) as client:
         subscription = client.subscribe(pattern, where=where)
-        if sys.stderr.isatty():
-            print(f"waiting for messages of {pattern}; Ctrl-C stops", file=sys.stderr)
         wild = pattern.endswith(">") or "*" in pattern
         shown = printer(form.value, wild if envelope is None else envelope, sys.stdout.isatty())
         for name, why in sorted(subscription.skipped.items()):
             print(f"milepost: nothing of {name}: {why}", file=sys.stderr)
+        if sys.stderr.isatty():
+            print(f"waiting for messages of {pattern}; Ctrl-C stops", file=sys.stderr)
         left = count
         lost = 0
         try:

@@ -52,6 +52,7 @@ def cells(tmp_path):
 def test_lines_with_and_without_an_end_and_blank_ones(lines):
     assert len(rows_of(lines(f"{ROW}\n\n  \n{ROW}\r\n{ROW}".encode()))) == 3
     assert rows_of(lines(b"")) == []
+    assert len(rows_of(lines(f"\ufeff{ROW}\n{ROW}".encode()))) == 2
 
 
 @pytest.mark.parametrize(
