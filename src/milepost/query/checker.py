@@ -194,9 +194,10 @@ class Checker:
         kind, other = scalar(left), scalar(right)
         if NULL not in (kind, other) and not kinds.comparable(kind, other):
             self.fail(f"cannot compare {kind} with {other}{_comparison_advice(left, right)}", at)
-        for side, value in ((left, right), (right, left)):
-            if isinstance(side, typed.CaseName) and isinstance(value, Const) and value.value is not None:
-                self._require_case(side, value.value, at)
+        if isinstance(left, typed.CaseName) and isinstance(right, Const) and right.value is not None:
+            self._require_case(left, right.value, at)
+        if isinstance(right, typed.CaseName) and isinstance(left, Const) and left.value is not None:
+            self._require_case(right, left.value, at)
         return adapted(left, other), adapted(right, kind)
 
     def _require_case(self, node: typed.CaseName, name: str, at: int) -> None:

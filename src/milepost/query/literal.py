@@ -7,6 +7,7 @@ cheap, so a literal is adapted wherever this cannot change an answer.
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Final
 
 from milepost.query import ast, kinds, typed
 from milepost.query.kinds import BOOLEAN, DOUBLE, IDENT, INT64_MAX, INT64_MIN, INTEGER, Scalar
@@ -30,7 +31,12 @@ def constant(node: ast.Literal) -> Const:
             digits = len(value.as_tuple().digits)
             return Const(unscaled(value, -exponent), kinds.decimal(digits, -exponent))
         case value:
-            return Const(value, Scalar(node.kind))
+            return Const(value, _OF_LITERAL[node.kind])
+
+
+_OF_LITERAL: Final = {
+    kind.name: kind for kind in (DOUBLE, kinds.STRING, kinds.BYTES, kinds.DATE, kinds.TIMESTAMP, kinds.UUID, kinds.NULL)
+}
 
 
 def adapted(node: Typed, other: kinds.Kind, *, exact: bool = True) -> Typed:
@@ -59,8 +65,12 @@ def adapted(node: Typed, other: kinds.Kind, *, exact: bool = True) -> Typed:
 
 def folded(node: Typed) -> Typed:
     """The constant that a node comes to, calculated by the reference; the node itself when it reads anything."""
-    if isinstance(node, Const | typed.Read | typed.Header | typed.Fold):
+    if isinstance(node, _NEVER_FOLDED):
         return node
-    if all(isinstance(child, Const) for child in children(node)):
-        return Const(evaluated(node), scalar(node))
-    return node
+    for child in children(node):
+        if not isinstance(child, Const):
+            return node
+    return Const(evaluated(node), scalar(node))
+
+
+_NEVER_FOLDED: Final = (Const, typed.Read, typed.Header, typed.Fold)

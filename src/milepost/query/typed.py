@@ -274,14 +274,14 @@ def scalar(node: Typed) -> Scalar:
 def children(node: Typed) -> Iterator[Typed]:
     """The nodes directly inside a node."""
     match node:
-        case CaseName(operand):
-            yield operand
-        case Negate(operand) | Convert(operand) | Like(operand) | IsNull(operand) | IsTrue(operand) | Not(operand):
-            yield operand
         case Arithmetic(_, left, right) | Compare(_, left, right):
             yield from (left, right)
         case Call(_, nodes) | And(nodes) | Or(nodes):
             yield from nodes
+        case CaseName(operand):
+            yield operand
+        case Negate(operand) | Convert(operand) | Like(operand) | IsNull(operand) | IsTrue(operand) | Not(operand):
+            yield operand
         case Between(operand, low, high):
             yield from (operand, low, high)
         case In(operand, nodes):
