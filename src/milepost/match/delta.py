@@ -90,7 +90,8 @@ class Delta:
             self._arrays = (
                 np.zeros(ENTRIES, np.int32), np.zeros(ENTRIES, np.int32), np.full(ENTRIES, -(1 << 63), np.int64),
                 np.full(ENTRIES, ALIVE, np.int64), np.zeros(ENTRIES, np.int32),
-                np.full(ENTRIES, -(1 << 63), np.int64), np.full(ENTRIES, ALIVE, np.int64), np.zeros(ENTRIES + 1, np.int32),
+                np.full(ENTRIES, -(1 << 63), np.int64), np.full(ENTRIES, ALIVE, np.int64),
+                np.zeros(ENTRIES + 1, np.int32),
                 np.zeros(_TERMS * ENTRIES, np.int32), np.zeros(_TERMS * ENTRIES, np.int64),
                 np.zeros(_TERMS * ENTRIES, np.int64), np.zeros(ENTRIES, np.int32), self.died,
             )  # fmt: skip

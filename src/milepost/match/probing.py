@@ -109,9 +109,9 @@ def _scan(
         # a large cluster are too low or too high as a whole.
         code = codes[row, columns[0]]
         block = begin // BLOCK
-        if block == (end - 1) // BLOCK:
-            if code < _longs(segment[LEAST_LOW])[block] or code > _longs(segment[GREATEST_HIGH])[block]:
-                return used
+        least, greatest = _longs(segment[LEAST_LOW]), _longs(segment[GREATEST_HIGH])
+        if block == (end - 1) // BLOCK and (code < least[block] or code > greatest[block]):
+            return used
         for i in range(size):
             hits[i] = (code >= lows[i]) & (code <= highs[i])
         for i in range(8):
@@ -424,20 +424,20 @@ def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
                     )
                     at = stop
         # Runs in the order in which they were found become targets in the order of rows.
-        begin = 0
+        since = 0
         for run in range(runs):
-            offsets[run_rows[run] + 1] += run_ends[run] - begin
-            begin = run_ends[run]
+            offsets[run_rows[run] + 1] += run_ends[run] - since
+            since = run_ends[run]
         for row in range(first, first + count):
             offsets[row + 1] += offsets[row]
             place[row - first] = offsets[row]
         targets = _roomy(targets, offsets[first], used)
-        begin = 0
+        since = 0
         for run in range(runs):
             at = place[run_rows[run] - first]
-            for i in range(begin, run_ends[run]):
+            for i in range(since, run_ends[run]):
                 targets[at] = out[i]
                 at += 1
             place[run_rows[run] - first] = at
-            begin = run_ends[run]
+            since = run_ends[run]
     return offsets, targets[: offsets[n]]
