@@ -12,6 +12,7 @@ import os
 BENCHMARKS = {
     "format": "field access, size, columns and encoding, against other message formats",
     "query": "predicates over batches, against pyarrow.compute and Polars",
+    "match": "the subscription index: events a second against up to a million subscriptions",
     "pubsub": "the whole broker, against NATS, Redis, Mosquitto, RabbitMQ and ActiveMQ",
 }
 
