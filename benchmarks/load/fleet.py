@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.load.wire import delivered
 from benchmarks.load.worker import Commands
-from milepost.wire import HEADER, Credit, Hello, Kind, Ping, Pong, Subscribe, encode_control
+from milepost.wire import HEADER, Credit, Hello, Kind, Ping, Pong, Subscribe, Welcome, decode_control, encode_control
 
 WINDOW = 1 << 20  # bytes of deliveries under way to each
 AT_ONCE = 256  # connections that are being made at the same time: less than a listener's backlog
-BEAT_SECONDS = 25.0  # between two signs of life of one connection; brokers want one in 30
 READ_BYTES = 1 << 18
 _PEEK = HEADER.size + 24  # bytes of a DELIVER with one mark up to and including its number of rows
 _PING = encode_control(Ping(1))
@@ -36,6 +35,8 @@ class Fleet:
         self._poll = select.epoll()
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
+        self._beat_seconds = 0.0  # between two signs of life of one connection: half of what the broker asks for, as
+        # Milepost's client does
         self._beats: Iterator[int] = iter(())
         self._next_beat = time.monotonic()
 
@@ -74,8 +75,8 @@ class Fleet:
                 raise ConnectionError("the broker closed a subscriber's connection")
             self._took(number, count)
         now = time.monotonic()
-        while self._sockets and now >= self._next_beat:
-            self._next_beat += BEAT_SECONDS / len(self._sockets)
+        while self._beat_seconds and now >= self._next_beat:
+            self._next_beat += self._beat_seconds / len(self._sockets)
             self._beat()
 
     def _took(self, number: int, count: int) -> None:
@@ -110,6 +111,11 @@ class Fleet:
                 raise ConnectionError(f"the broker refuses: {bytes(view[at : at + 300])!r}")
             else:
                 self.answers += kind in (Kind.WELCOME, Kind.REPLY)
+                if kind == Kind.WELCOME and not self._beat_seconds:
+                    welcome = decode_control(kind, view[at + HEADER.size : at + HEADER.size + length])
+                    assert isinstance(welcome, Welcome)
+                    self._beat_seconds = welcome.heartbeat_s / 2
+                    self._next_beat = time.monotonic()
             at += HEADER.size + length
             if at > end:
                 skip = at - end

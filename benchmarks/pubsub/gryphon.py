@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -124,34 +125,43 @@ def for_json(points: Sequence[Point]) -> tuple[list[dict[str, Any]], list[dict[s
 def cold(seconds: float) -> dict[str, float]:
     """Figure 4: broker CPU, per cent of one core, of 400 hot subscribers alone, and with 4,000 cold ones beside them.
 
-    Rows that go to cold subscribers count for the cold ones: that is what they cost.
+    Two brokers, one of them with the cold subscribers, run at the same time: whatever else the machine does then hits
+    both alike. Rows and heartbeats of cold subscribers count as their cost.
     """
     hot_topics = {f"hot{number}": HOT_RATE for number in range(HOT_TOPICS)}
     cold_topics = {f"cold{number}": COLD_RATE for number in range(COLD_TOPICS)}
-    with (
-        Milepost() as broker,
-        Worker("asyncio", feeders.pace, broker.host, broker.port, hot_topics | cold_topics) as pacer,
-        Worker("asyncio", fleet.crew, broker.host, broker.port) as crew,
-    ):
-        pacer.hear(), crew.hear()
-        crew.ask([topic for topic in hot_topics for _ in range(HOT_EACH)])
-        pacer.ask("go")
-        hot, hot_rate = _cpu(broker, crew, seconds, HOT_TOPICS * HOT_EACH)
-        names = list(cold_topics)
-        pacer.ask("pause")
-        crew.ask([names[number % COLD_TOPICS] for number in range(COLD)])
-        pacer.ask("go")
-        both, both_rate = _cpu(broker, crew, seconds, HOT_TOPICS * HOT_EACH)
-    return {"hot_cpu": hot, "both_cpu": both, "ratio": both / hot, "hot_rate": hot_rate, "rate_with_cold": both_rate}
-
-
-def _cpu(broker: Milepost, crew: Worker, seconds: float, hot: int) -> tuple[float, float]:
-    """Broker CPU in per cent, and the rate of a hot subscriber: the first ones are hot."""
-    time.sleep(SETTLE_SHARE * seconds)
-    counted, rows = crew.ask("count")
-    before, start = broker.cpu_seconds(), time.monotonic()
-    time.sleep(seconds)
-    cpu = (broker.cpu_seconds() - before) / (time.monotonic() - start)
-    counted_then, rows_then = crew.ask("count")
-    rate = (sum(rows_then[:hot]) - sum(rows[:hot])) / hot / ((counted_then - counted) / 1e9)
-    return 100 * cpu, rate
+    hot = [topic for topic in hot_topics for _ in range(HOT_EACH)]
+    names = list(cold_topics)
+    with ExitStack() as stack:
+        sides = []
+        for topics, wanted in (
+            (hot_topics, hot),
+            (hot_topics | cold_topics, hot + [names[number % COLD_TOPICS] for number in range(COLD)]),
+        ):
+            broker = stack.enter_context(Milepost())
+            where = (broker.host, broker.port)
+            pacer = stack.enter_context(Worker("asyncio", feeders.pace, *where, topics))
+            crew = stack.enter_context(Worker("asyncio", fleet.crew, *where))
+            pacer.hear(), crew.hear()
+            crew.ask(wanted)
+            sides.append((broker, pacer, crew))
+        for _, pacer, _ in sides:
+            pacer.ask("go")
+        time.sleep(SETTLE_SHARE * seconds)
+        before = [(broker.cpu_seconds(), crew.ask("count")) for broker, _, crew in sides]
+        start = time.monotonic()
+        time.sleep(seconds)
+        after = [(broker.cpu_seconds(), crew.ask("count")) for broker, _, crew in sides]
+        passed = time.monotonic() - start
+    cpu, rates = [], []
+    for (used, (counted, rows)), (used_then, (counted_then, rows_then)) in zip(before, after, strict=True):
+        cpu.append(100 * (used_then - used) / passed)
+        came = sum(rows_then[: len(hot)]) - sum(rows[: len(hot)])  # the first ones are hot
+        rates.append(came / len(hot) / ((counted_then - counted) / 1e9))
+    return {
+        "hot_cpu": cpu[0],
+        "both_cpu": cpu[1],
+        "ratio": cpu[1] / cpu[0],
+        "hot_rate": rates[0],
+        "rate_with_cold": rates[1],
+    }
