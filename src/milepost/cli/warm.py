@@ -49,7 +49,7 @@ def compile_kernels(console: Console) -> None:
     from milepost import match
 
     if not console.is_terminal:
-        console.print("Compiling the matching kernels, once for this version; about a minute.", soft_wrap=True)
+        console.print("Compiling the matching kernels, once for this version; it takes up to a minute.", soft_wrap=True)
         match.warm()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -25,8 +25,8 @@ SCENES = tuple(map(_scene, ("schema", "batch", "query", "access", "broker")))
 def run() -> None:
     """Show schemas, batches, queries and a broker at work. Ends by itself, in seconds.
 
-    The first time it compiles the broker's matching kernels, which takes
-    about a minute.
+    The first time it compiles the broker's matching kernels, which takes up
+    to a minute.
     """
     stage = Stage()
     for play in SCENES:
