@@ -5,6 +5,7 @@
 
 from milepost.batch.batch import Batch, Group
 from milepost.batch.collector import Collector
+from milepost.batch.copier import Copier
 from milepost.batch.dynamic import DynamicValue
 from milepost.batch.ids import Ids, MessageId, Run, Stamper
 from milepost.batch.inference import schema_of
@@ -14,6 +15,7 @@ from milepost.batch.row import ListView, Row, TupleView, VariantView
 __all__ = [
     "Batch",
     "Collector",
+    "Copier",
     "DynamicValue",
     "Group",
     "Ids",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any, Final
 
-from milepost.batch import Batch, Collector
+from milepost.batch import Batch, Collector, Copier
 from milepost.errors import LimitExceeded
 from milepost.query import encode
 from milepost.schema import Schema
@@ -50,7 +50,7 @@ class Outbox:
 
     def _use(self, schema: Schema) -> None:
         self.schema = schema
-        self._collector = Collector.of(schema)
+        self._collector = Collector.of(schema) or Copier.of(schema)
         self.add: Callable[[Any], None] = _refuse if self._collector is None else self._collector.add
         self.collected: list[Any] = [] if self._collector is None else self._collector.parts
         self.most = GATHERED_ROWS if self._collector is None else GATHERED_ROWS * self._collector.width
@@ -103,7 +103,7 @@ class Outbox:
             alike = list(group)
             yield alike[0] if len(alike) == 1 else Batch.concat(alike)
 
-    def collector(self) -> Collector | None:
+    def collector(self) -> Collector | Copier | None:
         """The collector, when everything that waits is in it: its rows are then encoded and given IDs at once."""
         return self._collector if self.collected and not self._pieces else None
 

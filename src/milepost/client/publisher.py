@@ -289,10 +289,14 @@ class Publisher:
         """Send everything that waits for a topic."""
         self._fly(box)
         collector = box.collector()
+        batches = box.batches()
         if collector is not None:
-            self._write(box, collector.batch(self._ids(len(collector))))
-            return
-        for batch in box.batches():
+            made = collector.batch(self._ids(len(collector)))
+            if len(made.data) <= PUT_BYTES:
+                self._write(box, made)
+                return
+            batches = iter((made,))
+        for batch in batches:
             start = 0
             while start < len(batch):
                 start = self._send_rows(box, batch, start, len(batch))

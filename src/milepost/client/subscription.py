@@ -99,13 +99,15 @@ class Subscription:
         for message in self.current:
             return message
         await self._breathe()
+        if timeout is None or self._step():  # a time limit costs as much as all the rest
+            while True:
+                for message in self.current:
+                    return message
+                if not await self.advance():
+                    return None
         try:
-            async with asyncio.timeout(None if self._step() else timeout):
-                while True:
-                    for message in self.current:
-                        return message
-                    if not await self.advance():
-                        return None
+            async with asyncio.timeout(timeout):
+                return await self.get()
         except TimeoutError:
             return None
 
