@@ -110,8 +110,8 @@ class Index:
             raise QueryError(f"a predicate over {schema.name} in an index over {self.schema.name}")
         if key >= len(self._segment_of):
             self._grow(key)
+        self._changed()  # first: a merge that is put in place forgets texts that nobody names yet
         form = self._former.form(predicate.root)
-        self._changed()
         if form is not None and form.exact and form.disjoint:
             postings = [self._chooser.chosen(clause) for clause in form.clauses]
             self._segment_of[key] = self._delta.number

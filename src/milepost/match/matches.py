@@ -37,7 +37,9 @@ class Matches:
     failed: tuple[tuple[int, MilepostError], ...] = ()
 
     def by_owner(self, owners: npt.NDArray[np.int32]) -> Deliveries:
-        """The rows of each connection, where `owners[key]` is the number of the key's connection."""
+        """The rows of each connection, where `owners[key]`, not negative, is the number of the key's connection."""
         from milepost.match.grouping import regroup
 
+        if len(self.keys) and int(self.keys.max()) >= len(owners):
+            raise ValueError(f"key {self.keys.max()} has no owner among {len(owners)}")
         return Deliveries(*regroup(self.offsets, self.keys, np.ascontiguousarray(owners, np.int32)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,3 +35,8 @@ def test_by_owner_equals_a_loop(rows: list[list[int]], owners: list[int]) -> Non
         assert marks == {number: sorted(some) for number, some in expected[owner].items()}
     assert found.starts[-1] == len(found.rows)
     assert found.mark_offsets[-1] == len(found.marks) == len(keys)
+
+
+def test_every_key_needs_an_owner() -> None:
+    with pytest.raises(ValueError, match="no owner"):
+        Matches(np.array([0, 1], np.int64), np.array([3], np.int32)).by_owner(np.zeros(3, np.int32))
