@@ -46,6 +46,7 @@ class Broker:
             version=f"milepost {version('milepost')}",
         )
         self._started = self.clock.monotonic()
+        self.core.about = self._about
         self._listener: Listener | None = None
         self._arrivals: list[Arrival] = []
         self._scheduled = False
@@ -252,8 +253,10 @@ class Broker:
 
     def statistics(self) -> dict[str, Any]:
         """Everything that metrics and people read, as plain values. In the event loop's thread."""
-        uptime = self.clock.monotonic() - self._started
-        return {"address": str(self.address), "uptime_s": uptime} | self.core.statistics(self.clock.time_us())
+        return self.core.statistics(self.clock.time_us())
+
+    def _about(self) -> dict[str, Any]:
+        return {"address": str(self.address), "uptime_s": self.clock.monotonic() - self._started}
 
 
 def _told(message: Control) -> bytes:

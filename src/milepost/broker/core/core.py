@@ -18,6 +18,7 @@ from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
 from milepost.broker.core.predicates import Predicates
 from milepost.broker.core.share import shares
+from milepost.broker.core.statistics import described, statistics, totals
 from milepost.broker.core.topic import SLOW, Topic
 from milepost.config import Settings
 from milepost.errors import (
@@ -89,6 +90,8 @@ class Core:
         self.numbered: dict[int, Topic] = {}
         self.errors: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
+        self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
+        self.past: Counter[str] = Counter()  # totals of topics that were deleted
         self._draw = draw
         self._numbers = 0
         self._free: list[
@@ -243,7 +246,7 @@ class Core:
                     value = self._unsubscribe(connection, request)
                 case List():
                     require_pattern(request.pattern)
-                    value = [self._described(topic) for topic in self._covered(request.pattern)]
+                    value = [described(topic) for topic in self._covered(request.pattern)]
                 case _:
                     value = self.statistics(time_us)
             reply = Reply(request=request.request, value=value)
@@ -309,6 +312,7 @@ class Core:
             if connection.announced is not None:
                 connection.announced.pop(topic.number, None)
         del self.topics[topic.name], self.numbered[topic.number]
+        self.past.update(totals(topic))
         return {"subscriptions": removed}
 
     def _subscribe(self, connection: Connection, request: Subscribe, effects: list[Effect]) -> dict[str, Any]:
@@ -631,11 +635,4 @@ class Core:
 
     def statistics(self, time_us: int = 0) -> dict[str, Any]:
         """What there is to know, as plain values; metrics, `milepost top` and tests read it from here."""
-        from milepost.broker.core.statistics import statistics
-
-        return statistics(self, time_us)
-
-    def _described(self, topic: Topic) -> dict[str, Any]:
-        from milepost.broker.core.statistics import described
-
-        return described(topic)
+        return self.about() | statistics(self, time_us)

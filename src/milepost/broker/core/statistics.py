@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.topic import Topic
 
+TOTALS: Final = ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches_in")
 LISTED: Final = 1_000  # topics, clients and subscriptions named one by one; a million would not fit into a frame
 
 
@@ -33,10 +35,9 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
                 }
             )
     topics = list(core.topics.values())
-    totals = {
-        name: sum(getattr(topic, name) for topic in topics)
-        for name in ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches_in")
-    }
+    counted = Counter(dict.fromkeys(TOTALS, 0)) + core.past
+    for topic in topics:
+        counted.update(totals(topic))
     return {
         "name": core.settings.name,
         "version": core.version,
@@ -51,7 +52,7 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
         "clients": [_client(each) for each in clients[:LISTED]],
         "subscriptions": subscriptions,
         "subscriptions_total": sum(len(each.subscriptions or ()) for each in clients),
-        "totals": totals
+        "totals": {name: counted[name] for name in TOTALS}
         | {
             "rows_dropped": core.totals["rows_dropped"],
             "batches_refused": core.totals["batches_refused"],
@@ -64,6 +65,11 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             "bytes": sum(outbox.bytes for outbox in outboxes),
         },
     }
+
+
+def totals(topic: Topic) -> dict[str, int]:
+    """What a topic adds to the totals, also when it is gone."""
+    return {name: getattr(topic, name) for name in TOTALS}
 
 
 def described(topic: Topic) -> dict[str, Any]:
