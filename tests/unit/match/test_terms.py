@@ -24,7 +24,8 @@ from tests.unit.query.strategies import COMPARISONS, NUMBERS, awkward
 
 FIELDS = parse(
     "m: [i8: int8, l: long, u: uint64, ou: uint64?, f: float, d: double, od: double?, n: decimal(6,2), "
-    "w: decimal(38,10), s: string, os: string?, y: bytes, b: bool, ob: bool?, day: date, at: timestamp, k: uuid, id: ident, u8: uint8]"
+    "w: decimal(38,10), s: string, os: string?, y: bytes, b: bool, ob: bool?, day: date, "
+    "at: timestamp, k: uuid, id: ident, u8: uint8]"
 )
 TEXTS = [
     "", "a", "ab", "abcdef", "abcdefg", "abcdefgh", "abcdefgi", "abcdefghi", "abcdefg\0", "abcdef\0", "abcdef\0\0",
