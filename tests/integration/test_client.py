@@ -126,6 +126,28 @@ def test_a_broken_schema_says_where(run):
     run(test)
 
 
+def test_what_is_no_text_is_refused_before_it_is_sent(run):
+    async def test(broker):
+        with pytest.raises(errors.InvalidValue, match="name of a client"):
+            milepost.AsyncClient(broker.uri, name=7)
+        async with milepost.AsyncClient(broker.uri) as client:
+            for use in (
+                client.declare_topic(7, QUOTE),
+                client.declare_topic("quotes", QUOTE, slow=7),
+                client.delete_topic(b"quotes"),
+                client.topics(None),
+                client.subscribe(7),
+                client.subscribe("quotes", 7),
+                client.put(7, quote()),
+                client.put_many(None, []),
+            ):
+                with pytest.raises(errors.InvalidValue, match="is a text, not a"):
+                    await use
+            assert client.statistics().connected
+
+    run(test)
+
+
 def test_versions_of_a_topic_reach_those_who_know_it(run):
     newer = "quote: [symbol: string, price: double, size: int, venue: string?]"
 

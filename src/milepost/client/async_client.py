@@ -15,7 +15,7 @@ from milepost.client.publisher import Publisher
 from milepost.client.session import Session
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
-from milepost.client.topic import KnownTopic, TopicInfo, declaration, described, schema_from
+from milepost.client.topic import KnownTopic, TopicInfo, declaration, described, require_text, schema_from
 from milepost.errors import Closed, ConnectionLost, MilepostError, UnknownSubscription
 from milepost.transport import parse_address
 from milepost.wire import Control, Delete, Hello, List, Status, Subscribe, Unsubscribe, Welcome
@@ -59,6 +59,7 @@ class AsyncClient:
         timeout: float = 10.0,
         clock: Callable[[], float] | None = None,
     ) -> None:
+        require_text("the name of a client", name)
         hello = Hello(name=name, auth={"method": "none"}, software=software(), window=window, slow=slow)
         self._subscriptions: dict[int, Subscription] = {}
         self._numbers = 0
@@ -116,14 +117,16 @@ class AsyncClient:
 
     async def delete_topic(self, name: str) -> None:
         """Remove a topic and every subscription to it; `UnknownTopic` when it is not there."""
+        require_text("the name of a topic", name)
         await self._session.ask(lambda request: Delete(request=request, name=name), again=False)
         self._publisher.forget(name)
         for subscription in list(self._subscriptions.values()):
             if subscription.pattern == name:
-                self._stop(subscription)
+                self._stop(subscription, told=True)
 
     async def topics(self, pattern: str = ">") -> list[TopicInfo]:
         """The topics of a pattern, with the broker's figures about them."""
+        require_text("a pattern", pattern)
         found = await self._session.ask(lambda request: List(request=request, pattern=pattern))
         return [described(each) for each in found]
 
@@ -187,6 +190,9 @@ class AsyncClient:
         declared, `QuerySyntaxError` or `QueryTypeError` for a predicate that does not fit.
         """
         self._session.require_open()
+        require_text("a pattern", pattern)
+        if where is not None:
+            require_text("a predicate", where)
         self._numbers += 1
         subscription = Subscription(self, self._numbers, pattern, where)
         self._subscriptions[subscription.number] = subscription  # deliveries may come right behind the reply
@@ -234,11 +240,11 @@ class AsyncClient:
         if subscription.error is not None:
             raise subscription.error
 
-    def _stop(self, subscription: Subscription, error: BaseException | None = None) -> None:
-        """End a subscription that cannot go on."""
+    def _stop(self, subscription: Subscription, error: BaseException | None = None, *, told: bool = False) -> None:
+        """End a subscription that cannot go on; `told`: the broker knows."""
         if self._subscriptions.pop(subscription.number, None) is not None:
             self._dropped += subscription.dropped
-            if self._session.connection is not None:
+            if self._session.connection is not None and not told:
                 self._session.connection.unsubscribe(subscription.number)
         subscription.end(error)
 
@@ -302,12 +308,14 @@ class _Host:
         client = self._client
         await client._publisher.restore(connection)
         for subscription in list(client._subscriptions.values()):
-            if not subscription.confirmed:
-                continue  # whoever asked for it is still asking
+            if not subscription.confirmed or subscription.ended:
+                continue  # whoever asked for it is still asking, or no longer wants it
             try:
                 if subscription.pattern in client._publisher.schemas:
                     await client._publisher.redeclare(connection, subscription.pattern)
                 _confirm(subscription, await connection.ask(_subscribe(subscription)))
+                if subscription.number not in client._subscriptions:  # given up meanwhile, with nobody to tell
+                    connection.unsubscribe(subscription.number)
             except ConnectionLost:
                 raise
             except MilepostError as error:

@@ -27,8 +27,8 @@ class Client:
             client.put("quotes", {"symbol": "IBM", "price": 101.5, "size": 200})
             for message in client.subscribe("quotes", "price > 100"): ...
 
-    A thread of its own runs the event loop, uvloop where it is installed. Any thread may call. One call takes
-    some tens of microseconds, most of them to change threads: `put_many` is the way to put fast.
+    A thread of its own runs the event loop, uvloop where it is installed. Any thread may call. Each call changes
+    threads twice, which costs far more than a put itself: `put_many` is the way to put fast.
     """
 
     def __init__(

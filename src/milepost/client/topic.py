@@ -91,5 +91,14 @@ def schema_text(schema: Schema) -> str:
 
 def declaration(name: str, schema: Schema | None, slow: str | None = None) -> Callable[[int], Control]:
     """The request for a topic: to be made, or, without a schema, to be there."""
+    require_text("the name of a topic", name)
+    if slow is not None:
+        require_text("a policy for the slow", slow)
     text = None if schema is None else schema_text(schema)
     return lambda request: Declare(request=request, name=name, schema=text, slow=slow)
+
+
+def require_text(what: str, value: Any) -> None:
+    """Refuse here what a broker would take for a fault in the protocol, and close the connection over."""
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what} is a text, not a {type(value).__name__}")
