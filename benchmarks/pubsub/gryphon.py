@@ -17,6 +17,7 @@ from benchmarks.peers import Milepost
 PUBLISHERS, RATE = 6, 25.0  # rows a second of each
 SUBSCRIBERS = (500, 1_000, 1_500, 2_000, 3_000, 4_500, 6_000, 7_000)
 QUICK_SUBSCRIBERS = (500, 1_500)
+OVERLOAD = 10  # times the rate, at the end: what a broker does when it cannot keep up
 SAMPLES = 3  # of the queues, evenly over a point
 # A publisher may have two dozen rows under way, and a subscriber some hundred waiting. With the defaults, which are
 # made for throughput, 25 rows a second would take minutes to fill them, and a short run would show no throttling.
@@ -35,6 +36,7 @@ class Point:
 
     subscribers: int
     cut_through: bool
+    offered: float  # rows a second that each publisher would send if it could
     publish_rate: float  # rows a second of each publisher that the broker took
     rate: float  # rows a second of each subscriber, the mean
     slowest: float  # … and of the one that got fewest
@@ -45,8 +47,11 @@ class Point:
     left_out: float  # share of the rows that publishers could not send, being throttled
 
 
-def figures(numbers: Sequence[int], seconds: float, cut_through: bool) -> list[Point]:
-    """Figure 2 and 3: six publishers on six topics, and ever more subscribers, one topic each."""
+def figures(numbers: Sequence[int], seconds: float, cut_through: bool, overload: bool) -> list[Point]:
+    """Figure 2 and 3: six publishers on six topics, and ever more subscribers, one topic each.
+
+    With `overload`, one point more: the last number of subscribers, and publishers that want ten times the rate.
+    """
     topics = [f"feed{number}" for number in range(PUBLISHERS)]
     option = "--cut-through" if cut_through else "--no-cut-through"
     points = []
@@ -66,12 +71,27 @@ def figures(numbers: Sequence[int], seconds: float, cut_through: bool) -> list[P
             have = number
             pacer.ask("go")
             time.sleep(SETTLE_SHARE * seconds)
-            points.append(_point(broker, pacer, crew, line, number, seconds, cut_through))
+            points.append(_point(broker, pacer, crew, line, number, seconds, cut_through, RATE))
+        if overload:
+            pacer.ask("pause")
+            rate = OVERLOAD * RATE
+            with Worker("asyncio", feeders.pace, broker.host, broker.port, dict.fromkeys(topics, rate)) as rusher:
+                rusher.hear()
+                rusher.ask("go")
+                time.sleep(SETTLE_SHARE * seconds)
+                points.append(_point(broker, rusher, crew, line, have, seconds, cut_through, rate))
     return points
 
 
 def _point(
-    broker: Milepost, pacer: Worker, crew: Worker, line: Line, subscribers: int, seconds: float, cut_through: bool
+    broker: Milepost,
+    pacer: Worker,
+    crew: Worker,
+    line: Line,
+    subscribers: int,
+    seconds: float,
+    cut_through: bool,
+    offered: float,
 ) -> Point:
     began, sent, left_out = pacer.ask("count")
     counted, rows = crew.ask("count")
@@ -91,6 +111,7 @@ def _point(
     return Point(
         subscribers=subscribers,
         cut_through=cut_through,
+        offered=offered,
         publish_rate=sum(put) / PUBLISHERS / ((ended - began) / 1e9),
         rate=sum(rates) / len(rates),
         slowest=min(rates),
@@ -106,6 +127,8 @@ def plot(points: Sequence[Point], width: int = 50) -> list[str]:
     """The delivered rate as bars of text, one line a point."""
     lines = []
     for point in points:
+        if point.offered != RATE:
+            continue
         full = round(width * min(1.0, point.rate / RATE))
         kind = "with cut-through" if point.cut_through else "without         "
         lines.append(f"{point.subscribers:6,} {kind} │{'█' * full:{width}}│ {point.rate:5.1f} msg/s")
@@ -114,7 +137,7 @@ def plot(points: Sequence[Point], width: int = 50) -> list[str]:
 
 def for_json(points: Sequence[Point]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Figure 2 (rates and CPU) and Figure 3 (queues) as plain values."""
-    names = ("subscribers", "cut_through")
+    names = ("subscribers", "cut_through", "offered")
     queues = ("queue_rows", "queue_bytes", "under_way")
     all_ = [asdict(point) for point in points]
     second = [{name: value for name, value in each.items() if name not in queues} for each in all_]
