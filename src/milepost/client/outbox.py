@@ -50,7 +50,8 @@ class Outbox:
 
     def _use(self, schema: Schema) -> None:
         self.schema = schema
-        self._collector = Collector.of(schema) or Copier.of(schema)
+        flat = Collector.of(schema)
+        self._collector = flat if flat is not None else Copier.of(schema)  # not `or`: an empty one is false
         self.add: Callable[[Any], None] = _refuse if self._collector is None else self._collector.add
         self.collected: list[Any] = [] if self._collector is None else self._collector.parts
         self.most = GATHERED_ROWS if self._collector is None else GATHERED_ROWS * self._collector.width

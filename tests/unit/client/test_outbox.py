@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milepost.batch import Collector, Copier
 from milepost.batch.collector import REFUSED
 from milepost.client.outbox import GATHERED_ROWS, PIECES_BYTES, PUT_BYTES, Outbox
 from milepost.errors import CheckFailed, InvalidValue, LimitExceeded
@@ -42,11 +43,19 @@ def test_rows_come_out_in_order_whatever_way_they_came_in(texts):
 def test_plain_rows_are_encoded_at_once_and_others_joined():
     box = Outbox("notes", 1, NOTE)
     put(box, {"number": 1, "text": "a"})
-    assert box.collector() is not None
+    assert isinstance(box.collector(), Collector)
     put(box, {"number": 2, "text": "x" * 5_000})
     put(box, {"number": 3, "text": "x" * 5_000})
     assert box.collector() is None
     assert [len(batch) for batch in box.batches()] == [3]
+
+
+def test_nested_rows_are_copied():
+    box = Outbox("nested", 1, parse_schema("n: [list: *(int)*]"))
+    put(box, {"list": [1, 2]})
+    put(box, {"list": []})
+    assert isinstance(box.collector(), Copier)
+    assert [list(row["list"]) for batch in box.batches() for row in batch] == [[1, 2], []]
 
 
 def test_it_is_bounded_in_rows_and_bytes():
