@@ -11,7 +11,7 @@ from benchmarks.load.selection import Selection
 from benchmarks.load.worker import Worker
 from benchmarks.peers import Server
 
-SELECTORS, QUICK_SELECTORS = 10_000, 2_000
+SELECTORS, QUICK_SELECTORS = 10_000, 1_000
 BATCH_ROWS = 2_000  # events in a put of Milepost's
 
 
