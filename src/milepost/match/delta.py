@@ -14,7 +14,7 @@ from milepost.match import ways
 from milepost.match.form import Clause
 from milepost.match.segment import ALIVE, Postings
 
-ENTRIES: Final = 512  # scanned for every row: about half a microsecond
+ENTRIES: Final = 512  # scanned for every row: 0.7 microseconds
 STAGED: Final = 16_384  # entries that wait for a snapshot before they become a segment all the same
 _TERMS: Final = 4  # of a posting, on average, that there is room for
 
