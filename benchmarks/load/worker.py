@@ -18,8 +18,13 @@ from benchmarks.peers.server import die_with_parent
 ANSWER_SECONDS = 120.0  # what is asked for here takes seconds; a worker that says nothing for so long never will
 STOP_SECONDS = 5.0
 
-# Fresh interpreters, not forks: a load generator must not inherit sockets, loops or memory of the benchmark.
-_spawn = multiprocessing.get_context("spawn")
+# A load generator must not inherit sockets, loops or memory of the benchmark, so none is forked from it; but dozens are
+# started, and importing takes each half a second. So they are forked from a process that has done nothing but import,
+# and that ends with the benchmark. What is not installed it leaves out.
+_fresh = multiprocessing.get_context("forkserver")
+_fresh.set_forkserver_preload(
+    [f"benchmarks.load.{name}" for name in ("latency", "milepost", "nats", "redis", "wire", "fleet", "feeders")]
+)
 
 
 class WorkerFailed(Exception):
@@ -65,8 +70,8 @@ class Worker:
 
     def __init__(self, loop: str, task: Task, *arguments: Any) -> None:
         """Start `task(commands, *arguments)` on a loop of the kind "asyncio" or "uvloop"; both must be picklable."""
-        self._pipe, theirs = _spawn.Pipe()
-        self._process = _spawn.Process(target=_run, args=(loop, task, theirs, arguments), daemon=True)
+        self._pipe, theirs = _fresh.Pipe()
+        self._process = _fresh.Process(target=_run, args=(loop, task, theirs, arguments), daemon=True)
         self._process.start()
         theirs.close()
 
