@@ -37,8 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("put_window", "queue_bytes", "delivery_window", "frame_bytes", "join_bytes"):
             if not MINIMUM_BYTES <= getattr(self, name) <= limits.BATCH_BYTES:
                 raise ValueError(f"{name} = {getattr(self, name)}: takes {MINIMUM_BYTES} to {limits.BATCH_BYTES} bytes")
-        if self.frame_bytes > limits.FRAME_BYTES:
-            raise ValueError(f"frame_bytes = {self.frame_bytes}: takes at most {limits.FRAME_BYTES} bytes")
+        if not MINIMUM_FRAME <= self.frame_bytes <= limits.FRAME_BYTES:
+            raise ValueError(f"frame_bytes = {self.frame_bytes}: takes {MINIMUM_FRAME} to {limits.FRAME_BYTES} bytes")
         for name in ("heartbeat_s", "handshake_s", "frame_s"):
             if not 0 < getattr(self, name) <= 86_400:
                 raise ValueError(f"{name} = {getattr(self, name)}: takes more than 0 and at most 86,400 seconds")
@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"input_queues = {self.input_queues}: takes 0 to 64")
 
 
+MINIMUM_FRAME = 65_536  # bytes: clients gather rows of some hundred bytes into a frame without measuring each
 MINIMUM_BYTES = 1024  # of a window: less would stop traffic altogether
 
 

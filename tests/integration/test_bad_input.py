@@ -61,16 +61,19 @@ def among_others(test, **changes):
 
     async def main():
         clock = testing.FakeClock()
-        async with testing.broker(listen="milepost://127.0.0.1:0", clock=clock, **changes) as broker:
-            async with milepost.AsyncClient(broker.uri) as feed, milepost.AsyncClient(broker.uri) as desk:
-                await feed.declare_topic("quotes", QUOTE)
-                sub = await desk.subscribe("quotes", where="price > 0")
-                await feed.put("quotes", {"symbol": "before", "price": 1.0})
-                assert (await anext(sub)).symbol == "before"
-                await test(broker, clock)
-                await feed.put("quotes", {"symbol": "after", "price": 1.0})
-                assert (await anext(sub)).symbol == "after"
-                return broker.statistics()
+        async with (
+            testing.broker(listen="milepost://127.0.0.1:0", clock=clock, **changes) as broker,
+            milepost.AsyncClient(broker.uri) as feed,
+            milepost.AsyncClient(broker.uri) as desk,
+        ):
+            await feed.declare_topic("quotes", QUOTE)
+            sub = await desk.subscribe("quotes", where="price > 0")
+            await feed.put("quotes", {"symbol": "before", "price": 1.0})
+            assert (await anext(sub)).symbol == "before"
+            await test(broker, clock)
+            await feed.put("quotes", {"symbol": "after", "price": 1.0})
+            assert (await anext(sub)).symbol == "after"
+            return broker.statistics()
 
     async def bounded():
         async with asyncio.timeout(60):

@@ -49,7 +49,6 @@ from milepost.wire import (
 )
 
 SILENT_HEARTBEATS: Final = 3  # without a word before the broker counts as gone
-LEAST_CREDIT: Final = 1_024  # bytes: the smallest window that a broker can be set to
 HEARTBEAT_PING: Final = 0  # its pong is nobody's
 
 _DELIVER: Final = int(Kind.DELIVER)
@@ -231,6 +230,8 @@ class Connection:
             raise ProtocolError(f"a heartbeat of {said.heartbeat_s} s cannot be kept")
         self._link.set_limit(limits.FRAME_BYTES)
         self.put_window = said.window
+        if said.delivery_window:
+            self._window = min(self._window, said.delivery_window)
         self.alive = True
         self._timer = self._loop.call_later(said.heartbeat_s / 2, self._beat, said.heartbeat_s / 2)
         self._welcomed.set_result(said)
@@ -340,14 +341,10 @@ class Connection:
             self.say(Unsubscribe(request=self._number, subscription=subscription))
 
     def consumed(self, size: int) -> None:
-        """The application has taken a delivery of `size` bytes. Credit goes back in large pieces: it costs a frame.
-
-        But when nothing is left here, small pieces go back too: a broker may have granted less than was asked for, and
-        be waiting for them.
-        """
+        """The application has taken a delivery of `size` bytes. Credit goes back in large pieces: it costs a frame."""
         self.queued -= size
         self._consumed += size
-        if 2 * self._consumed >= self._window or (not self.queued and self._consumed >= LEAST_CREDIT):
+        if 2 * self._consumed >= self._window:
             self._give_back()
 
     def _give_back(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any, Final
 
+from milepost import limits
 from milepost.batch import Batch, Collector, Copier
 from milepost.errors import LimitExceeded
 from milepost.query import encode
@@ -13,7 +14,7 @@ from milepost.schema import Schema
 
 GATHERED_ROWS: Final = 2_048  # leave together at the latest: the fixed costs of a frame are then one in a hundred
 PIECES_BYTES: Final = 1 << 20  # of rows that were encoded one by one and wait
-PUT_BYTES: Final = 8 << 20  # one frame, the limit that brokers have by default; larger puts are split
+PUT_HEADER: Final = 8  # bytes before the batch in the body of a PUT
 
 
 class Outbox:
@@ -33,14 +34,16 @@ class Outbox:
         "flying",
         "gathering",
         "most",
+        "most",
         "name",
         "number",
         "schema",
     )
 
-    def __init__(self, name: str, number: int, schema: Schema) -> None:
+    def __init__(self, name: str, number: int, schema: Schema, most: int = limits.FRAME_BYTES - PUT_HEADER) -> None:
         self.name: Final = name
         self.number = number  # the broker's for the topic; 0 when it has to be asked for
+        self.most = most  # bytes of a batch that the broker takes; larger puts are split
         self.gathering = False
         self.flying = False  # something was sent in this turn of the event loop
         self._pieces: list[Batch] = []  # in order, before what is collected
@@ -73,8 +76,8 @@ class Outbox:
     def encoded(self, row: Any) -> Batch:
         """A row that `add` refused, as a batch; `InvalidValue` or `CheckFailed` says what is wrong with it."""
         batch = encode(self.schema, [row])
-        if len(batch.data) > PUT_BYTES:
-            raise LimitExceeded("PUT_BYTES", len(batch.data), PUT_BYTES, "the bytes of one message")
+        if len(batch.data) > self.most:
+            raise LimitExceeded("frame_bytes", len(batch.data), self.most, "the bytes of one message")
         return batch
 
     def take(self, row: Any) -> None:

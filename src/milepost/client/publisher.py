@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
+from milepost import limits
 from milepost.batch import Batch, Ids, Stamper
 from milepost.batch.collector import REFUSED
 from milepost.client.connection import Connection, wall_clock
-from milepost.client.outbox import PUT_BYTES, Outbox
+from milepost.client.outbox import PUT_HEADER, Outbox
 from milepost.client.session import Session
 from milepost.client.topic import KnownTopic, declaration
 from milepost.errors import ConnectionLost, InvalidValue, LimitExceeded, MilepostError, TimedOut, UnknownTopic
@@ -32,6 +33,7 @@ class Publisher:
         self._session = session
         self._clock = clock
         self._publisher = self._broker = 0
+        self._most = limits.FRAME_BYTES - PUT_HEADER
         self._stamper = Stamper(lambda: 0)
         self._doubt: MilepostError | None = None  # puts that may be lost: told by the next flush
         self._unsure = False  # something was put since the last flush
@@ -47,6 +49,9 @@ class Publisher:
     def welcomed(self, welcome: Welcome) -> None:
         """A handshake was done: stamps go on above all that were given before."""
         self._publisher, self._broker = welcome.publisher, welcome.broker_id
+        self._most = welcome.frame_bytes - PUT_HEADER
+        for box in self.boxes.values():
+            box.most = self._most
         clock = self._clock
         clock_ms = wall_clock(welcome) if clock is None else lambda: int(clock() * 1_000)
         self._stamper = Stamper(clock_ms, max(welcome.mark, self._stamper.last))
@@ -139,7 +144,7 @@ class Publisher:
         self.declared[name] = schema, slow
         box = self.boxes.get(name)
         if box is None:
-            self.boxes[name] = Outbox(name, number, schema)
+            self.boxes[name] = Outbox(name, number, schema, self._most)
         else:
             box.number = number
             box.change(schema)
@@ -160,7 +165,7 @@ class Publisher:
         reply = await self._session.ask(declaration(name, None))
         box = self.boxes.get(name)  # another put may have asked as well
         if box is None:
-            box = self.boxes[name] = Outbox(name, int(reply["number"]), self.schemas[name][-1])
+            box = self.boxes[name] = Outbox(name, int(reply["number"]), self.schemas[name][-1], self._most)
         box.number = int(reply["number"])
         return box
 
@@ -280,8 +285,8 @@ class Publisher:
 
     def _send_alone(self, box: Outbox, row: Any) -> None:
         batch = encode(box.schema, [row], Ids.one(self._publisher, self._broker, self._stamper.next()))
-        if len(batch.data) > PUT_BYTES:
-            raise LimitExceeded("PUT_BYTES", len(batch.data), PUT_BYTES, "the bytes of one message")
+        if len(batch.data) > box.most:
+            raise LimitExceeded("frame_bytes", len(batch.data), box.most, "the bytes of one message")
         self._write(box, batch)
         self._fly(box)
 
@@ -292,7 +297,7 @@ class Publisher:
         batches = box.batches()
         if collector is not None:
             made = collector.batch(self._ids(len(collector)))
-            if len(made.data) <= PUT_BYTES:
+            if len(made.data) <= box.most:
                 self._write(box, made)
                 return
             batches = iter((made,))
@@ -305,10 +310,10 @@ class Publisher:
         """Send rows of a batch, fewer if they do not fit into a frame; the row after the last that was sent."""
         while True:
             made = batch.stamped(self._ids(stop - start), start, stop)
-            if len(made.data) <= PUT_BYTES:
+            if len(made.data) <= box.most:
                 break
             if stop - start == 1:
-                raise LimitExceeded("PUT_BYTES", len(made.data), PUT_BYTES, f"the bytes of row {start}")
+                raise LimitExceeded("frame_bytes", len(made.data), box.most, f"the bytes of row {start}")
             stop = start + (stop - start) // 2
         self._write(box, made)
         return stop

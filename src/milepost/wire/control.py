@@ -38,6 +38,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     mark: int = 0  # the highest stamp known from this publisher: go on above it
     time_us: int  # the broker's clock, microseconds since 1970
     window: int  # bytes of puts that may be under way before the broker gives credit
+    delivery_window: int = 0  # bytes of deliveries that the broker will have under way: what HELLO asked for, or less
+    frame_bytes: int = limits.FRAME_BYTES  # the longest body of a frame that the broker takes
     heartbeat_s: float  # say something at least this often
     software: str = ""
 

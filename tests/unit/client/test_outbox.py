@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from milepost.batch import Collector, Copier
 from milepost.batch.collector import REFUSED
-from milepost.client.outbox import GATHERED_ROWS, PIECES_BYTES, PUT_BYTES, Outbox
+from milepost.client.outbox import GATHERED_ROWS, PIECES_BYTES, Outbox
 from milepost.errors import CheckFailed, InvalidValue, LimitExceeded
 from milepost.query import parse_schema
 
@@ -73,9 +73,9 @@ def test_it_is_bounded_in_rows_and_bytes():
 
 
 def test_what_cannot_be_sent_is_not_taken():
-    box = Outbox("notes", 1, NOTE)
-    with pytest.raises(LimitExceeded, match="PUT_BYTES"):
-        put(box, {"number": 1, "text": "x" * (PUT_BYTES + 1)})
+    box = Outbox("notes", 1, NOTE, most=1 << 20)
+    with pytest.raises(LimitExceeded, match="frame_bytes"):
+        put(box, {"number": 1, "text": "x" * (1 << 20)})
     checked = Outbox("checked", 1, parse_schema("c: [price: double] check (price > 0)"))
     with pytest.raises(CheckFailed):
         put(checked, {"price": -1.0})

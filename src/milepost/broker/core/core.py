@@ -213,6 +213,8 @@ class Core:
             mark=mark,
             time_us=time_us,
             window=self.settings.put_window,
+            delivery_window=connection.window,
+            frame_bytes=self.settings.frame_bytes,
             heartbeat_s=self.settings.heartbeat_s,
             software=self.version,
         )
