@@ -30,20 +30,22 @@ class Outbox:
         "_pieces",
         "_rows",
         "add",
+        "batch_bytes",
         "collected",
         "flying",
         "gathering",
-        "most",
         "most",
         "name",
         "number",
         "schema",
     )
 
-    def __init__(self, name: str, number: int, schema: Schema, most: int = limits.FRAME_BYTES - PUT_HEADER) -> None:
+    def __init__(
+        self, name: str, number: int, schema: Schema, batch_bytes: int = limits.FRAME_BYTES - PUT_HEADER
+    ) -> None:
         self.name: Final = name
         self.number = number  # the broker's for the topic; 0 when it has to be asked for
-        self.most = most  # bytes of a batch that the broker takes; larger puts are split
+        self.batch_bytes = batch_bytes  # that the broker takes; larger puts are split
         self.gathering = False
         self.flying = False  # something was sent in this turn of the event loop
         self._pieces: list[Batch] = []  # in order, before what is collected
@@ -76,8 +78,8 @@ class Outbox:
     def encoded(self, row: Any) -> Batch:
         """A row that `add` refused, as a batch; `InvalidValue` or `CheckFailed` says what is wrong with it."""
         batch = encode(self.schema, [row])
-        if len(batch.data) > self.most:
-            raise LimitExceeded("frame_bytes", len(batch.data), self.most, "the bytes of one message")
+        if len(batch.data) > self.batch_bytes:
+            raise LimitExceeded("frame_bytes", len(batch.data), self.batch_bytes, "the bytes of one message")
         return batch
 
     def take(self, row: Any) -> None:

@@ -33,7 +33,7 @@ class Publisher:
         self._session = session
         self._clock = clock
         self._publisher = self._broker = 0
-        self._most = limits.FRAME_BYTES - PUT_HEADER
+        self._batch_bytes = limits.FRAME_BYTES - PUT_HEADER
         self._stamper = Stamper(lambda: 0)
         self._doubt: MilepostError | None = None  # puts that may be lost: told by the next flush
         self._unsure = False  # something was put since the last flush
@@ -49,9 +49,9 @@ class Publisher:
     def welcomed(self, welcome: Welcome) -> None:
         """A handshake was done: stamps go on above all that were given before."""
         self._publisher, self._broker = welcome.publisher, welcome.broker_id
-        self._most = welcome.frame_bytes - PUT_HEADER
+        self._batch_bytes = welcome.frame_bytes - PUT_HEADER
         for box in self.boxes.values():
-            box.most = self._most
+            box.batch_bytes = self._batch_bytes
         clock = self._clock
         clock_ms = wall_clock(welcome) if clock is None else lambda: int(clock() * 1_000)
         self._stamper = Stamper(clock_ms, max(welcome.mark, self._stamper.last))
@@ -144,7 +144,7 @@ class Publisher:
         self.declared[name] = schema, slow
         box = self.boxes.get(name)
         if box is None:
-            self.boxes[name] = Outbox(name, number, schema, self._most)
+            self.boxes[name] = Outbox(name, number, schema, self._batch_bytes)
         else:
             box.number = number
             box.change(schema)
@@ -165,7 +165,7 @@ class Publisher:
         reply = await self._session.ask(declaration(name, None))
         box = self.boxes.get(name)  # another put may have asked as well
         if box is None:
-            box = self.boxes[name] = Outbox(name, int(reply["number"]), self.schemas[name][-1], self._most)
+            box = self.boxes[name] = Outbox(name, int(reply["number"]), self.schemas[name][-1], self._batch_bytes)
         box.number = int(reply["number"])
         return box
 
@@ -285,8 +285,8 @@ class Publisher:
 
     def _send_alone(self, box: Outbox, row: Any) -> None:
         batch = encode(box.schema, [row], Ids.one(self._publisher, self._broker, self._stamper.next()))
-        if len(batch.data) > box.most:
-            raise LimitExceeded("frame_bytes", len(batch.data), box.most, "the bytes of one message")
+        if len(batch.data) > box.batch_bytes:
+            raise LimitExceeded("frame_bytes", len(batch.data), box.batch_bytes, "the bytes of one message")
         self._write(box, batch)
         self._fly(box)
 
@@ -297,7 +297,7 @@ class Publisher:
         batches = box.batches()
         if collector is not None:
             made = collector.batch(self._ids(len(collector)))
-            if len(made.data) <= box.most:
+            if len(made.data) <= box.batch_bytes:
                 self._write(box, made)
                 return
             batches = iter((made,))
@@ -310,10 +310,10 @@ class Publisher:
         """Send rows of a batch, fewer if they do not fit into a frame; the row after the last that was sent."""
         while True:
             made = batch.stamped(self._ids(stop - start), start, stop)
-            if len(made.data) <= box.most:
+            if len(made.data) <= box.batch_bytes:
                 break
             if stop - start == 1:
-                raise LimitExceeded("frame_bytes", len(made.data), box.most, f"the bytes of row {start}")
+                raise LimitExceeded("frame_bytes", len(made.data), box.batch_bytes, f"the bytes of row {start}")
             stop = start + (stop - start) // 2
         self._write(box, made)
         return stop

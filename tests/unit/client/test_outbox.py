@@ -73,7 +73,7 @@ def test_it_is_bounded_in_rows_and_bytes():
 
 
 def test_what_cannot_be_sent_is_not_taken():
-    box = Outbox("notes", 1, NOTE, most=1 << 20)
+    box = Outbox("notes", 1, NOTE, batch_bytes=1 << 20)
     with pytest.raises(LimitExceeded, match="frame_bytes"):
         put(box, {"number": 1, "text": "x" * (1 << 20)})
     checked = Outbox("checked", 1, parse_schema("c: [price: double] check (price > 0)"))
