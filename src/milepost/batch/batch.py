@@ -112,13 +112,25 @@ class Batch:
         return cls.assemble(form, len(rows), groups, ids)
 
     @classmethod
-    def from_arrow(cls, schema: Schema, table: pa.RecordBatch, ids: Ids | None = None) -> Batch:
+    def draft(cls, schema: Schema, source: Any) -> Batch:
+        """The same as `encode`, for rows that are only to be given IDs: it may lack a checksum, and must not travel."""
+        if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+            from milepost.batch.from_arrow import record_batch
+
+            schema = as_schema(schema)
+            return cls.from_arrow(schema, record_batch(schema, source), _draft=not format_of(schema).has_cells)
+        return cls.encode(schema, source)
+
+    @classmethod
+    def from_arrow(
+        cls, schema: Schema, table: pa.RecordBatch, ids: Ids | None = None, *, _draft: bool = False
+    ) -> Batch:
         """A batch from an Arrow record batch whose columns are the schema's fields."""
         from milepost.batch.from_arrow import groups_of
 
         form = format_of(schema)
         limits.require("BATCH_ROWS", table.num_rows, "the rows of a batch")
-        made = cls.assemble(form, table.num_rows, groups_of(form, table), ids)
+        made = cls.assemble(form, table.num_rows, groups_of(form, table), ids, _draft)
         try:
             if form.has_cells:  # bytes that somebody else made: look at them as at any other
                 return cls.decode(made.data, schema)
@@ -145,6 +157,7 @@ class Batch:
         rows: int,
         groups: Mapping[int, tuple[Columns, npt.NDArray[np.intp] | None]],
         ids: Ids | None,
+        draft: bool = False,
     ) -> Batch:
         """A batch from the columns of each case that occurs, with the rows they belong to."""
         if not groups:  # no rows, and so no case: the boxed form needs none
@@ -157,10 +170,12 @@ class Batch:
             padding = -position % 8
             parts.append(bytes(padding))
             position = columns.write(parts, position + padding)
-        return cls._sealed(form, parts, position - HEADER.size, rows, ids)
+        return cls._sealed(form, parts, position - HEADER.size, rows, ids, draft)
 
     @classmethod
-    def _sealed(cls, form: Format, parts: list[Bytes], size: int, rows: int, ids: Ids | None) -> Batch:
+    def _sealed(
+        cls, form: Format, parts: list[Bytes], size: int, rows: int, ids: Ids | None, draft: bool = False
+    ) -> Batch:
         """Header, groups and IDs as one batch; `size` is that of the groups."""
         limits.require("BATCH_ROWS", rows, "the rows of a batch")
         if ids is not None:
@@ -170,7 +185,7 @@ class Batch:
             parts = [*parts, *packed]
             size += sum(memoryview(part).nbytes for part in packed)
         limits.require("BATCH_BYTES", HEADER.size + size, "the bytes of a batch")
-        data = seal(parts, rows, ids is not None, form.schema.fingerprint)
+        data = seal(parts, rows, ids is not None, form.schema.fingerprint, draft)
         if form.has_cases:
             return cls.trusted(data, form.schema)
         return cls(form, data, rows, (Group(0, Block(form.layout(), data, HEADER.size, rows), None),), ids)

@@ -43,13 +43,18 @@ class Header(NamedTuple):
     fingerprint: int
 
 
-def seal(parts: Sequence[Any], rows: int, with_ids: bool, fingerprint: int) -> bytes:
-    """Header and body as one batch; `parts` are the buffers that make up the body, joined here and only once."""
+def seal(parts: Sequence[Any], rows: int, with_ids: bool, fingerprint: int, draft: bool = False) -> bytes:
+    """Header and body as one batch; `parts` are the buffers that make up the body, joined here and only once.
+
+    A draft has no checksum, for rows that will be written again: that takes a third of the time.
+    """
     flags = VERSION | (WITH_IDS if with_ids else 0)
     head = HEADER.pack(0, rows | flags << 24, fingerprint)[4:]
-    checksum = zlib.crc32(head)
-    for part in parts:
-        checksum = zlib.crc32(part, checksum)
+    checksum = 0
+    if not draft:
+        checksum = zlib.crc32(head)
+        for part in parts:
+            checksum = zlib.crc32(part, checksum)
     return b"".join((checksum.to_bytes(4, "little"), head, *parts))
 
 

@@ -213,7 +213,9 @@ class Publisher:
             enforce(source)
             return await self._put_batch(topic, source)
         if not isinstance(source, Iterator):
-            return await self._put_batch(topic, encode(box.schema, source))
+            batch = Batch.draft(box.schema, source)
+            enforce(batch)
+            return await self._put_batch(topic, batch)
         rows = 0
         while chunk := list(islice(source, CHUNK_ROWS)):
             rows += await self._put_batch(topic, encode(box.schema, chunk))
