@@ -23,6 +23,7 @@ class Run:
         self.report = report
         self.quick = quick
         self.bars: list[Bar] = []
+        self._said: set[str] = set()
 
     def put(self, **figures: Any) -> None:
         self.report.figures |= figures
@@ -42,7 +43,9 @@ class Run:
                 except Unavailable as reason:
                     if kind is Milepost:  # a peer may be missing, but not what is measured
                         raise
-                    self.report.say(str(reason))
+                    if str(reason) not in self._said:
+                        self._said.add(str(reason))
+                        self.report.say(str(reason))
             yield running
 
 
