@@ -52,7 +52,7 @@ class Rig:
             {f"a{i}": rng.integers(0, 1_000, ROWS).astype(np.int32) for i in range(10)} for _ in range(PUBLISHERS)
         ]
         self.data = [
-            Batch.encode(SCHEMA, part, Ids.single(publisher.publisher, 7, np.arange(1, ROWS + 1))).data
+            Batch.encode(SCHEMA, part, Ids.single(publisher.publisher.number, 7, np.arange(1, ROWS + 1))).data
             for part, publisher in zip(columns, self.publishers, strict=True)
         ]
 

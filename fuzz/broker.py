@@ -101,7 +101,7 @@ def one_input(data: bytes) -> None:
     assert other.end.connection is not None, "somebody else was disconnected"
     me = other.end.connection
     before = other.delivered
-    ids = Ids.single(me.publisher, broker.core.broker_id, [1 << 60])
+    ids = Ids.single(me.publisher.number, broker.core.broker_id, [1 << 60])
     if "q" in broker.core.topics and me.subscriptions and me.credit > 0:
         number = broker.core.topics["q"].number
         other.send(b"".join(put_parts(number, milepost.encode(SCHEMA, [{"a": 1, "s": "x"}], ids).data)))

@@ -130,9 +130,21 @@ def _together(core: Core, group: list[Arrival]) -> list[Taken | Refused]:
             batches.append(batch)
             sources.append(Source(arrival.connection, arrival.size, len(batch)))
     if batches:
-        joined = batches[0] if len(batches) == 1 else Batch.concat(batches)
-        results.append(Taken(group[0].topic, joined, sources, _matched(group[0], joined)))
-    return results
+        try:
+            joined = batches[0] if len(batches) == 1 else Batch.concat(batches)
+            return [*results, Taken(group[0].topic, joined, sources, _matched(group[0], joined))]
+        except Exception as error:
+            # Batches that are right one by one may be too much together, for some limit: then one by one it is.
+            log.debug("%d batches for %s were not joined: %s", len(batches), group[0].topic.name, error)
+    return results + [_after_all(group[0], *each) for each in zip(batches, sources, strict=True)]
+
+
+def _after_all(arrival: Arrival, batch: Batch, source: Source) -> Taken | Refused:
+    """A batch that was checked, and could not be joined with its neighbours."""
+    try:
+        return Taken(arrival.topic, batch, [source], _matched(arrival, batch))
+    except Exception as error:
+        return _surprise(arrival._replace(connection=source.connection, size=source.size), error)
 
 
 def _matched(arrival: Arrival, batch: Batch) -> Matches | None:

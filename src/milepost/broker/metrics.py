@@ -96,10 +96,11 @@ class BrokerCollector(Collector):
             sum(1 for client in figures["clients"] if client["throttles"]),
         )
         yield GaugeMetricFamily("milepost_subscriptions", "Subscriptions now.", figures["subscriptions_total"])
-        yield GaugeMetricFamily("milepost_topics", "Topics now.", len(figures["topics"]))
-        yield from self._topics(figures["topics"])
+        yield GaugeMetricFamily("milepost_topics", "Topics now.", figures["topics_total"])
+        yield from self._topics(figures["topics"], figures["topics_other"])
 
-    def _topics(self, topics: list[dict[str, Any]]) -> Iterator[Metric]:
+    def _topics(self, topics: list[dict[str, Any]], rest: dict[str, int]) -> Iterator[Metric]:
+        """`rest` has the sums of the topics that are too many to be listed."""
         names = {topic["name"] for topic in topics}
         self._labelled &= names
         for name in sorted(names - self._labelled):  # a topic keeps its label: counters must not jump
@@ -111,8 +112,8 @@ class BrokerCollector(Collector):
             metric = CounterMetricFamily(name, words, labels=["topic"])
             for topic in own:
                 metric.add_metric([topic["name"]], topic[key])
-            if others:
-                metric.add_metric([OTHER_TOPICS], sum(topic[key] for topic in others))
+            if others or any(rest.values()):
+                metric.add_metric([OTHER_TOPICS], sum(topic[key] for topic in others) + rest[key])
             yield metric
 
 

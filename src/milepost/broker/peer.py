@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 
 _PUT: Final = int(Kind.PUT)
 _CREDIT: Final = int(Kind.CREDIT)
+MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
 
 
 class Peer:
     """A `Receiver` for one connection."""
 
-    __slots__ = ("_broker", "connection", "jobs")
+    __slots__ = ("_broker", "_held", "connection", "jobs")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.connection: Connection | None = None
         self.jobs = 0  # things that this connection's worker has not finished
+        self._held: list[Frame] = []  # read, and not to be carried out before the client reads what was said to it
 
     def connected(self, link: Link) -> None:
         connection = self._broker.core.connected(link.peer, self._broker.clock.monotonic())
@@ -38,8 +40,11 @@ class Peer:
             return
         connection.heard = broker.clock.monotonic()
         try:
-            for frame in frames:
+            for place, frame in enumerate(frames):
                 if not connection.open:
+                    return
+                if connection.paused or self.jobs >= MOST_JOBS:
+                    self._hold(connection, frames[place:])
                     return
                 if frame.kind == _PUT:
                     if not connection.greeted:
@@ -55,9 +60,26 @@ class Peer:
         except MilepostError as error:
             broker.refuse(connection, error)
 
+    def _hold(self, connection: Connection, frames: list[Frame]) -> None:
+        """Carry out no more of what this client sends, and read no more of it, for now."""
+        connection.paused = True
+        connection.link.pause()
+        self._held += frames
+
     def drained(self) -> None:
         if self.connection is not None:
             self._broker.run(self._broker.core.drained(self.connection))
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Carry out what was held, if nothing speaks against it any more."""
+        connection = self.connection
+        if connection is not None and connection.paused and self.jobs < MOST_JOBS and not connection.blocked:
+            connection.paused = False
+            held, self._held = self._held, []
+            self.frames(held)
+            if not connection.paused:
+                connection.link.resume()
 
     def refused(self, error: Exception) -> None:
         if self.connection is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +23,11 @@ from milepost.transport import Address, Listener, listen, parse_address
 from milepost.wire import Bye, Control, Reply, encode_control
 from milepost.wire.control import failure
 
+log = logging.getLogger("milepost.broker")
+
 TICK_S: Final = 1.0  # how often those who connected and say nothing are looked at
+SOME_KEPT: Final = 1 << 20  # bytes said to a client that it has not read: it is not listened to until it has
+MOST_KEPT: Final = 16 << 20  # bytes: with so many, it is closed
 CLOSING_S: Final = 5.0  # that clients have to take what is still under way when the broker ends
 
 
@@ -130,7 +135,7 @@ class Broker:
         job = arrival(connection, topic, data, size)
         if self._workers is not None:
             peer.jobs += 1
-            self._workers.give(self._workers.place(connection.publisher), (peer, job))
+            self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
             return
         self._arrivals.append(job)
         if not self._scheduled:
@@ -141,7 +146,7 @@ class Broker:
         """A control frame that comes in order with the puts before it."""
         if self._workers is not None and peer.jobs:
             peer.jobs += 1
-            self._workers.give(self._workers.place(connection.publisher), (peer, message))
+            self._workers.give(self._workers.place(connection.publisher.number), (peer, message))
             return
         if self._arrivals:
             self._process()
@@ -155,11 +160,13 @@ class Broker:
             connection.link.set_limit(self.settings.frame_bytes)
 
     def refuse(self, connection: Connection, error: MilepostError) -> None:
-        """What came is not right; the connection ends."""
+        """What came is not right; the connection ends. What came before it counts."""
+        self._process()
         self.run(self.core.refused(connection, error))
 
     def gone(self, connection: Connection) -> None:
-        """The connection was lost."""
+        """The connection was lost. What came before counts."""
+        self._process()
         self.run(self.core.lost(connection))
         self._gone.set()
 
@@ -173,6 +180,12 @@ class Broker:
                 self._arrived(result)
 
     def _arrived(self, result: Taken | Refused) -> None:
+        try:
+            self._carry_out(result)
+        except Exception:  # a fault of ours: one batch suffers, and everybody else goes on
+            log.exception("a batch could not be delivered")
+
+    def _carry_out(self, result: Taken | Refused) -> None:
         if isinstance(result, Taken):
             self.run(self.core.arrived(*result))
         else:
@@ -211,6 +224,8 @@ class Broker:
                     self.said(result[0].connection, result[1])
             for peer in peers:
                 peer.jobs -= 1
+                if peer.connection is not None and peer.connection.paused:
+                    peer.go_on()
 
     # Effects
 
@@ -228,8 +243,7 @@ class Broker:
                         elif connection.outbox is not None:
                             more.append(connection)
                 elif type(effect) is Say:
-                    if not effect.connection.link.write(_told(effect.message)):
-                        core.blocked(effect.connection)
+                    self._say(effect.connection, effect.message)
                 elif type(effect) is Close:
                     effect.connection.link.close()
             effects = []
@@ -238,6 +252,17 @@ class Broker:
         if core.turning and not self._turning:
             self._turning = True
             self._loop.call_soon(self._turn)
+
+    def _say(self, connection: Connection, message: Control) -> None:
+        link = connection.link
+        if link.write(_told(message)):
+            return
+        self.core.blocked(connection)
+        if link.waiting > MOST_KEPT + self.settings.frame_bytes:
+            link.abort()  # it was told more and more, perhaps of what others did, and reads none of it
+        elif link.waiting > SOME_KEPT:
+            connection.paused = True  # ask no more before you have read the answers: `Peer` looks at this
+            link.pause()
 
     def _turn(self) -> None:
         self._turning = False
@@ -249,7 +274,7 @@ class Broker:
         self.run(self.core.tick(self.clock.monotonic()))
 
     def _scan(self) -> None:
-        self.run(self.core.scan(self.clock.monotonic(), lambda connection: bool(connection.link.partial)))
+        self.run(self.core.scan(self.clock.monotonic(), lambda connection: int(connection.link.partial)))
 
     def statistics(self) -> dict[str, Any]:
         """Everything that metrics and people read, as plain values. In the event loop's thread."""

@@ -6,6 +6,7 @@ the decision record on input queues for what that leaves of the gain.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -13,6 +14,8 @@ from typing import Final, Generic, TypeVar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+log = logging.getLogger("milepost.broker")
 
 _MULTIPLIER: Final = 0x9E3779B1  # 2**32 over the golden ratio: neighbouring publisher numbers spread evenly
 
@@ -59,4 +62,7 @@ class Workers(Generic[Job, Result]):
                 last = True
             except Empty:
                 pass
-            self._done(self._work(jobs))
+            try:
+                self._done(self._work(jobs))
+            except Exception:  # a fault of ours, or the end of the event loop: those who come later are still served
+                log.exception("an input queue failed on %d jobs", len(jobs))

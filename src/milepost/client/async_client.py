@@ -290,6 +290,14 @@ class _Host:
     def put_refused(self, error: MilepostError, topic: str) -> None:
         self._client._publisher.refuse(error, topic)
 
+    def subscription_ended(self, number: int, error: MilepostError) -> None:
+        """What waits can still be taken; the error is raised behind it."""
+        client = self._client
+        subscription = client._subscriptions.pop(number, None)
+        if subscription is not None:
+            client._dropped += subscription.dropped
+            subscription.end(error, keep=True)
+
     def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:
         delivered = self._client._delivered
         for place, count in enumerate((connection.rows, connection.batches, connection.bytes)):

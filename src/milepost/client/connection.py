@@ -74,6 +74,9 @@ class Owner(Protocol):
     def put_refused(self, error: MilepostError, topic: str) -> None:
         """The broker did not take a batch."""
 
+    def subscription_ended(self, number: int, error: MilepostError) -> None:
+        """The broker has ended a subscription, and says why."""
+
     def ended(self, connection: Connection, error: MilepostError) -> None:
         """The connection is gone. Called once, and only after the handshake was done."""
 
@@ -247,6 +250,8 @@ class Connection:
             self._fatal = error
         elif said.put:
             self._owner.put_refused(error, said.topic)
+        elif said.subscription:
+            self._owner.subscription_ended(said.subscription, error)
         else:
             future = self._requests.pop(said.request, None)
             if future is not None and not future.done():

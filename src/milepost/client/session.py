@@ -29,6 +29,7 @@ class Host(Protocol):
     def room(self) -> None: ...
     def announced(self, topic: KnownTopic) -> None: ...
     def put_refused(self, error: MilepostError, topic: str) -> None: ...
+    def subscription_ended(self, number: int, error: MilepostError) -> None: ...
 
     def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:
         """A connection is gone."""
@@ -180,6 +181,9 @@ class Session:
 
     def put_refused(self, error: MilepostError, topic: str) -> None:
         self._host.put_refused(error, topic)
+
+    def subscription_ended(self, number: int, error: MilepostError) -> None:
+        self._host.subscription_ended(number, error)
 
     def ended(self, connection: Connection, error: MilepostError) -> None:
         was_used = self.connection is connection

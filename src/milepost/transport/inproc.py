@@ -45,7 +45,8 @@ class InprocLink:
         other._arriving.append(data)
         other._arriving_bytes += len(data)
         other._wake()
-        self._kept = other._arriving_bytes > ROOM_BYTES
+        if other._arriving_bytes > ROOM_BYTES:
+            self._kept = True  # until `_read` of the other end says otherwise
         return not self._kept
 
     def _wake(self) -> None:
@@ -81,7 +82,7 @@ class InprocLink:
         self._reader.limit = limit
 
     @property
-    def partial(self) -> bool:
+    def partial(self) -> int:
         return self._reader.partial
 
     def pause(self) -> None:
@@ -138,7 +139,8 @@ class InprocListener:
         return near
 
     async def close(self) -> None:
-        _listeners.pop(self.address.host, None)
+        if _listeners.get(self.address.host) is self:
+            del _listeners[self.address.host]
 
 
 async def connect(address: Address, receiver: Receiver) -> InprocLink:

@@ -34,8 +34,8 @@ class Link(Protocol):
         """The longest frame that may arrive from now on; `limits.HELLO_BYTES` at first."""
 
     @property
-    def partial(self) -> bool:
-        """Whether the beginning of a frame is here and its end is not."""
+    def partial(self) -> int:
+        """Bytes of a frame that are here while its end is not; 0 between frames."""
 
     def pause(self) -> None:
         """Read no more until `resume`: what the peer sends stays in its own buffers."""

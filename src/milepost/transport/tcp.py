@@ -113,7 +113,8 @@ class TcpLink(asyncio.BufferedProtocol):
                 continue
             rest.append(memoryview(part)[sent:] if sent else part)
             sent = 0
-        self._transport.writelines(rest)
+        # Not `writelines`: some versions of asyncio never tell when that is done, and others tell within the call.
+        self._transport.write(rest[0] if len(rest) == 1 else b"".join(rest))
         if self._transport.get_write_buffer_size() == 0:
             # The loop got rid of it after all, without having been full: nobody else will say so.
             asyncio.get_running_loop().call_soon(self._emptied)
@@ -130,7 +131,7 @@ class TcpLink(asyncio.BufferedProtocol):
         self._reader.limit = limit
 
     @property
-    def partial(self) -> bool:
+    def partial(self) -> int:
         return self._reader.partial
 
     def pause(self) -> None:

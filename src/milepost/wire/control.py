@@ -52,6 +52,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     request: int = 0
     put: int = 0
     topic: str = ""
+    subscription: int = 0  # that has ended, for this reason
     fatal: bool = False  # the connection is closed behind this frame
 
 
@@ -184,12 +185,12 @@ def decode_control(kind: int, body: bytes | bytearray | memoryview) -> Control:
     return said
 
 
-def failure(error: MilepostError, *, request: int = 0, put: int = 0, topic: str = "", fatal: bool = False) -> Failure:
-    """An error in the form it travels in."""
+def failure(error: MilepostError, **what: Any) -> Failure:
+    """An error in the form it travels in; `what` names what failed, as the fields of `Failure`."""
     text = str(error)
     if len(text) > MESSAGE_CHARS:
         text = text[:MESSAGE_CHARS] + " …"
-    return Failure(code=error.code, message=text, request=request, put=put, topic=topic, fatal=fatal)
+    return Failure(code=error.code, message=text, **what)
 
 
 MESSAGE_CHARS: Final = 4_000  # of an error on the wire: a caret under a line fits, a megabyte of echo does not

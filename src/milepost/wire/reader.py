@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from milepost import limits
 from milepost.errors import LimitExceeded, ProtocolError
 from milepost.wire.frames import HEADER, MAGIC, Frame, Kind
@@ -28,20 +30,20 @@ class FrameReader:
         self.shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
         self.limit = limit  # bytes of a frame; raised when the handshake is done
         self._rest = b""  # the beginning of a header
-        self._body: bytearray | None = None  # a frame that is under way
+        self._body: memoryview | None = None  # a frame that is under way
         self._filled = 0
         self._kind = 0
         self._flags = 0
 
     @property
-    def partial(self) -> bool:
-        """Whether the beginning of a frame is here and its end is not."""
-        return self._body is not None or bool(self._rest)
+    def partial(self) -> int:
+        """Bytes of a frame that are here while its end is not; 0 between frames."""
+        return HEADER.size + self._filled if self._body is not None else len(self._rest)
 
     def buffer(self) -> memoryview:
         """Where the next bytes go."""
         if self._body is not None:
-            return memoryview(self._body)[self._filled :]
+            return self._body[self._filled :]
         return self.shared
 
     def received(self, count: int) -> list[Frame]:
@@ -81,8 +83,9 @@ class FrameReader:
             self._check(length, kind, magic)
             at += HEADER.size
             if length > end - at:
-                # Zeroed memory is not taken from the system before it is written to: a length alone costs nothing.
-                self._body = bytearray(length)
+                # Memory that nobody has written to is not taken from the system: a length alone costs nothing. A
+                # bytearray would be filled with zeros at once.
+                self._body = memoryview(np.empty(length, np.uint8).data)
                 self._filled = end - at
                 self._body[: self._filled] = view[at:]
                 self._kind, self._flags = kind, flags

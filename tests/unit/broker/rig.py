@@ -82,7 +82,7 @@ class Rig:
         return self.ask(connection, Unsubscribe, subscription=number)
 
     def batch(self, connection, rows, schema=QUOTE):
-        ids = Ids.single(connection.publisher, BROKER_ID, [next(self._stamps) for _ in rows])
+        ids = Ids.single(connection.publisher.number, BROKER_ID, [next(self._stamps) for _ in rows])
         return milepost.encode(milepost.parse_schema(schema), rows, ids)
 
     def put(self, connection, rows, topic="quotes", schema=QUOTE):

@@ -140,17 +140,17 @@ def test_rules_of_a_schema_and_message_ids_are_enforced():
     from milepost.query import parse_schema
 
     raw = Batch.encode(
-        parse_schema(ruled), [{"symbol": "A", "price": -1.0, "size": 1}], Ids.single(feed.publisher, 7, [5])
+        parse_schema(ruled), [{"symbol": "A", "price": -1.0, "size": 1}], Ids.single(feed.publisher.number, 7, [5])
     )
     rig.put_data(feed, raw.data, "ruled")
     assert rig.last(feed).code == "check_failed"
     plain = Batch.encode(parse_schema("quote: [symbol: string, price: double, size: int]"), quotes(2))
-    for ids in (None, Ids.single(other.publisher, 7, [1, 2]), Ids.single(feed.publisher, 8, [1, 2])):
+    for ids in (None, Ids.single(other.publisher.number, 7, [1, 2]), Ids.single(feed.publisher.number, 8, [1, 2])):
         rig.put_data(feed, Batch.encode(plain.schema, quotes(2), ids).data)
         assert rig.last(feed).code == "invalid_value"
-    rig.put_data(feed, Batch.encode(plain.schema, quotes(2), Ids.single(feed.publisher, 7, [9, 9])).data)
+    rig.put_data(feed, Batch.encode(plain.schema, quotes(2), Ids.single(feed.publisher.number, 7, [9, 9])).data)
     assert "increase" in rig.last(feed).message
-    good = Batch.encode(plain.schema, quotes(2), Ids.single(feed.publisher, 7, [1 << 40, 1 << 41])).data
+    good = Batch.encode(plain.schema, quotes(2), Ids.single(feed.publisher.number, 7, [1 << 40, 1 << 41])).data
     rig.put_data(feed, good)
     rig.put_data(feed, good)
     assert "above the last" in rig.last(feed).message

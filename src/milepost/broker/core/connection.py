@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.outbox import Outbox, Waiting
 
@@ -23,6 +23,20 @@ class Subscription:
     since: dict[int, int]  # topic number -> rows that had come in when this began; only without `where`
 
 
+class Publisher:
+    """Whose messages they are. A named one outlives its connections, so that its stamps go on where they were."""
+
+    __slots__ = ("last_stamp", "name", "number")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.last_stamp = 0  # of its messages; each is above the one before
+
+
+NOBODY: Final = Publisher(0, "")
+
+
 class Connection:
     """One connection. A plain record: who changes what, and why, is in `core`.
 
@@ -31,8 +45,8 @@ class Connection:
 
     __slots__ = (
         "announced", "blocked", "bytes_in", "bytes_out", "credit", "dropped", "dropped_rows", "frames_out", "greeted",
-        "heard", "last_stamp", "link", "name", "number", "open", "outbox", "peer", "publisher", "puts", "ready",
-        "rows_in", "rows_out", "slow", "stalled", "subscriptions", "taken", "window",
+        "heard", "keys", "link", "name", "number", "open", "outbox", "outstanding", "paused", "peer", "progress",
+        "publisher", "puts", "ready", "rows_in", "rows_out", "slow", "stalled", "subscriptions", "taken", "window",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, now: float) -> None:
@@ -40,11 +54,13 @@ class Connection:
         self.peer = peer
         self.link: Any = None  # the shell's; the core never touches it
         self.name = ""
-        self.publisher = 0
+        self.publisher = NOBODY
         self.open = True
         self.greeted = False  # the handshake is done
         self.heard = now  # seconds, by the shell's monotonic clock
-        self.stalled = 0  # scans in a row that found the same frame under way
+        self.stalled = 0  # scans in a row that found a frame under way which hardly grew
+        self.progress = 0  # bytes of a frame that were here at the last scan
+        self.paused = False  # what it sends is not read, until it reads what was said to it
         self.slow: str | None = None
 
         self.window = 0  # bytes of deliveries that the client lets us send before it gives credit
@@ -56,7 +72,8 @@ class Connection:
 
         self.taken = 0  # bytes of puts that were carried out and not yet given back as credit
         self.puts = 0
-        self.last_stamp = 0  # of its messages; each is above the one before
+        self.outstanding = 0  # bytes of puts that came in and were not given back
+        self.keys = 0  # topics of all its subscriptions
         self.subscriptions: dict[int, Subscription] | None = None
         self.announced: dict[int, int] | None = None  # topic number -> versions of its schema that the client knows
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.broker.core.connection import Connection, Subscription
+from milepost.broker.core.connection import Connection, Publisher, Subscription
 from milepost.broker.core.effects import Close, Deliver, Effect, Say
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
@@ -48,6 +49,7 @@ from milepost.wire import (
     Dropped,
     Hello,
     List,
+    Marks,
     Ping,
     Pong,
     Reply,
@@ -62,10 +64,13 @@ from milepost.wire.control import failure
 if TYPE_CHECKING:
     from milepost.match import Matches
 
+NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked for in the event loop
 MARKS_KEPT: Final = 100_000  # named publishers that are away and whose last stamp is remembered
 SILENT_HEARTBEATS: Final = 3  # without a word before a client counts as gone
+DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
 SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
 SKIPPED_CHARS: Final = 500  # of the reason
+LEAST_PROGRESS: Final = 16_384  # bytes of a frame between two scans: less is a drip
 STALLED_SCANS: Final = 2  # scans that find one and the same frame under way before its sender counts as stuck
 
 
@@ -75,6 +80,12 @@ class Source(NamedTuple):
     connection: Connection
     size: int  # bytes
     rows: int
+
+
+def too_long(batch: Batch, marks: tuple[int, ...] | Marks) -> bool:
+    """Whether a delivery does not fit into one frame; of one row, nothing can be split off."""
+    marked = len(marks.subscriptions) + len(marks.offsets) if isinstance(marks, Marks) else len(marks)
+    return len(batch.data) + 4 * marked + 64 > limits.FRAME_BYTES and len(batch) > 1
 
 
 class Core:
@@ -99,9 +110,9 @@ class Core:
         ] = []  # numbers of connections that are gone: those in use stay dense, for counting by them
         self._topic_numbers = 0
         self._greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
-        self._publishers: dict[int, Connection] = {}
+        self._publishers: set[int] = set()  # numbers in use
         self._by_name: dict[str, Connection] = {}
-        self._away: dict[str, tuple[int, int]] = {}  # name -> publisher number and last stamp, of those not connected
+        self._away: dict[str, Publisher] = {}  # named, and not connected
         self._wild: dict[tuple[int, int], Subscription] = {}  # subscriptions to patterns
         self._predicates = Predicates()
         self._turn: dict[int, Connection] = {}  # without cut-through: connections to be served at the next turn
@@ -138,13 +149,19 @@ class Core:
             self._release(connection.outbox, effects)
             connection.outbox = None
         if connection.greeted:
-            del self._publishers[connection.publisher]
-            if connection.name:
-                del self._by_name[connection.name]
-                self._away[connection.name] = connection.publisher, connection.last_stamp
-                if len(self._away) > MARKS_KEPT:
-                    self._away.pop(next(iter(self._away)))  # whoever is away longest
+            self._leave(connection)
         return effects
+
+    def _leave(self, connection: Connection) -> None:
+        publisher = connection.publisher
+        if not publisher.name:
+            self._publishers.discard(publisher.number)
+            return
+        self._by_name.pop(publisher.name, None)
+        self._away[publisher.name] = publisher
+        if len(self._away) > MARKS_KEPT:
+            longest = self._away.pop(next(iter(self._away)))
+            self._publishers.discard(longest.number)
 
     def refused(self, connection: Connection, error: MilepostError) -> list[Effect]:
         """What a client sent cannot be understood, or it may not stay: say why, and close."""
@@ -196,21 +213,19 @@ class Core:
                 f"no policy for the slow is called {hello.slow[:40]!r}; take one of {', '.join(SLOW)}"
             )
         effects: list[Effect] = []
-        publisher, mark = self._publisher(hello.name, effects)
+        publisher = self._publisher(hello.name, effects)
         connection.name, connection.publisher, connection.slow = hello.name, publisher, hello.slow
         connection.window = connection.credit = min(hello.window, self.settings.delivery_window)
         connection.greeted = True
         connection.settle()
         del self._greeting[connection.number]
-        self._publishers[publisher] = connection
-        connection.last_stamp = mark
         if hello.name:
             self._by_name[hello.name] = connection
         welcome = Welcome(
             broker=self.settings.name,
             broker_id=self.broker_id,
-            publisher=publisher,
-            mark=mark,
+            publisher=publisher.number,
+            mark=publisher.last_stamp,
             time_us=time_us,
             window=self.settings.put_window,
             delivery_window=connection.window,
@@ -220,8 +235,8 @@ class Core:
         )
         return [*effects, Say(connection, welcome)]
 
-    def _publisher(self, name: str, effects: list[Effect]) -> tuple[int, int]:
-        """The number and the mark of a publisher. An older connection of the same name is closed."""
+    def _publisher(self, name: str, effects: list[Effect]) -> Publisher:
+        """A publisher, known or new. An older connection of the same name is closed."""
         if name in self._by_name:
             fenced = Fenced(f"another client called {name!r} has connected; names of clients are unique")
             effects += self.refused(self._by_name[name], fenced)
@@ -230,7 +245,8 @@ class Core:
         while True:
             number = self._draw()
             if number and number not in self._publishers:
-                return number, 0
+                self._publishers.add(number)
+                return Publisher(number, name)
 
     # Requests
 
@@ -265,8 +281,8 @@ class Core:
             topic = self._topic(request.name)
             self._announce(connection, topic, effects)
             return {"number": topic.number, "created": False}
-        schema = parse_schema(request.schema)
         limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
+        schema = parse_schema(request.schema)
         created = topic is None
         if topic is None:
             require_name(request.name)
@@ -275,7 +291,7 @@ class Core:
             topic = Topic(self._topic_numbers, request.name, schema, request.slow or SLOW[0], self._predicates)
             self.topics[topic.name] = self.numbered[topic.number] = topic
             for subscription in self._wild.values():
-                if covers(subscription.pattern, topic.name):
+                if covers(subscription.pattern, topic.name) and len(subscription.keys) < limits.WILDCARD_TOPICS:
                     self._cover(subscription, topic, effects)
         else:
             if schema.fingerprint not in topic.versions:
@@ -310,6 +326,8 @@ class Core:
                     removed += 1
                     if not is_pattern(subscription.pattern):
                         del (connection.subscriptions or {})[subscription.number]
+                        gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
+                        effects.append(Say(connection, failure(gone, subscription=subscription.number)))
         for connection in self.connections.values():
             if connection.announced is not None:
                 connection.announced.pop(topic.number, None)
@@ -325,6 +343,7 @@ class Core:
         if not 0 <= request.subscription <= limits.SUBSCRIPTION_NUMBER:
             raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
         limits.require("SUBSCRIPTIONS_PER_CONNECTION", len(mine) + 1, "the subscriptions of one connection")
+        limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
         subscription = Subscription(connection, request.subscription, request.pattern, request.where, {}, {})
         skipped: dict[str, str] = {}
         if is_pattern(request.pattern):
@@ -376,7 +395,8 @@ class Core:
     def _topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
         if topic is None:
-            near = did_you_mean(name[: limits.NAME_CHARS], self.topics)
+            alike = (each for each in self.topics if abs(len(each) - len(name)) <= 2)
+            near = did_you_mean(name[: limits.NAME_CHARS], list(islice(alike, NAMES_COMPARED)))
             raise UnknownTopic(
                 f"there is no topic {name[: limits.NAME_CHARS]!r}{near or '; declare it with its schema first'}"
             )
@@ -394,8 +414,15 @@ class Core:
     def put(self, connection: Connection, number: int, size: int) -> Topic | None:
         """A PUT frame came in: the topic it is for. Its rows are to be checked and matched, and then to `arrived`.
 
-        None when there is no such topic; then `misput` has the effects.
+        None when there is no such topic; then `misput` has the effects. `ProtocolError` when the client does not wait
+        for credit.
         """
+        if connection.outstanding >= self.settings.put_window:
+            raise ProtocolError(
+                f"a put came while {connection.outstanding} bytes of puts were under way; WELCOME allowed "
+                f"{self.settings.put_window}, and CREDIT says when there may be more"
+            )
+        connection.outstanding += size
         connection.puts += 1
         connection.bytes_in += size
         topic = self.numbered.get(number)
@@ -427,16 +454,17 @@ class Core:
             raise InvalidValue("a put has message IDs; this batch has none")
         if not len(batch):
             return
-        if len(ids.runs) != 1 or ids.runs[0][1:] != (connection.publisher, self.broker_id):
+        if len(ids.runs) != 1 or ids.runs[0][1:] != (connection.publisher.number, self.broker_id):
             raise InvalidValue(
                 "the message IDs of a put are those of its publisher and its broker, as WELCOME gave them"
             )
         stamps = ids.stamps
         if len(stamps) > 1 and not (stamps[1:] > stamps[:-1]).all():
             raise InvalidValue("the stamps of a publisher's messages increase; these do not")
-        if int(stamps[0]) <= connection.last_stamp:
+        publisher = connection.publisher
+        if int(stamps[0]) <= publisher.last_stamp:
             raise InvalidValue("the stamps of a publisher's messages increase; these are not above the last ones")
-        connection.last_stamp = int(stamps[-1])
+        publisher.last_stamp = int(stamps[-1])
 
     def arrived(self, topic: Topic, batch: Batch, sources: list[Source], matches: Matches | None) -> list[Effect]:
         """Checked and matched rows, of one publisher or joined from several: deliver them."""
@@ -472,15 +500,19 @@ class Core:
         effects: list[Effect],
         full: list[Outbox],
     ) -> None:
+        if too_long(batch, marks):
+            for half in Waiting(topic, batch, marks, 0).halves():
+                self._deliver(topic, half.batch, half.marks, connections, effects, full)
+            return
         parts = deliver_parts(topic.number, marks, batch.data)
         size, rows = len(parts[0]) + len(parts[1]), len(batch)
-        topic.rows_out += rows * len(connections)
-        topic.bytes_out += size * len(connections)
         if self.settings.cut_through:
             ready = [connection for connection in connections if connection.ready]
             for connection in ready:
                 connection.spend(size, rows)
             if ready:
+                topic.rows_out += rows * len(ready)
+                topic.bytes_out += size * len(ready)
                 effects.append(Deliver(parts, ready))
             if len(ready) == len(connections):
                 return
@@ -492,7 +524,8 @@ class Core:
             if connection.ready:
                 self._turn[connection.number] = connection
             outbox = connection.wait(Waiting(topic, batch, marks, size))
-            if outbox.bytes > self.settings.queue_bytes:
+            # One delivery alone is not a queue: whoever is given more than fits at once is not slow for that.
+            if outbox.bytes > self.settings.queue_bytes and len(outbox.waiting) > 1:
                 self._overfull(connection, topic, outbox, effects, full)
 
     def _overfull(
@@ -506,6 +539,8 @@ class Core:
             )
         elif policy == "drop":
             lost = outbox.drop(self.settings.queue_bytes, connection.slow)
+            if outbox.bytes <= self.settings.queue_bytes // 2:
+                self._release(outbox, effects)
             if connection.dropped is None:
                 connection.dropped = {}
             for mark, rows in lost.items():
@@ -521,8 +556,10 @@ class Core:
 
     def _tell_dropped(self, connection: Connection, effects: list[Effect]) -> None:
         if connection.dropped:
-            effects.append(Say(connection, Dropped(connection.dropped)))
+            told = list(connection.dropped.items())
             connection.dropped = None
+            for start in range(0, len(told), DROPPED_TOLD):
+                effects.append(Say(connection, Dropped(dict(told[start : start + DROPPED_TOLD]))))
 
     # Flow
 
@@ -559,25 +596,29 @@ class Core:
         """Send one joined frame of what is waiting, if that can be taken; `served` or `drained` asks for the next."""
         effects: list[Effect] = []
         outbox = connection.outbox
-        if (
-            connection.open
-            and outbox is not None
-            and outbox.waiting
-            and not connection.blocked
-            and connection.credit > 0
-        ):
-            if connection.dropped:
-                self._tell_dropped(connection, effects)
-            item = outbox.joined(self.settings.join_bytes)
-            parts = deliver_parts(item.topic.number, item.marks, item.batch.data)
-            connection.spend(len(parts[0]) + len(parts[1]), len(item.batch))
-            effects.append(Deliver(parts, [connection]))
+        if connection.open and not connection.blocked:
+            self._tell_dropped(connection, effects)
+        if connection.open and outbox is not None:
+            if outbox.waiting and not connection.blocked and connection.credit > 0:
+                self._send_next(connection, outbox, effects)
             if outbox.bytes <= self.settings.queue_bytes // 2:
                 self._release(outbox, effects)
             if not outbox.waiting:
                 connection.outbox = None
         connection.settle()
         return effects
+
+    def _send_next(self, connection: Connection, outbox: Outbox, effects: list[Effect]) -> None:
+        item = outbox.joined(self.settings.join_bytes)
+        while too_long(item.batch, item.marks):
+            item, rest = item.halves()
+            outbox.put_back(rest)
+        parts = deliver_parts(item.topic.number, item.marks, item.batch.data)
+        size, rows = len(parts[0]) + len(parts[1]), len(item.batch)
+        connection.spend(size, rows)
+        item.topic.rows_out += rows
+        item.topic.bytes_out += size
+        effects.append(Deliver(parts, [connection]))
 
     def served(self, connection: Connection) -> list[Effect]:
         """The link took a frame of the queue whole: there may be more."""
@@ -601,6 +642,7 @@ class Core:
         connection.taken += size
         if connection.taken >= self.settings.put_window // 2:
             effects.append(Say(connection, Credit(connection.taken)))
+            connection.outstanding -= connection.taken
             connection.taken = 0
 
     # Time
@@ -616,16 +658,23 @@ class Core:
             )
         return effects
 
-    def scan(self, now: float, partial: Callable[[Connection], bool]) -> list[Effect]:
-        """Once every `frame_s`: those who fell silent, and those who are stuck in the middle of a frame."""
+    def scan(self, now: float, partial: Callable[[Connection], int]) -> list[Effect]:
+        """Once every `frame_s`: those who fell silent, and those who are stuck in the middle of a frame.
+
+        `partial` tells how many bytes of an unfinished frame are here.
+        """
         effects: list[Effect] = []
         silence = SILENT_HEARTBEATS * self.settings.heartbeat_s
         for connection in list(self.connections.values()):
-            if not connection.greeted:
+            if not connection.greeted or connection.paused:
                 continue
+            here = partial(connection)
+            grown, connection.progress = here - connection.progress, here
+            if grown >= LEAST_PROGRESS:
+                connection.heard = now  # a long frame on a slow line
             if now - connection.heard > silence:
                 effects += self.refused(connection, TimedOut(f"nothing was heard for {silence:g} s"))
-            elif partial(connection) and now - connection.heard >= self.settings.frame_s:
+            elif here and 0 <= grown < LEAST_PROGRESS and now - connection.heard >= self.settings.frame_s:
                 connection.stalled += 1
                 if connection.stalled >= STALLED_SCANS:
                     effects += self.refused(connection, TimedOut("a frame was begun and not finished"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from milepost.batch import Batch
+from milepost.errors import MilepostError
 from milepost.wire import Marks
 
 if TYPE_CHECKING:
@@ -24,6 +25,20 @@ class Waiting:
     batch: Batch  # the connection's rows, often shared with other connections
     marks: tuple[int, ...] | Marks
     size: int  # bytes of its frame, were it sent alone
+
+    def halves(self) -> tuple[Waiting, Waiting]:
+        """The same rows as two deliveries."""
+        middle = len(self.batch) // 2
+        marks, size = self.marks, self.size // 2
+        first = second = marks
+        if isinstance(marks, Marks):
+            cut = int(marks.offsets[middle])
+            first = Marks(marks.offsets[: middle + 1], marks.subscriptions[:cut])
+            second = Marks(marks.offsets[middle:] - np.uint32(cut), marks.subscriptions[cut:])
+        return (
+            Waiting(self.topic, self.batch.slice(0, middle), first, size),
+            Waiting(self.topic, self.batch.slice(middle), second, size),
+        )
 
 
 @dataclass(slots=True)
@@ -56,16 +71,26 @@ class Outbox:
         """
         first = self._pop()
         parts, size = [first], first.size
-        while self.waiting:
-            item = self.waiting[0]
+        for item in self.waiting:
             if item.topic is not first.topic or item.batch.schema is not first.batch.schema or size + item.size > most:
                 break
             size += item.size
-            parts.append(self._pop())
+            parts.append(item)
         if len(parts) == 1:
             return first
-        batch = Batch.concat([part.batch for part in parts])
+        try:
+            batch = Batch.concat([part.batch for part in parts])
+        except MilepostError:
+            return first  # right one by one, and too much together for some limit
+        for _ in parts[1:]:
+            self._pop()
         return Waiting(first.topic, batch, _joined_marks(parts), size)
+
+    def put_back(self, item: Waiting) -> None:
+        """Let something be the next again."""
+        self.waiting.appendleft(item)
+        self.bytes += item.size
+        self.rows += len(item.batch)
 
     def drop(self, most: int, slow_of: str | None) -> dict[int, int]:
         """Drop the oldest until at most `most` bytes wait; rows lost, by subscription.
@@ -84,10 +109,7 @@ class Outbox:
                 kept.append(item)
                 most -= item.size  # it stays, and its bytes were taken off by _pop
         while kept:
-            item = kept.pop()
-            self.waiting.appendleft(item)
-            self.bytes += item.size
-            self.rows += len(item.batch)
+            self.put_back(kept.pop())
         return lost
 
     def _pop(self) -> Waiting:

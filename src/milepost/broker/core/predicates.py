@@ -9,8 +9,8 @@ from milepost.errors import LimitExceeded, MilepostError, QueryError
 from milepost.query import Predicate, compile
 from milepost.schema import Schema
 
-KEPT: Final = 10_000  # compiled texts; each takes some kilobytes and half a millisecond to make
-KEPT_CHARS: Final = 4_000  # longer texts are compiled each time: a stranger could fill the memory with them
+KEPT_CHARS: Final = 1_000_000  # of texts in all: what is compiled from them takes some fifteen times as many bytes
+LONGEST_KEPT: Final = 4_000  # characters; longer texts are compiled each time
 
 
 class Predicates:
@@ -18,6 +18,7 @@ class Predicates:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], Predicate | MilepostError] = OrderedDict()
+        self._chars = 0
         self.compiled = 0
 
     def compile(self, text: str, schema: Schema) -> Predicate:
@@ -30,12 +31,14 @@ class Predicates:
                 found = compile(text, schema)
             except (QueryError, LimitExceeded) as error:
                 found = error.with_traceback(None)
-            if len(text) <= KEPT_CHARS:
+            if len(text) <= LONGEST_KEPT:
                 self._kept[key] = found
-                if len(self._kept) > KEPT:
-                    self._kept.popitem(last=False)
+                self._chars += len(text) + 100  # an empty one takes room too
+                while self._chars > KEPT_CHARS:
+                    (oldest, _), _ = self._kept.popitem(last=False)
+                    self._chars -= len(oldest) + 100
         else:
             self._kept.move_to_end(key)
         if isinstance(found, MilepostError):
-            raise found
+            raise found.with_traceback(None)  # each raise adds to the traceback, and that keeps all frames of it
         return found

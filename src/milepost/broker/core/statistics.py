@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from milepost.broker.core.topic import Topic
 
 TOTALS: Final = ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches_in")
+WHERE_SHOWN: Final = 500  # characters of a predicate
 LISTED: Final = 1_000  # topics, clients and subscriptions named one by one; a million would not fit into a frame
 
 
@@ -30,14 +31,12 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
                 {
                     "client": connection.name or connection.peer,
                     "pattern": subscription.pattern,
-                    "where": subscription.where,
+                    "where": subscription.where and subscription.where[:WHERE_SHOWN],
                     "rows_out": rows,
                 }
             )
     topics = list(core.topics.values())
-    counted = Counter(dict.fromkeys(TOTALS, 0)) + core.past
-    for topic in topics:
-        counted.update(totals(topic))
+    counted = core.past + Counter(_summed(topics))
     return {
         "name": core.settings.name,
         "version": core.version,
@@ -49,6 +48,7 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
         },
         "topics": [_figures(topic) for topic in topics[:LISTED]],
         "topics_total": len(topics),
+        "topics_other": _summed(topics[LISTED:]),
         "clients": [_client(each) for each in clients[:LISTED]],
         "subscriptions": subscriptions,
         "subscriptions_total": sum(len(each.subscriptions or ()) for each in clients),
@@ -65,6 +65,10 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             "bytes": sum(outbox.bytes for outbox in outboxes),
         },
     }
+
+
+def _summed(topics: list[Topic]) -> dict[str, int]:
+    return {name: sum(getattr(topic, name) for topic in topics) for name in TOTALS}
 
 
 def totals(topic: Topic) -> dict[str, int]:
@@ -97,7 +101,7 @@ def _client(connection: Connection) -> dict[str, Any]:
         "name": connection.name,
         "peer": connection.peer,
         "number": connection.number,
-        "publisher": connection.publisher,
+        "publisher": connection.publisher.number,
         "subscriptions": len(connection.subscriptions or ()),
         "rows_in": connection.rows_in,
         "rows_out": connection.rows_out,

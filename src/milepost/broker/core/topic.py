@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.predicates import Predicates
 from milepost.errors import MilepostError, QueryError
@@ -52,6 +53,7 @@ class Topic:
         self.name = name
         self.slow = slow
         self.schemas: list[Schema] = []
+        self._told: Announcement | None = None
         self.versions: dict[int, Version] = {}  # by fingerprint
         self.subscriptions: dict[int, Subscription] = {}  # by key; those with a predicate
         self.everything: dict[int, list[int]] = {}  # connection number -> marks of its subscriptions without one
@@ -75,9 +77,12 @@ class Topic:
         return self.schemas[-1]
 
     def announcement(self) -> Announcement:
-        """What clients are told."""
+        """What clients are told. Printing schemas takes its time, and a new version goes to thousands: made once."""
+        if self._told is not None and self._told.slow == self.slow and len(self._told.schemas) == len(self.schemas):
+            return self._told
         texts = [str(schema.message_type or schema) for schema in self.schemas]
-        return Announcement(number=self.number, name=self.name, schemas=texts, slow=self.slow)
+        self._told = Announcement(number=self.number, name=self.name, schemas=texts, slow=self.slow)
+        return self._told
 
     def add_version(self, schema: Schema) -> None:
         """Take rows of another version too. All predicates are read anew against it, and older rows as it sees them."""
@@ -94,7 +99,11 @@ class Topic:
     def subscribe(self, subscription: Subscription) -> None:
         """Add a subscription. A predicate that does not fit the newest schema raises its error, and nothing changes."""
         connection = subscription.connection
+        limits.require(
+            "SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the topics of all subscriptions of a connection"
+        )
         if subscription.where is None:
+            connection.keys += 1
             self.everything.setdefault(connection.number, []).append(subscription.number)
             self._members[connection.number] = connection
             self._audience = None
@@ -108,6 +117,7 @@ class Topic:
             except MilepostError:
                 if version.schema is self.schema:
                     raise
+        connection.keys += 1
         key = self._take_key()
         for version, predicate in compiled:
             version.index.add(key, predicate)
@@ -118,6 +128,8 @@ class Topic:
     def unsubscribe(self, subscription: Subscription) -> None:
         """Remove a subscription that this topic has."""
         key = subscription.keys.pop(self.number)
+        subscription.since.pop(self.number, None)
+        subscription.connection.keys -= 1
         number = subscription.connection.number
         if key == EVERYTHING:
             marks = self.everything[number]
