@@ -50,7 +50,7 @@ class Peer:
                     if not connection.greeted:
                         raise ProtocolError("a connection begins with a HELLO, not with PUT")
                     number, data = read_put(frame.body)
-                    broker.put(self, connection, number, data, len(frame.body) + 8)
+                    broker.put(self, connection, number, data, len(frame.body) + 8, len(frames) == 1)
                 else:
                     message = decode_control(frame.kind, frame.body)
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts

@@ -55,6 +55,7 @@ class Broker:
         self._listener: Listener | None = None
         self._arrivals: list[Arrival] = []
         self._scheduled = False
+        self._round = 0.0  # the time of the last round that examined something at once
         self._turning = False
         self._workers: Workers[_Job, _Result] | None = None
         self._finished: deque[_Result] = deque()
@@ -124,8 +125,12 @@ class Broker:
 
     # What peers bring
 
-    def put(self, peer: Peer, connection: Connection, number: int, data: Any, size: int) -> None:
-        """A PUT frame. It is examined at the end of this round of the event loop, with all others of the round."""
+    def put(self, peer: Peer, connection: Connection, number: int, data: Any, size: int, alone: bool) -> None:
+        """A PUT frame. It is examined at the end of this round of the event loop, with all others of the round.
+
+        The first of a round is examined at once if it came `alone`: a round more would cost as much as the
+        examination. When there is much to do, most are not the first, and join.
+        """
         topic = self.core.put(connection, number, size)
         if topic is None:
             self._process()  # refusals come in the order of the puts
@@ -139,6 +144,11 @@ class Broker:
             return
         self._arrivals.append(job)
         if not self._scheduled:
+            now = self._loop.time()  # uvloop's is the same within a round, and counts milliseconds
+            if alone and now != self._round:
+                self._round = now
+                self._process()
+                return
             self._scheduled = True
             self._loop.call_soon(self._process)
 

@@ -85,23 +85,24 @@ class TcpLink(asyncio.BufferedProtocol):
     def write(self, *parts: bytes | bytearray | memoryview) -> bool:
         if self._fd < 0 or self._linger is not None:
             return True
-        size = 0
-        for part in parts:
-            size += len(part)
-        data: Any = parts[0] if len(parts) == 1 else b"".join(parts) if size < GATHERED_BYTES else None
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        sent = 0
         if not self._kept:
             try:
-                sent = os.write(self._fd, data) if data is not None else os.writev(self._fd, parts)
+                if len(parts) == 1:
+                    sent = os.write(self._fd, parts[0])
+                elif size < GATHERED_BYTES:
+                    sent = os.write(self._fd, b"".join(parts))
+                else:
+                    sent = os.writev(self._fd, parts)
             except BlockingIOError:
-                sent = 0
+                pass
             except OSError:
                 self._transport.abort()  # the loop will say how it was lost
                 return True
             if sent == size:
                 return True
-            self._keep(parts, sent)
-        else:
-            self._keep(parts, 0)
+        self._keep(parts, sent)
         return False
 
     def _keep(self, parts: tuple[bytes | bytearray | memoryview, ...], sent: int) -> None:

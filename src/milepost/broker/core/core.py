@@ -60,6 +60,7 @@ from milepost.wire import (
     deliver_parts,
 )
 from milepost.wire.control import failure
+from milepost.wire.payload import Buffer
 
 if TYPE_CHECKING:
     from milepost.match import Matches
@@ -70,6 +71,8 @@ SILENT_HEARTBEATS: Final = 3  # without a word before a client counts as gone
 DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
 SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
 SKIPPED_CHARS: Final = 500  # of the reason
+LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
+JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
 LEAST_PROGRESS: Final = 16_384  # bytes of a frame between two scans: less is a drip
 STALLED_SCANS: Final = 2  # scans that find one and the same frame under way before its sender counts as stuck
 
@@ -454,27 +457,29 @@ class Core:
             raise InvalidValue("a put has message IDs; this batch has none")
         if not len(batch):
             return
-        if len(ids.runs) != 1 or ids.runs[0][1:] != (connection.publisher.number, self.broker_id):
+        publisher = connection.publisher
+        if len(ids.runs) != 1 or ids.runs[0][1:] != (publisher.number, self.broker_id):
             raise InvalidValue(
                 "the message IDs of a put are those of its publisher and its broker, as WELCOME gave them"
             )
-        stamps = ids.stamps
-        if len(stamps) > 1 and not (stamps[1:] > stamps[:-1]).all():
-            raise InvalidValue("the stamps of a publisher's messages increase; these do not")
-        publisher = connection.publisher
-        if int(stamps[0]) <= publisher.last_stamp:
+        if len(batch) == 1:
+            first = last = ids[0].stamp
+        else:
+            stamps = ids.stamps
+            if not (stamps[1:] > stamps[:-1]).all():
+                raise InvalidValue("the stamps of a publisher's messages increase; these do not")
+            first, last = int(stamps[0]), int(stamps[-1])
+        if first <= publisher.last_stamp:
             raise InvalidValue("the stamps of a publisher's messages increase; these are not above the last ones")
-        publisher.last_stamp = int(stamps[-1])
+        publisher.last_stamp = last
 
     def arrived(self, topic: Topic, batch: Batch, sources: list[Source], matches: Matches | None) -> list[Effect]:
         """Checked and matched rows, of one publisher or joined from several: deliver them."""
-        for _ in sources:
-            topic.examined()
-        rows, size = len(batch), sum(source.size for source in sources)
-        topic.rows_in += rows
-        topic.bytes_in += size
+        topic.rows_in += len(batch)
         topic.batches_in += len(sources)
         for source in sources:
+            topic.examined()
+            topic.bytes_in += source.size
             source.connection.rows_in += source.rows
         effects: list[Effect] = []
         full: list[Outbox] = []
@@ -500,17 +505,19 @@ class Core:
         effects: list[Effect],
         full: list[Outbox],
     ) -> None:
-        if too_long(batch, marks):
+        if (len(batch.data) > LARGE_BATCH or isinstance(marks, Marks)) and too_long(batch, marks):
             for half in Waiting(topic, batch, marks, 0).halves():
                 self._deliver(topic, half.batch, half.marks, connections, effects, full)
             return
-        parts = deliver_parts(topic.number, marks, batch.data)
+        parts: tuple[Buffer, ...] = deliver_parts(topic.number, marks, batch.data)
         size, rows = len(parts[0]) + len(parts[1]), len(batch)
+        if size < JOINED_BYTES:
+            parts = (b"".join(parts),)  # once, and not for each connection
         if self.settings.cut_through:
             ready = [connection for connection in connections if connection.ready]
-            for connection in ready:
-                connection.spend(size, rows)
             if ready:
+                for connection in ready:
+                    connection.spend(size, rows)
                 topic.rows_out += rows * len(ready)
                 topic.bytes_out += size * len(ready)
                 effects.append(Deliver(parts, ready))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from milepost.broker.core.connection import Connection
 from milepost.wire import Control
 from milepost.wire.payload import Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(NamedTuple):
     """Write a control frame."""
 
     connection: Connection
     message: Control
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(NamedTuple):
     """Write one DELIVER frame, in parts, to each of some connections; credit is spent already.
 
     Of a connection whose link does not take all of it, the shell tells by `Core.blocked`.
@@ -29,8 +26,7 @@ class Deliver:
     connections: list[Connection]
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(NamedTuple):
     """Send what was said, then close; `Core.lost` has already been taken care of."""
 
     connection: Connection
