@@ -39,6 +39,9 @@ class Group(NamedTuple):
     rows: npt.NDArray[np.intp] | None
 
 
+_new: Final = tuple.__new__  # of a named tuple, without the Python function that its own constructor is
+
+
 class Batch:
     """Rows of one schema. Immutable; `data` holds the bytes, and everything else is read out of them.
 
@@ -193,6 +196,12 @@ class Batch:
     @classmethod
     def decode(cls, data: Buffer, schema: Schema, *, _depth: int = 0) -> Batch:
         """A batch from bytes of unknown origin, checked once and completely; `MalformedBatch` says what is wrong."""
+        if type(data) is bytes and type(schema) is Schema:
+            form = format_of(schema)
+            single = form.single
+            if single is not None and (at := single.first(data)):
+                group = _new(Group, (0, Block(single.layout, data, HEADER.size, 1), None))
+                return cls(form, data, 1, (group,), Ids.read_one(data, at))
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidValue(f"decode takes the bytes of a batch, not a {type(data).__name__}")
         schema = as_schema(schema)
@@ -272,6 +281,14 @@ class Batch:
             return graph.node(self.schema.message_type, self.slice(row, row + 1)._flat_pylist()[0])
         group, index = self._place(row)
         return row_class(self._form, group.block.layout)(group.block, self.ids, index, int(row))
+
+    def only(self) -> Any:
+        """The message of a batch of one row: what indexing gives, by fewer calls."""
+        block = self.groups[0].block
+        made = block.layout.row_class
+        if made is None or self._form.schema.message_type is not None:
+            return self[0]
+        return made(block, self.ids, 0, 0)
 
     def __iter__(self) -> Iterator[Any]:
         return self.messages(range(self._rows))

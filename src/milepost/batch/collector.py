@@ -9,6 +9,7 @@ refuses; `Batch.encode` then takes it, or says what is wrong with it.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -22,13 +23,14 @@ from milepost.batch.columns import Columns, pack_bits
 from milepost.batch.encode import NOT_OBJECTS
 from milepost.batch.format import Format, format_of
 from milepost.batch.ids import Ids
-from milepost.batch.single import REFUSED
-from milepost.schema.flat import AtomShape, TupleShape
+from milepost.batch.single import IDENTITY, REFUSED, STAMPED_ROW
+from milepost.schema.flat import AtomShape, TupleShape, width
 from milepost.schema.types import Atom, Schema
 
 __all__ = ["REFUSED", "Collector"]
 
 FIELDS: Final = 200  # of a schema that rows are collected of; the code that takes a row grows with them
+_PADDING: Final = tuple(bytes(size) for size in range(8))
 TEXT_BYTES: Final = 1_024  # of text and bytes in one row: larger rows gain little, and would need a count of bytes
 
 
@@ -45,7 +47,9 @@ class Collector:
         self.parts: Final[list[Any]] = []
         self.row_bytes = 0  # the most that one row takes
         self.width = 1  # parts of a row
-        self.add: Final[Callable[[Any], None]] = self._written(root)
+        add, alone = self._written(root)
+        self.add: Final = add
+        self.alone: Final = alone  # with publisher, broker and stamp: the bytes of a batch of this row
 
     @classmethod
     def of(cls, schema: Schema) -> Collector | None:
@@ -85,10 +89,11 @@ class Collector:
             columns.var[shape.slot] = offsets, b"".join(parts[place :: self.width])
         return Batch.assemble(self._form, rows, {0: (columns, None)}, ids)
 
-    def _written(self, root: TupleShape) -> Callable[[Any], None]:
-        """The function that takes a row, written out for its fields; a loop over them would take twice as long.
+    def _written(self, root: TupleShape) -> tuple[Callable[[Any], None], Callable[[Any, int, int, int], bytes]]:
+        """The functions that take a row, written out for its fields; a loop over them would take twice as long.
 
-        Its text is made of numbers, of positions in the schema, alone: no name and no value from outside gets into it.
+        `add` keeps it for later; `alone` makes it a batch of its own, with no object on the way but its bytes. Their
+        text is made of numbers, of positions in the schema, alone: no name and no value from outside gets into it.
         """
         names = tuple(root.fields)
         scope: dict[str, Any] = {
@@ -96,6 +101,8 @@ class Collector:
             "not_objects": NOT_OBJECTS, "encode": str.encode, "append": self.parts.append,
             "extend": self.parts.extend,
         }  # fmt: skip
+        flat = self._form.layout().flat
+        fixed, bits, ends = [""] * len(flat.fixed), [""] * len(flat.bits), [""] * len(flat.var)  # terms, by slot
         checks: list[str] = []
         terms: list[str] = []
         codes: list[str] = []
@@ -115,6 +122,7 @@ class Collector:
             if shape.valid is not None:
                 self._bits.append((shape.valid, f"p{number}"))
                 word(f"p{number}", f"{value} is not None", "?", np.bool_)
+                bits[shape.valid] = terms[-1]
             if kind in ("string", "bytes"):
                 taken = f"encode({value})" if kind == "string" else f"content({value})"
                 scope["content"] = _content
@@ -123,10 +131,12 @@ class Collector:
                 texts.append(f"t{number}")
                 self._texts.append((shape, f"n{number}"))
                 word(f"n{number}", f"len(t{number})", "I", np.dtype("<u4"))
+                ends[shape.slot] = f"t{number}"
             elif kind == "bool":
                 scope["truth"] = _truth
                 self._bits.append((shape.slot, f"c{number}"))
                 word(f"c{number}", f"truth({value}){there and there + 'False'}", "?", np.bool_)
+                bits[shape.slot] = terms[-1]
             else:
                 convert = _CONVERTERS.get(kind)
                 scope[f"convert{number}"], scope[f"kind{number}"] = convert, shape.type
@@ -135,6 +145,7 @@ class Collector:
                 self._fixed.append((shape, f"c{number}"))
                 zero = "zeros" if code == "16s" else "0"
                 word(f"c{number}", f"{taken}{there and there + zero}", code, DTYPES[kind])
+                fixed[shape.slot] = terms[-1]
         layout = struct.Struct(f"<{''.join(codes)}")
         self._dtype = np.dtype(formats)
         assert self._dtype.itemsize == layout.size
@@ -142,8 +153,7 @@ class Collector:
         self.width = 1 + len(texts)
         scope |= {"pack": layout.pack, "zeros": bytes(16)}
         taken = ", ".join(f"v{number}" for number in range(len(names)))
-        lines = [
-            "def add(row):",
+        begin = [
             "    if type(row) is dict:",
             f"        if len(row) != {len(names)}:",
             "            row = {**absent, **row}",  # optional fields may be left out
@@ -157,14 +167,48 @@ class Collector:
             *(f"    {check}" for check in checks),
         ]
         if texts:
-            lines.append(f"    if {' + '.join(f'len({text})' for text in texts)} > {TEXT_BYTES}:")
-            lines.append("        raise TypeError")
+            begin.append(f"    if {' + '.join(f'len({text})' for text in texts)} > {TEXT_BYTES}:")
+            begin.append("        raise TypeError")
+        lines = ["def add(row):", *begin]
+        if texts:
             # One call for all parts: an interrupt between two would leave half a row.
             lines.append(f"    extend((pack({', '.join(terms)}), {', '.join(texts)}))")
         else:
             lines.append(f"    append(pack({', '.join(terms)}))")
+        # The columns of one row, in the order of `layout`: behind the header, so that one `pack` writes both.
+        wide = [place for place, shape in enumerate(flat.fixed) if width(shape) >= 4]
+        codes = [atoms.CODES.get(shape.type.kind, "16s") for shape in flat.fixed]  # type: ignore[union-attr]
+        offsets = [f"e{place}" for place in range(len(ends) + 1)] if ends else []
+        row = struct.Struct(
+            f"<IQ{''.join(codes[: len(wide)])}{'I' * len(offsets)}{''.join(codes[len(wide) :])}{'?' * len(bits)}"
+        )
+        words = [
+            str(STAMPED_ROW),
+            str(self.schema.fingerprint),
+            *fixed[: len(wide)],
+            *offsets,
+            *fixed[len(wide) :],
+            *bits,
+        ]
+        lines += ["def alone(row, publisher, broker, stamp):", *begin]
+        at = 4 + row.size  # the checksum stands before it
+        lines.append(f"    e0 = {at}")
+        for place, text in enumerate(ends):
+            lines.append(f"    e{place + 1} = e{place} + len({text})")
+        last = f"e{len(ends)}"
+        parts = "".join(f"{text}, " for text in ends)
+        lines.append(f"    body = join((columns({', '.join(words)}), {parts}padding[-{last} & 7], ")
+        lines.append("        identity(stamp, 1, 1, publisher, broker)))")
+        lines.append("    return crc32(body).to_bytes(4, 'little') + body")
+        scope |= {
+            "columns": row.pack,
+            "join": b"".join,
+            "crc32": zlib.crc32,
+            "identity": IDENTITY.pack,
+            "padding": _PADDING,
+        }
         exec("\n".join(lines), scope)  # noqa: S102 - numbers from the schema only, see above
-        return scope["add"]  # type: ignore[no-any-return]
+        return scope["add"], scope["alone"]
 
 
 def _content(value: Any) -> bytes:

@@ -63,7 +63,9 @@ class Format:
     @cached_property
     def single(self) -> Single | None:
         """The packing of one row alone, where the schema allows it."""
-        return None if self.has_cases or self.schema.message_type is not None else Single.compile(self.layout())
+        if self.has_cases or self.schema.message_type is not None:
+            return None
+        return Single.compile(self.layout(), self.schema.fingerprint)
 
     def referred(self, ref: Ref) -> Schema:
         """The schema of a value stored for a recursive reference; wrapped in a tuple when it is none."""

@@ -116,6 +116,17 @@ class Ids:
         return cls._read((Run(1, publisher, broker),), _STAMP.pack(stamp), 0, 1)
 
     @classmethod
+    def read_one(cls, data: bytes, at: int) -> Ids:
+        """The ID of a message that travels alone, at a position of a batch that was found to be right."""
+        made = cls.__new__(cls)
+        made.runs = (tuple.__new__(Run, _RUN.unpack_from(data, at + 12)),)  # type: ignore[misc]
+        made._stamps = None
+        made._raw = data
+        made._at = at
+        made._rows = 1
+        return made
+
+    @classmethod
     def _read(cls, runs: tuple[Run, ...], raw: Any, at: int, rows: int) -> Ids:
         made = cls.__new__(cls)
         made.runs = runs  # type: ignore[misc]

@@ -7,29 +7,36 @@ reason, is left to the way by columns: that one knows the exceptions and the wor
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
 from milepost.batch import atoms
-from milepost.batch.header import HEADER, Buffer
+from milepost.batch.header import HEADER, VERSION, WITH_IDS, Buffer
 from milepost.batch.layout import Layout
 from milepost.schema.flat import AtomShape, BoxShape, Shape, TupleShape, width
 from milepost.schema.types import Atom
 
 REFUSED: Final = (*atoms.REFUSED, KeyError)
+STAMPED_ROW: Final = 1 | (VERSION | WITH_IDS) << 24  # the header's second word of one row with its ID
+SHORT_BYTES: Final = 65_536  # a longer row gains nothing from the short way
+IDENTITY: Final = struct.Struct("<QIIII")  # stamp, one run, the row after its last, publisher, broker
 
 
 class Single:
     """The compiled packing of one row of a layout; `compile` gives None when the layout is not of atoms alone."""
 
-    def __init__(self, layout: Layout, root: TupleShape) -> None:
+    def __init__(self, layout: Layout, root: TupleShape, fingerprint: int) -> None:
         flat = layout.flat
+        self.layout: Final = layout
+        self._fingerprint = fingerprint
         wide = [shape for shape in flat.fixed if width(shape) >= 4]
         narrow = flat.fixed[len(wide) :]
         self._offsets = len(flat.var) + 1 if flat.var else 0
         codes = [_code(shape) for shape in wide] + ["I"] * self._offsets
         codes += [_code(shape) for shape in narrow] + ["B"] * len(flat.bits)
         self._struct = struct.Struct(f"<{''.join(codes)}")
+        self._headed = struct.Struct(f"{HEADER.format}{''.join(codes)}")
         self._size = len(codes)
         self._data = HEADER.size + self._struct.size  # where text begins; a schema with one case has no directory
         self._first_offset = len(wide)
@@ -46,14 +53,14 @@ class Single:
         ]
 
     @classmethod
-    def compile(cls, layout: Layout) -> Single | None:
+    def compile(cls, layout: Layout, fingerprint: int) -> Single | None:
         """The packing for a layout, if it has one."""
         flat = layout.flat
         if flat.lists or flat.boxes or not isinstance(layout.root, TupleShape):
             return None
         if any(not isinstance(shape.type, Atom) for shape in flat.var):
             return None
-        return cls(layout, layout.root) if _plain(layout.root) else None
+        return cls(layout, layout.root, fingerprint) if _plain(layout.root) else None
 
     def pack(self, row: Any) -> bytes:
         """The level's bytes for one row; raises one of `REFUSED` for whatever it does not take."""
@@ -88,6 +95,38 @@ class Single:
             return None
         text = bytes(data[start : words[self._strings]])
         return offsets[-1] if text.isascii() else None
+
+    def first(self, data: bytes) -> int:
+        """Where the ID of a message that travels alone begins, if the batch around it is right in every way.
+
+        Header, checksum, row and ID in one go; 0 leaves the bytes to the full validation, right or wrong. A message
+        a millisecond finds neither code nor data in the processor's caches: calls are what it pays for.
+        """
+        size = len(data)
+        if not self._data + IDENTITY.size <= size <= SHORT_BYTES:
+            return 0
+        checksum, word, fingerprint, *words = self._headed.unpack_from(data)
+        if word != STAMPED_ROW or fingerprint != self._fingerprint or zlib.crc32(data[4:]) != checksum:
+            return 0
+        if self._first_bit < self._size and max(words[self._first_bit :]) > 1:
+            return 0
+        for place, low, high in self._ranges:
+            value = words[place]
+            if not low <= (value if isinstance(value, int) else int.from_bytes(value, "little", signed=True)) <= high:
+                return 0
+        end = self._data
+        if self._offsets:
+            offsets = words[self._first_offset : self._first_offset + self._offsets]
+            if offsets[0] != end or offsets != sorted(offsets) or offsets[-1] > size:
+                return 0
+            if not data[end : words[self._strings]].isascii():
+                return 0
+            end = offsets[-1]
+        at = (end + 7) & ~7
+        if at + IDENTITY.size != size or any(data[end:at]):
+            return 0
+        _, runs, rows, _, _ = IDENTITY.unpack_from(data, at)
+        return at if runs == rows == 1 else 0
 
     def _tuple(self, shape: TupleShape) -> _Fill:
         fields = [(name, self._field(inner)) for name, inner in shape.fields.items()]

@@ -16,7 +16,7 @@ from milepost.batch.header import fingerprint_of
 from milepost.broker.core import Connection, Core, Topic, Version
 from milepost.broker.core.core import Source
 from milepost.errors import BrokerError, MilepostError, UnknownSchema
-from milepost.query import decode
+from milepost.query import decode, enforce
 
 if TYPE_CHECKING:
     from milepost.match import Matches, Snapshot
@@ -96,12 +96,28 @@ def _groups(run: list[Arrival], join_bytes: int) -> Iterator[list[Arrival]]:
 
 def _checked(core: Core, arrival: Arrival) -> Batch:
     if arrival.version is None:
-        raise UnknownSchema(
-            f"topic {arrival.topic.name} does not have the schema {fingerprint_of(arrival.data):016x}; declare it first"
-        )
+        raise _unknown(arrival.topic, arrival.data)
     batch = decode(arrival.data, arrival.version.schema)
     core.stamped(arrival.connection, batch)
     return batch
+
+
+def at_once(core: Core, connection: Connection, topic: Topic, data: Any) -> tuple[Batch, Matches | None]:
+    """The short way for one batch in the thread that owns the topics: checked and matched, or the error raised."""
+    version = topic.versions.get(fingerprint_of(data))
+    if version is None:
+        raise _unknown(topic, data)
+    batch = Batch.decode(data, version.schema)
+    if version.schema.checks:
+        enforce(batch)
+    core.stamped(connection, batch)
+    if not topic.subscriptions:
+        return batch, None
+    return batch, version.index.snapshot().match(version.view(batch))
+
+
+def _unknown(topic: Topic, data: Any) -> UnknownSchema:
+    return UnknownSchema(f"topic {topic.name} does not have the schema {fingerprint_of(data):016x}; declare it first")
 
 
 def _alone(core: Core, arrival: Arrival) -> Taken | Refused:
@@ -109,10 +125,8 @@ def _alone(core: Core, arrival: Arrival) -> Taken | Refused:
         batch = _checked(core, arrival)
         source = Source(arrival.connection, arrival.size, len(batch))
         return Taken(arrival.topic, batch, [source], _matched(arrival, batch))
-    except MilepostError as error:
-        return Refused(arrival, error)
     except Exception as error:
-        return _surprise(arrival, error)
+        return refusal(arrival, error)
 
 
 def _together(core: Core, group: list[Arrival]) -> list[Taken | Refused]:
@@ -122,10 +136,8 @@ def _together(core: Core, group: list[Arrival]) -> list[Taken | Refused]:
     for arrival in group:
         try:
             batch = _checked(core, arrival)
-        except MilepostError as error:
-            results.append(Refused(arrival, error))
         except Exception as error:
-            results.append(_surprise(arrival, error))
+            results.append(refusal(arrival, error))
         else:
             batches.append(batch)
             sources.append(Source(arrival.connection, arrival.size, len(batch)))
@@ -144,7 +156,7 @@ def _after_all(arrival: Arrival, batch: Batch, source: Source) -> Taken | Refuse
     try:
         return Taken(arrival.topic, batch, [source], _matched(arrival, batch))
     except Exception as error:
-        return _surprise(arrival._replace(connection=source.connection, size=source.size), error)
+        return refusal(arrival._replace(connection=source.connection, size=source.size), error)
 
 
 def _matched(arrival: Arrival, batch: Batch) -> Matches | None:
@@ -154,7 +166,9 @@ def _matched(arrival: Arrival, batch: Batch) -> Matches | None:
     return arrival.snapshot.match(arrival.version.view(batch))
 
 
-def _surprise(arrival: Arrival, error: Exception) -> Refused:
-    """A fault of ours: one batch is refused, everybody else goes on."""
+def refusal(arrival: Arrival, error: Exception) -> Refused:
+    """Why a batch is not taken. What is not the batch's fault is ours: it is refused, and everybody else goes on."""
+    if isinstance(error, MilepostError):
+        return Refused(arrival, error)
     log.exception("a batch for %s could not be examined", arrival.topic.name, exc_info=error)
     return Refused(arrival, BrokerError(f"the broker failed on this batch: {type(error).__name__}; its log says more"))

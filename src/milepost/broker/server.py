@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 from milepost.broker.clock import Clock, SystemClock
-from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say
+from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
-from milepost.broker.examine import Arrival, Refused, Taken, arrival, examine
+from milepost.broker.examine import Arrival, Refused, Taken, arrival, at_once, examine, refusal
 from milepost.broker.peer import Peer
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
@@ -137,20 +137,31 @@ class Broker:
             error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
             self.run(self.core.misput(Source(connection, size, 0), connection.puts, None, error))
             return
-        job = arrival(connection, topic, data, size)
         if self._workers is not None:
             peer.jobs += 1
+            job = arrival(connection, topic, data, size)
             self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
             return
-        self._arrivals.append(job)
         if not self._scheduled:
             now = self._loop.time()  # uvloop's is the same within a round, and counts milliseconds
             if alone and now != self._round:
                 self._round = now
-                self._process()
+                self._at_once(connection, topic, data, size)
                 return
             self._scheduled = True
             self._loop.call_soon(self._process)
+        self._arrivals.append(arrival(connection, topic, data, size))
+
+    def _at_once(self, connection: Connection, topic: Topic, data: Any, size: int) -> None:
+        try:
+            batch, matches = at_once(self.core, connection, topic, data)
+        except Exception as error:
+            self._carry_out(refusal(Arrival(connection, topic, None, None, data, size, connection.puts), error))
+            return
+        try:
+            self.run(self.core.arrived(topic, batch, [Source(connection, size, len(batch))], matches))
+        except Exception:  # a fault of ours: one batch suffers, and everybody else goes on
+            log.exception("a batch for %s could not be delivered", topic.name)
 
     def asked(self, peer: Peer, connection: Connection, message: Control) -> None:
         """A control frame that comes in order with the puts before it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import signal
 from collections.abc import Callable
 from importlib.metadata import version
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from milepost.config import Settings
     from milepost.transport import Address
 
+GC_OBJECTS = 50_000  # allocations between two collections
 EXAMPLES = """Examples:
   milepost up
   milepost up --listen 0.0.0.0:7450 --http ""
@@ -79,6 +81,11 @@ async def _serve(settings: Settings, console: Console, http_asked: bool) -> None
     from milepost.broker import Broker
 
     broker = Broker(settings)
+    # What is here now stays: no collection has to look at it again. And what a broker makes for a message is freed
+    # with it, so that collections find little, and may be rare.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_OBJECTS)
     _stop_on_signals(broker)  # before anybody is told that there is something to stop
     try:
         await broker.start()

@@ -147,7 +147,8 @@ class AsyncClient:
         """
         box = self._boxes.get(topic)
         if box is None or not box.gathering:
-            await self._publisher.put(topic, row)
+            if box is None or not self._publisher.put_alone(box, row):
+                await self._publisher.put(topic, row)
             return
         try:
             box.add(row)
@@ -185,7 +186,8 @@ class AsyncClient:
         declared later are covered too, and topics whose schema `where` does not fit are in `skipped`.
 
         Iterate over what this returns; or give a `callback`, a plain or an async function, which is called with one
-        message after the other, or with `batches=True` with whole batches. An exception in it is logged and ends this
+        message after the other, or with `batches=True` with whole batches. A plain function may be called by the event
+        loop itself, outside of any task. An exception in it is logged and ends this
         subscription: it is in `error`, and raised by `unsubscribe`. Raises `UnknownTopic` for a plain name that nobody
         declared, `QuerySyntaxError` or `QueryTypeError` for a predicate that does not fit.
         """
@@ -210,8 +212,11 @@ class AsyncClient:
     async def _serve(self, subscription: Subscription, callback: Callback, batches: bool) -> None:
         """The task of a callback."""
         try:
-            async for message in subscription.batches() if batches else subscription:
-                made = callback(message)
+            if not batches:
+                await subscription.serve(callback)
+                return
+            async for batch in subscription.batches():
+                made = callback(batch)
                 if made is not None and inspect.isawaitable(made):
                     await made
         except Exception as error:

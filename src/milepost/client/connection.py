@@ -58,7 +58,12 @@ _HEADER: Final = HEADER.size
 class Inbox(Protocol):
     """What a subscription is to a connection."""
 
+    hand: Callable[[Any], Any] | None  # a callback that waits for its next message
+
     def deliver(self, topic: str, batch: Batch, rows: Rows, parcel: Parcel) -> None: ...
+    def take(self, topic: str, batch: Batch, connection: Connection, size: int) -> None:
+        """One row, for `hand`; the connection is told that its bytes are consumed."""
+
     def drop(self, rows: int) -> None: ...
 
 
@@ -272,6 +277,9 @@ class Connection:
         if len(marks) == 1 and not isinstance(marks, Marks):
             only = inboxes.get(marks[0])
             if only is not None:
+                if len(batch) == 1 and only.hand is not None:
+                    only.take(topic.name, batch, self, size)
+                    return
                 only.deliver(topic.name, batch, None, Parcel(self, size, 1))
                 return
         found = [
@@ -302,6 +310,20 @@ class Connection:
         self._said = True
         assert self._link is not None
         if not self._link.write(head, body):
+            self._kept = True
+        return size
+
+    def offer(self, topic: int, data: bytes) -> int:
+        """The same for a small batch, if there is room for it now; 0 if there is not."""
+        if not self.alive or self._kept or self.outstanding >= self.put_window or self._link is None:
+            return 0
+        head, _ = put_parts(topic, data)
+        frame = head + data
+        size = len(frame)
+        self.outstanding += size
+        self.puts += 1
+        self._said = True
+        if not self._link.write(frame):
             self._kept = True
         return size
 

@@ -28,12 +28,13 @@ class Outbox:
         "_bytes",
         "_collector",
         "_pieces",
-        "_rows",
         "add",
+        "alone",
         "batch_bytes",
         "collected",
         "flying",
         "gathering",
+        "kept",
         "most",
         "name",
         "number",
@@ -49,7 +50,7 @@ class Outbox:
         self.gathering = False
         self.flying = False  # something was sent in this turn of the event loop
         self._pieces: list[Batch] = []  # in order, before what is collected
-        self._rows = 0  # in the pieces
+        self.kept = 0  # rows in the pieces
         self._bytes = 0
         self._use(schema)
 
@@ -58,6 +59,7 @@ class Outbox:
         flat = Collector.of(schema)
         self._collector = flat if flat is not None else Copier.of(schema)  # not `or`: an empty one is false
         self.add: Callable[[Any], None] = _refuse if self._collector is None else self._collector.add
+        self.alone: Callable[[Any, int, int, int], bytes] | None = None if flat is None else flat.alone
         self.collected: list[Any] = [] if self._collector is None else self._collector.parts
         self.most = GATHERED_ROWS if self._collector is None else GATHERED_ROWS * self._collector.width
 
@@ -68,7 +70,7 @@ class Outbox:
             self._use(schema)
 
     def __len__(self) -> int:
-        return self._rows + (0 if self._collector is None else len(self._collector))
+        return self.kept + (0 if self._collector is None else len(self._collector))
 
     @property
     def full(self) -> bool:
@@ -95,7 +97,7 @@ class Outbox:
 
     def _keep(self, batch: Batch) -> None:
         self._pieces.append(batch)
-        self._rows += len(batch)
+        self.kept += len(batch)
         self._bytes += len(batch.data)
         if self.full:
             self.gathering = False
@@ -104,7 +106,7 @@ class Outbox:
         """What waits, joined as far as one frame and one schema go, and taken out. IDs are still to be given."""
         self._cut()
         pieces, self._pieces = self._pieces, []
-        self._rows = self._bytes = 0
+        self.kept = self._bytes = 0
         for _, group in groupby(pieces, key=lambda batch: batch.schema):
             alike = list(group)
             yield alike[0] if len(alike) == 1 else Batch.concat(alike)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from milepost.batch import Batch
-from milepost.client.connection import Parcel
+from milepost.client.connection import Connection, Parcel
 from milepost.client.dispatch import Rows
 
 BREATH_ROWS: Final = 4_096  # messages that are handed out before the rest of the program gets a turn
@@ -54,6 +57,8 @@ class Subscription:
         self.error: BaseException | None = None  # what ended it, if it was not you
         self.topic = ""  # of the message or batch handed out last
         self.confirmed = False  # the broker has it
+        self.hand: Callable[[Any], Any] | None = None  # a callback, while it waits for its next message
+        self._outcome: Awaitable[Any] | BaseException | None = None  # what `hand` left to do to the task that serves it
         self._queue: deque[Delivered] = deque()
         self._waiters: list[asyncio.Future[None]] = []
         self._ended = False
@@ -126,8 +131,28 @@ class Subscription:
             if not await self.advance():
                 return None
 
-    async def advance(self) -> bool:
-        """Make the next messages `current`, once those before were taken; False when there will be none."""
+    async def serve(self, callback: Callable[[Any], Any]) -> None:
+        """Call a function with one message after the other, to the end; raises what it raises.
+
+        A message that comes alone while a plain function waits for it does not wait for this task's turn: `take`
+        calls the function, which saves a round of the event loop. What it returns or raises is dealt with here.
+        """
+        run: Callable[..., Any] = copy_context().run
+        hand = None if inspect.iscoroutinefunction(callback) else partial(run, callback)
+        more = True
+        while more:
+            for message in self.current:
+                made = callback(message)
+                if made is not None and inspect.isawaitable(made):
+                    hand = None
+                    await made
+            more = await self.advance(hand)
+
+    async def advance(self, hand: Callable[[Any], Any] | None = None) -> bool:
+        """Make the next messages `current`, once those before were taken; False when there will be none.
+
+        `hand` may be given messages while this waits for them.
+        """
         await self._breathe()
         while not self._step():
             if self._ended:
@@ -136,11 +161,27 @@ class Subscription:
                 return False
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
+            if hand is not None:
+                self.hand = hand
             try:
                 await waiter
+                if hand is not None:
+                    self.hand = None
+                    await self._settle()
             finally:
                 self._waiters.remove(waiter)
+                if hand is not None:
+                    self.hand = None
+                    if inspect.iscoroutine(self._outcome):
+                        self._outcome.close()  # cancelled before it had begun
         return True
+
+    async def _settle(self) -> None:
+        outcome, self._outcome = self._outcome, None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if outcome is not None:
+            await outcome
 
     async def _breathe(self) -> None:
         """Let the rest of the program have a turn, after many messages without one."""
@@ -182,6 +223,29 @@ class Subscription:
         self._queue.append(Delivered(topic, batch, rows, parcel))
         if self._waiters:
             self._wake()
+
+    def take(self, topic: str, batch: Batch, connection: Connection, size: int) -> None:
+        """One row arrived while a callback waits for it: `hand` is set. Its bytes go back when it was dealt with."""
+        hand, self.hand = self.hand, None  # whatever comes while it runs is queued
+        if hand is None or self._queue or self._ended:
+            self.deliver(topic, batch, None, Parcel(connection, size, 1))
+            return
+        self.topic = topic
+        if topic not in self.topics:
+            self.topics.add(topic)
+        try:
+            made = hand(batch.only())
+        except (Exception, asyncio.CancelledError) as error:
+            self._outcome = error
+        else:
+            if made is None or not inspect.isawaitable(made):
+                if not self._ended:
+                    self.hand = hand
+                connection.consumed(size)
+                return
+            self._outcome = made
+        self._parcel = Parcel(connection, size, 1)
+        self._wake()
 
     def drop(self, rows: int) -> None:
         """The broker says that it dropped rows."""

@@ -30,6 +30,9 @@ from milepost.wire.frames import MAGIC, Kind
 
 MARKED_ROWS: Final = 0x01
 _WORDS: Final = struct.Struct("<IBBHII")  # header, topic, marks
+_PUT: Final = int(Kind.PUT)
+_ONE_MARK: Final = struct.Struct("<III")  # topic, marks, the only subscription
+_ONE_MARK_BYTES: Final = 16  # with its padding
 _TWO: Final = struct.Struct("<II")
 _ROWS: Final = struct.Struct("<I")
 _COPIED: Final = 4_096  # bytes: smaller batches are copied out of their frame, as bytes are read faster than views
@@ -56,8 +59,9 @@ class Delivery(NamedTuple):
 def put_parts(topic: int, data: Buffer) -> tuple[bytes, Buffer]:
     """The frame of a PUT in two parts, so that a large batch is not copied."""
     length = 8 + len(data)
-    limits.require("FRAME_BYTES", length, "the bytes of a PUT frame")
-    return _WORDS.pack(length, Kind.PUT, 0, MAGIC, topic, 0), data
+    if length > limits.FRAME_BYTES:
+        limits.require("FRAME_BYTES", length, "the bytes of a PUT frame")
+    return _WORDS.pack(length, _PUT, 0, MAGIC, topic, 0), data
 
 
 def read_put(body: Buffer) -> tuple[int, Buffer]:
@@ -86,6 +90,10 @@ def deliver_parts(topic: int, marks: tuple[int, ...] | Marks, data: Buffer) -> t
 
 def read_deliver(flags: int, body: Buffer) -> Delivery:
     """Take a DELIVER apart; every count is compared with the bytes that are there before it is used."""
+    if not flags & MARKED_ROWS and _ONE_MARK_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
+        topic, count, mark = _ONE_MARK.unpack_from(body)
+        if count == 1:  # the short way: most small deliveries are one message for one subscription
+            return tuple.__new__(Delivery, (topic, (mark,), bytes(body[_ONE_MARK_BYTES:])))
     view = memoryview(body)
     if len(view) < _TWO.size:
         raise ProtocolError(f"a DELIVER of {len(view)} bytes is cut off")
