@@ -270,7 +270,7 @@ class Broker:
             effects = []
             for connection in more:
                 effects += core.served(connection)
-        if core.turning and not self._turning:
+        if not self.settings.cut_through and core.turning and not self._turning:
             self._turning = True
             self._loop.call_soon(self._turn)
 

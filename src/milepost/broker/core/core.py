@@ -487,8 +487,12 @@ class Core:
             if matches is not None and matches.failed:
                 for _, error in matches.failed:
                     self.errors[error.code] += 1
-            for share in shares(topic, batch, matches, self.connections):
-                self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
+            if matches is None:
+                for marks, members in topic.audience():
+                    self._deliver(topic, batch, marks, members, effects, full)
+            else:
+                for share in shares(topic, batch, matches, self.connections):
+                    self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
         for source in sources:
             if full:
                 self._hold(source, full)

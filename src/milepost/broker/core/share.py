@@ -31,9 +31,9 @@ class Share(NamedTuple):
     connections: list[Connection]
 
 
-def shares(topic: Topic, batch: Batch, matches: Matches | None, connections: Mapping[int, Connection]) -> list[Share]:
-    """Who gets which rows of a batch; `matches` is None when no subscription of the topic has a predicate."""
-    if matches is None or not len(matches.keys):
+def shares(topic: Topic, batch: Batch, matches: Matches, connections: Mapping[int, Connection]) -> list[Share]:
+    """Who gets which rows of a batch."""
+    if not len(matches.keys):
         return [Share(batch, marks, members) for marks, members in topic.audience()]
     if len(batch) == 1:
         return _of_one_row(topic, batch, matches, connections)
