@@ -15,7 +15,8 @@ async def main() -> None:
         large = await desk.subscribe("quotes", where="size >= 1000")
 
         await feed.put("quotes", {"symbol": "IBM", "price": 101.5, "size": 200})  # one message
-        await feed.put_many("quotes", {"symbol": ["ACME", "IBM"], "price": [12.0, 99.0], "size": [5000, 1000]})  # columns
+        columns = {"symbol": ["ACME", "IBM"], "price": [12.0, 99.0], "size": [5000, 1000]}
+        await feed.put_many("quotes", columns)  # or rows, Arrow, pandas, Polars
 
         message = await anext(ibm)
         print(message.symbol, message.price, message.id)  # a view: fields are read when asked for
