@@ -129,3 +129,14 @@ def test_names_are_no_code():
     row = {"class": 1, "v0": "t", "pack": 2.0, "append": True}
     collector.add(row)
     assert collector.batch().to_pylist() == [row]
+
+
+@given(st.dictionaries(st.sampled_from([*ROW, "unknown"]), anything, max_size=4), st.sets(st.sampled_from([*ROW])))
+def test_a_row_alone_is_what_encode_makes_of_it(changes, missing):
+    row = {name: value for name, value in (ROW | changes).items() if name not in missing or name in changes}
+    try:
+        made = Collector.of(EVERY).alone(row, 1, 2, 3)
+    except REFUSED:
+        assert changes or missing
+        return
+    assert made == Batch.encode(EVERY, [row], Ids.one(1, 2, 3)).data
