@@ -128,3 +128,30 @@ def test_two_readers_share():
         assert ledger.consumed_bytes == 10
 
     asyncio.run(test())
+
+
+def test_a_waiting_callback_is_handed_a_message_at_once_and_what_it_raises_ends_its_task():
+    async def test():
+        subscription, ledger = made()
+        seen = []
+
+        def callback(message):
+            seen.append(message.n)
+            if message.n == 2:
+                raise ValueError("two")
+
+        task = asyncio.create_task(subscription.serve(callback))
+        await asyncio.sleep(0)  # it waits now
+        subscription.take("topic", batch(0, 1), ledger, 10)
+        subscription.take("topic", batch(1, 2), ledger, 10)
+        assert (seen, ledger.consumed_bytes, subscription.topic) == ([0, 1], 20, "topic")
+        subscription.take("topic", batch(2, 3), ledger, 10)
+        assert subscription.hand is None
+        subscription.deliver("topic", batch(3, 4), None, Parcel(ledger, 10, 1))
+        with pytest.raises(ValueError, match="two"):
+            await task
+        assert (seen, ledger.consumed_bytes) == ([0, 1, 2], 20)
+        subscription.end()
+        assert ledger.consumed_bytes == 40
+
+    asyncio.run(test())
