@@ -20,7 +20,7 @@ help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
 	@echo "make test               run everything: lint, types, all tests, short benchmarks (minutes)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
-	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, pubsub; QUICK=1 for a short run"
+	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, queues, pubsub; QUICK=1: a short run"
 	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
 	@echo "make lock               pin every dependency anew in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
