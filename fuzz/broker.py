@@ -46,8 +46,15 @@ GREETING = encode_control(Hello(window=1 << 20))
 class Later:
     """Instead of an event loop: `one_input` calls itself what would be called soon."""
 
+    def __init__(self) -> None:
+        self._now = 0.0
+
     def call_soon(self, *call: Any) -> None:
         pass
+
+    def time(self) -> float:
+        self._now += 1.0
+        return self._now
 
 
 class Wire:
