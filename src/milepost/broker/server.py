@@ -302,7 +302,8 @@ class Broker:
         return self.core.statistics(self.clock.time_us())
 
     def _about(self) -> dict[str, Any]:
-        return {"address": str(self.address), "uptime_s": self.clock.monotonic() - self._started}
+        where = "" if self._listener is None else str(self._listener.address)
+        return {"address": where, "uptime_s": self.clock.monotonic() - self._started}
 
 
 def _told(message: Control) -> bytes:
