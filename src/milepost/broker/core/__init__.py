@@ -5,6 +5,7 @@
     core            the events, each a method that returns effects
     effects         what the shell is to do
     connection      a client as the core sees it: credit, queue, subscriptions
+    catalogue       the topics, and what clients ask about them
     topic           a name with its schemas, and who wants which rows of it
     pattern         names of topics, and patterns of them
     share           one batch and its matches -> the rows of each connection

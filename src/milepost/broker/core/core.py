@@ -7,38 +7,30 @@ one client is said to that client and counted; no event raises.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.broker.core.connection import Connection, Publisher, Subscription
+from milepost.broker.core.catalogue import Catalogue
+from milepost.broker.core.connection import Connection, Publisher
 from milepost.broker.core.effects import Close, Deliver, Effect, Say
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
-from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
-from milepost.broker.core.predicates import Predicates
+from milepost.broker.core.pattern import require_pattern
 from milepost.broker.core.share import shares
-from milepost.broker.core.statistics import described, statistics, totals
+from milepost.broker.core.statistics import described, statistics
 from milepost.broker.core.topic import SLOW, Topic
 from milepost.config import Settings
 from milepost.errors import (
-    BrokerError,
     Fenced,
     HandshakeRefused,
-    IncompatibleSchema,
     InvalidValue,
     MilepostError,
     NotAuthenticated,
     ProtocolError,
     SlowConsumer,
     TimedOut,
-    UnknownSubscription,
-    UnknownTopic,
-    did_you_mean,
 )
-from milepost.query import parse_schema
-from milepost.schema import breaks
 from milepost.wire import (
     PROTOCOL,
     Bye,
@@ -65,12 +57,9 @@ from milepost.wire.payload import Buffer
 if TYPE_CHECKING:
     from milepost.match import Matches
 
-NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked for in the event loop
 MARKS_KEPT: Final = 100_000  # named publishers that are away and whose last stamp is remembered
 SILENT_HEARTBEATS: Final = 3  # without a word before a client counts as gone
 DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
-SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
-SKIPPED_CHARS: Final = 500  # of the reason
 LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
 JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
 LEAST_PROGRESS: Final = 16_384  # bytes of a frame between two scans: less is a drip
@@ -100,24 +89,21 @@ class Core:
         self.broker_id = broker_id
         self.version = version
         self.connections: dict[int, Connection] = {}
-        self.topics: dict[str, Topic] = {}
-        self.numbered: dict[int, Topic] = {}
+        self.catalogue = Catalogue(self.connections)
+        self.topics = self.catalogue.topics
+        self.numbered = self.catalogue.numbered
         self.errors: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
         self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
-        self.past: Counter[str] = Counter()  # totals of topics that were deleted
         self._draw = draw
         self._numbers = 0
         self._free: list[
             int
         ] = []  # numbers of connections that are gone: those in use stay dense, for counting by them
-        self._topic_numbers = 0
         self._greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
         self._publishers: set[int] = set()  # numbers in use
         self._by_name: dict[str, Connection] = {}
         self._away: dict[str, Publisher] = {}  # named, and not connected
-        self._wild: dict[tuple[int, int], Subscription] = {}  # subscriptions to patterns
-        self._predicates = Predicates()
         self._turn: dict[int, Connection] = {}  # without cut-through: connections to be served at the next turn
 
     # Connections
@@ -143,7 +129,7 @@ class Core:
         self._greeting.pop(connection.number, None)
         self._turn.pop(connection.number, None)
         for subscription in list((connection.subscriptions or {}).values()):
-            self._forget(subscription)
+            self.catalogue.forget(subscription)
         connection.subscriptions = None
         del self.connections[connection.number]
         self._free.append(connection.number)
@@ -258,16 +244,16 @@ class Core:
         try:
             match request:
                 case Declare():
-                    value: Any = self._declare(connection, request, effects)
+                    value: Any = self.catalogue.declare(connection, request, effects)
                 case Delete():
-                    value = self._delete(request, effects)
+                    value = self.catalogue.delete(request, effects)
                 case Subscribe():
-                    value = self._subscribe(connection, request, effects)
+                    value = self.catalogue.subscribe(connection, request, effects)
                 case Unsubscribe():
-                    value = self._unsubscribe(connection, request)
+                    value = self.catalogue.unsubscribe(connection, request)
                 case List():
                     require_pattern(request.pattern)
-                    value = [described(topic) for topic in self._covered(request.pattern)]
+                    value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
                 case _:
                     value = self.statistics(time_us)
             reply = Reply(request=request.request, value=value)
@@ -275,142 +261,6 @@ class Core:
             self.errors[error.code] += 1
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
-
-    def _declare(self, connection: Connection, request: Declare, effects: list[Effect]) -> dict[str, Any]:
-        if request.slow is not None and request.slow not in SLOW:
-            raise BrokerError(f"no policy for the slow is called {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
-        topic = self.topics.get(request.name)
-        if request.schema is None:
-            topic = self._topic(request.name)
-            self._announce(connection, topic, effects)
-            return {"number": topic.number, "created": False}
-        limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
-        schema = parse_schema(request.schema)
-        created = topic is None
-        if topic is None:
-            require_name(request.name)
-            limits.require("TOPICS", len(self.topics) + 1, "the topics of this broker")
-            self._topic_numbers += 1
-            topic = Topic(self._topic_numbers, request.name, schema, request.slow or SLOW[0], self._predicates)
-            self.topics[topic.name] = self.numbered[topic.number] = topic
-            for subscription in self._wild.values():
-                if covers(subscription.pattern, topic.name) and len(subscription.keys) < limits.WILDCARD_TOPICS:
-                    self._cover(subscription, topic, effects)
-        else:
-            if schema.fingerprint not in topic.versions:
-                self._require_follows(topic, schema)
-                topic.add_version(schema)
-                for each in self._interested(topic):
-                    self._announce(each, topic, effects)
-            topic.slow = request.slow or topic.slow
-        self._announce(connection, topic, effects)
-        return {"number": topic.number, "created": created}
-
-    def _require_follows(self, topic: Topic, schema: Any) -> None:
-        limits.require("TOPIC_VERSIONS", len(topic.schemas) + 1, f"the versions of the schema of topic {topic.name}")
-        told = sum(len(text) for text in [*topic.announcement().schemas, str(schema.message_type or schema)])
-        limits.require("TOPIC_SCHEMA_CHARS", told, f"the texts of all versions of the schema of topic {topic.name}")
-        found = breaks(topic.schema, schema)
-        if found:
-            what = "; ".join(f"{each.path}: {each.reason}" if each.path else each.reason for each in found[:5])
-            raise IncompatibleSchema(
-                f"topic {topic.name!r} has another schema, and this one would break its readers: {what}; "
-                "declare the topic with its own schema or one that only adds to it, or take another name",
-                tuple(each.path for each in found),
-            )
-
-    def _delete(self, request: Delete, effects: list[Effect]) -> dict[str, Any]:
-        topic = self._topic(request.name)
-        removed = 0
-        for connection in list(self._interested(topic)):
-            for subscription in list((connection.subscriptions or {}).values()):
-                if topic.number in subscription.keys:
-                    topic.unsubscribe(subscription)
-                    removed += 1
-                    if not is_pattern(subscription.pattern):
-                        del (connection.subscriptions or {})[subscription.number]
-                        gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
-                        effects.append(Say(connection, failure(gone, subscription=subscription.number)))
-        for connection in self.connections.values():
-            if connection.announced is not None:
-                connection.announced.pop(topic.number, None)
-        del self.topics[topic.name], self.numbered[topic.number]
-        self.past.update(totals(topic))
-        return {"subscriptions": removed}
-
-    def _subscribe(self, connection: Connection, request: Subscribe, effects: list[Effect]) -> dict[str, Any]:
-        require_pattern(request.pattern)
-        mine = connection.subscriptions or {}
-        if request.subscription in mine:
-            raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
-        if not 0 <= request.subscription <= limits.SUBSCRIPTION_NUMBER:
-            raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
-        limits.require("SUBSCRIPTIONS_PER_CONNECTION", len(mine) + 1, "the subscriptions of one connection")
-        limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
-        subscription = Subscription(connection, request.subscription, request.pattern, request.where, {}, {})
-        skipped: dict[str, str] = {}
-        if is_pattern(request.pattern):
-            covered = self._covered(request.pattern)
-            limits.require("WILDCARD_TOPICS", len(covered), "the topics of one pattern")
-            for topic in covered:
-                if (why := self._cover(subscription, topic, effects)) is not None and len(skipped) < SKIPPED_TOLD:
-                    skipped[topic.name] = why[:SKIPPED_CHARS]
-            self._wild[connection.number, request.subscription] = subscription
-        else:
-            topic = self._topic(request.pattern)
-            topic.subscribe(subscription)
-            self._announce(connection, topic, effects)
-        if connection.subscriptions is None:
-            connection.subscriptions = {}
-        connection.subscriptions[request.subscription] = subscription
-        names = [self.numbered[number].name for number in subscription.keys]
-        return {"topics": names, "skipped": skipped}
-
-    def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
-        """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""
-        try:
-            topic.subscribe(subscription)
-        except MilepostError as error:
-            return str(error)
-        self._announce(subscription.connection, topic, effects)
-        return None
-
-    def _unsubscribe(self, connection: Connection, request: Unsubscribe) -> dict[str, Any]:
-        subscription = (connection.subscriptions or {}).pop(request.subscription, None)
-        if subscription is None:
-            raise UnknownSubscription(f"this connection has no subscription {request.subscription}")
-        self._forget(subscription)
-        return {}
-
-    def _forget(self, subscription: Subscription) -> None:
-        for number in list(subscription.keys):
-            self.numbered[number].unsubscribe(subscription)
-        self._wild.pop((subscription.connection.number, subscription.number), None)
-
-    def _announce(self, connection: Connection, topic: Topic, effects: list[Effect]) -> None:
-        """Tell a client about a topic, unless it knows."""
-        if connection.announced is None:
-            connection.announced = {}
-        if connection.announced.get(topic.number) != len(topic.schemas):
-            connection.announced[topic.number] = len(topic.schemas)
-            effects.append(Say(connection, topic.announcement()))
-
-    def _topic(self, name: str) -> Topic:
-        topic = self.topics.get(name)
-        if topic is None:
-            alike = (each for each in self.topics if abs(len(each) - len(name)) <= 2)
-            near = did_you_mean(name[: limits.NAME_CHARS], list(islice(alike, NAMES_COMPARED)))
-            raise UnknownTopic(
-                f"there is no topic {name[: limits.NAME_CHARS]!r}{near or '; declare it with its schema first'}"
-            )
-        return topic
-
-    def _covered(self, pattern: str) -> list[Topic]:
-        return [topic for name, topic in self.topics.items() if covers(pattern, name)]
-
-    def _interested(self, topic: Topic) -> Iterable[Connection]:
-        """The connections that know a topic."""
-        return [each for each in self.connections.values() if each.announced and topic.number in each.announced]
 
     # Batches
 

@@ -36,7 +36,7 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
                 }
             )
     topics = list(core.topics.values())
-    counted = core.past + Counter(_summed(topics))
+    counted = core.catalogue.past + Counter(_summed(topics))
     return {
         "name": core.settings.name,
         "version": core.version,

@@ -1,0 +1,184 @@
+"""The topics of a broker and the subscriptions to them: what clients declare, delete, subscribe to and list.
+
+Each request adds what others are to be told to `effects`, and raises what is wrong with it, before anything changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from milepost import limits
+from milepost.broker.core.connection import Connection, Subscription
+from milepost.broker.core.effects import Effect, Say
+from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
+from milepost.broker.core.predicates import Predicates
+from milepost.broker.core.statistics import totals
+from milepost.broker.core.topic import SLOW, Topic
+from milepost.errors import (
+    BrokerError,
+    IncompatibleSchema,
+    MilepostError,
+    UnknownSubscription,
+    UnknownTopic,
+    did_you_mean,
+)
+from milepost.query import parse_schema
+from milepost.schema import Schema, breaks
+from milepost.wire import Declare, Delete, Subscribe, Unsubscribe
+from milepost.wire.control import failure
+
+SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
+SKIPPED_CHARS: Final = 500  # of the reason
+NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked for in the event loop
+
+
+class Catalogue:
+    """Topics by name and by number. `connections` is the core's, and only looked at."""
+
+    def __init__(self, connections: Mapping[int, Connection]) -> None:
+        self.topics: Final[dict[str, Topic]] = {}
+        self.numbered: Final[dict[int, Topic]] = {}
+        self.past: Final[Counter[str]] = Counter()  # totals of topics that were deleted
+        self.predicates: Final = Predicates()
+        self.connections = connections
+        self._numbers = 0
+        self._wild: dict[tuple[int, int], Subscription] = {}  # subscriptions to patterns
+
+    def declare(self, connection: Connection, request: Declare, effects: list[Effect]) -> dict[str, Any]:
+        if request.slow is not None and request.slow not in SLOW:
+            raise BrokerError(f"no policy for the slow is called {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
+        topic = self.topics.get(request.name)
+        if request.schema is None:
+            topic = self._topic(request.name)
+            self._announce(connection, topic, effects)
+            return {"number": topic.number, "created": False}
+        limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
+        schema = parse_schema(request.schema)
+        created = topic is None
+        if topic is None:
+            require_name(request.name)
+            limits.require("TOPICS", len(self.topics) + 1, "the topics of this broker")
+            self._numbers += 1
+            topic = Topic(self._numbers, request.name, schema, request.slow or SLOW[0], self.predicates)
+            self.topics[topic.name] = self.numbered[topic.number] = topic
+            for subscription in self._wild.values():
+                if covers(subscription.pattern, topic.name) and len(subscription.keys) < limits.WILDCARD_TOPICS:
+                    self._cover(subscription, topic, effects)
+        else:
+            if schema.fingerprint not in topic.versions:
+                self._require_follows(topic, schema)
+                topic.add_version(schema)
+                for each in self._interested(topic):
+                    self._announce(each, topic, effects)
+            topic.slow = request.slow or topic.slow
+        self._announce(connection, topic, effects)
+        return {"number": topic.number, "created": created}
+
+    def _require_follows(self, topic: Topic, schema: Schema) -> None:
+        limits.require("TOPIC_VERSIONS", len(topic.schemas) + 1, f"the versions of the schema of topic {topic.name}")
+        told = sum(len(text) for text in [*topic.announcement().schemas, str(schema.message_type or schema)])
+        limits.require("TOPIC_SCHEMA_CHARS", told, f"the texts of all versions of the schema of topic {topic.name}")
+        found = breaks(topic.schema, schema)
+        if found:
+            what = "; ".join(f"{each.path}: {each.reason}" if each.path else each.reason for each in found[:5])
+            raise IncompatibleSchema(
+                f"topic {topic.name!r} has another schema, and this one would break its readers: {what}; "
+                "declare the topic with its own schema or one that only adds to it, or take another name",
+                tuple(each.path for each in found),
+            )
+
+    def delete(self, request: Delete, effects: list[Effect]) -> dict[str, Any]:
+        topic = self._topic(request.name)
+        removed = 0
+        for connection in list(self._interested(topic)):
+            for subscription in list((connection.subscriptions or {}).values()):
+                if topic.number in subscription.keys:
+                    topic.unsubscribe(subscription)
+                    removed += 1
+                    if not is_pattern(subscription.pattern):
+                        del (connection.subscriptions or {})[subscription.number]
+                        gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
+                        effects.append(Say(connection, failure(gone, subscription=subscription.number)))
+        for connection in self.connections.values():
+            if connection.announced is not None:
+                connection.announced.pop(topic.number, None)
+        del self.topics[topic.name], self.numbered[topic.number]
+        self.past.update(totals(topic))
+        return {"subscriptions": removed}
+
+    def subscribe(self, connection: Connection, request: Subscribe, effects: list[Effect]) -> dict[str, Any]:
+        require_pattern(request.pattern)
+        mine = connection.subscriptions or {}
+        if request.subscription in mine:
+            raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
+        if not 0 <= request.subscription <= limits.SUBSCRIPTION_NUMBER:
+            raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
+        limits.require("SUBSCRIPTIONS_PER_CONNECTION", len(mine) + 1, "the subscriptions of one connection")
+        limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
+        subscription = Subscription(connection, request.subscription, request.pattern, request.where, {}, {})
+        skipped: dict[str, str] = {}
+        if is_pattern(request.pattern):
+            covered = self.covered(request.pattern)
+            limits.require("WILDCARD_TOPICS", len(covered), "the topics of one pattern")
+            for topic in covered:
+                if (why := self._cover(subscription, topic, effects)) is not None and len(skipped) < SKIPPED_TOLD:
+                    skipped[topic.name] = why[:SKIPPED_CHARS]
+            self._wild[connection.number, request.subscription] = subscription
+        else:
+            topic = self._topic(request.pattern)
+            topic.subscribe(subscription)
+            self._announce(connection, topic, effects)
+        if connection.subscriptions is None:
+            connection.subscriptions = {}
+        connection.subscriptions[request.subscription] = subscription
+        names = [self.numbered[number].name for number in subscription.keys]
+        return {"topics": names, "skipped": skipped}
+
+    def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
+        """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""
+        try:
+            topic.subscribe(subscription)
+        except MilepostError as error:
+            return str(error)
+        self._announce(subscription.connection, topic, effects)
+        return None
+
+    def unsubscribe(self, connection: Connection, request: Unsubscribe) -> dict[str, Any]:
+        subscription = (connection.subscriptions or {}).pop(request.subscription, None)
+        if subscription is None:
+            raise UnknownSubscription(f"this connection has no subscription {request.subscription}")
+        self.forget(subscription)
+        return {}
+
+    def forget(self, subscription: Subscription) -> None:
+        for number in list(subscription.keys):
+            self.numbered[number].unsubscribe(subscription)
+        self._wild.pop((subscription.connection.number, subscription.number), None)
+
+    def _announce(self, connection: Connection, topic: Topic, effects: list[Effect]) -> None:
+        """Tell a client about a topic, unless it knows."""
+        if connection.announced is None:
+            connection.announced = {}
+        if connection.announced.get(topic.number) != len(topic.schemas):
+            connection.announced[topic.number] = len(topic.schemas)
+            effects.append(Say(connection, topic.announcement()))
+
+    def _topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            alike = (each for each in self.topics if abs(len(each) - len(name)) <= 2)
+            near = did_you_mean(name[: limits.NAME_CHARS], list(islice(alike, NAMES_COMPARED)))
+            raise UnknownTopic(
+                f"there is no topic {name[: limits.NAME_CHARS]!r}{near or '; declare it with its schema first'}"
+            )
+        return topic
+
+    def covered(self, pattern: str) -> list[Topic]:
+        return [topic for name, topic in self.topics.items() if covers(pattern, name)]
+
+    def _interested(self, topic: Topic) -> Iterable[Connection]:
+        """The connections that know a topic."""
+        return [each for each in self.connections.values() if each.announced and topic.number in each.announced]
