@@ -30,7 +30,14 @@ def run() -> None:
         return
     started = time.monotonic()
     compile_kernels(Console(stderr=True))
-    print(f"The matching kernels are compiled ({time.monotonic() - started:.0f} s); later starts find them.")
+    took = f"The matching kernels are compiled ({time.monotonic() - started:.0f} s)"
+    if match.kept():
+        print(f"{took}; later starts find them.")
+    else:
+        raise ConfigError(
+            f"{took}, but could not be kept in {match.folder()}: is the disk full, or the folder not yours? "
+            "Every start compiles them again; make room, or name another folder in XDG_CACHE_HOME"
+        )
 
 
 def require_numba() -> None:

@@ -14,8 +14,8 @@ Numba is imported when the first kernel is needed: by `warm`, or by the first `I
 """
 
 from milepost.match.index import Index, IndexStatistics
-from milepost.match.kernel import compiled, warm
+from milepost.match.kernel import compiled, folder, kept, warm
 from milepost.match.matches import Deliveries, Matches
 from milepost.match.snapshot import Snapshot
 
-__all__ = ["Deliveries", "Index", "IndexStatistics", "Matches", "Snapshot", "compiled", "warm"]
+__all__ = ["Deliveries", "Index", "IndexStatistics", "Matches", "Snapshot", "compiled", "folder", "kept", "warm"]

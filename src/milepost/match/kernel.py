@@ -40,6 +40,7 @@ MODULES: Final = ("reading", "probing", "building", "grouping")
 
 _progress: list[Progress] = []
 _made: list[str] = []
+_unkept: list[str] = []  # compiled for this process only: the folder has no room, or cannot be written
 
 
 def folder() -> Path:
@@ -74,6 +75,7 @@ def kernel(signature: str) -> Callable[[Function], Function]:
             made = numba.njit(signature, nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)
         except (OSError, RuntimeError):  # no folder that can be written: Numba finds "no locator available"
             made = numba.njit(signature, nogil=True, error_model="numpy", boundscheck=False)(function)
+            _unkept.append(function.__name__)
         finally:
             numba.config.CACHE_DIR = usual
         _made.append(function.__name__)
@@ -105,15 +107,22 @@ def warm(progress: Progress | None = None) -> None:
             import_module(f"milepost.match.{module}")
     finally:
         _progress.clear()
+    if _unkept:
+        return
     try:
         _mark().touch()
     except OSError:
-        pass  # then `compiled` goes on saying no, which is true
+        pass  # then `kept` goes on saying no, which is true
 
 
 def compiled() -> bool:
     """Whether the folder holds what `warm` would make, so that it will be quick. Does not import Numba."""
-    return len(_made) >= len(KERNELS) or _mark().exists()
+    return len(_made) >= len(KERNELS) or kept()
+
+
+def kept() -> bool:
+    """Whether later processes will find the kernels in the folder."""
+    return _mark().exists()
 
 
 def _mark() -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from milepost.match import compiled, warm
+from milepost.match import compiled, kept, warm
 from milepost.match.kernel import KERNELS, folder, kernel
 
 
@@ -41,3 +41,18 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.Monk
         return 2 * value
 
     assert kernel("i8(i8)")(doubled)(21) == 42
+
+
+def test_kernels_that_could_not_be_kept_are_not_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on a full disk: some of them were compiled for this process only."""
+    from milepost.match import kernel as module
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    folder().mkdir(parents=True)
+    monkeypatch.setattr(module, "_unkept", ["probe"])
+    warm()
+    assert not kept()
+    monkeypatch.setattr(module, "_unkept", [])
+    warm()
+    assert kept()
