@@ -20,6 +20,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str
     listen: str
     http: str
+    zmq: str
+    zmq_curve: str
+    store: str
     cut_through: bool
     input_queues: int
     put_window: int
@@ -27,6 +30,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     delivery_window: int
     frame_bytes: int
     join_bytes: int
+    remember_s: float
+    lease_s: float
     heartbeat_s: float
     handshake_s: float
     frame_s: float
@@ -39,9 +44,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise ValueError(f"{name} = {getattr(self, name)}: takes {MINIMUM_BYTES} to {limits.BATCH_BYTES} bytes")
         if not MINIMUM_FRAME <= self.frame_bytes <= limits.FRAME_BYTES:
             raise ValueError(f"frame_bytes = {self.frame_bytes}: takes {MINIMUM_FRAME} to {limits.FRAME_BYTES} bytes")
-        for name in ("heartbeat_s", "handshake_s", "frame_s"):
+        for name in ("heartbeat_s", "handshake_s", "frame_s", "lease_s"):
             if not 0 < getattr(self, name) <= 86_400:
                 raise ValueError(f"{name} = {getattr(self, name)}: takes more than 0 and at most 86,400 seconds")
+        if not 0 < self.remember_s <= limits.REMEMBERED_S:
+            raise ValueError(
+                f"remember_s = {self.remember_s}: takes more than 0 and at most {limits.REMEMBERED_S} seconds"
+            )
         if not 0 <= self.input_queues <= 64:
             raise ValueError(f"input_queues = {self.input_queues}: takes 0 to 64")
 

@@ -17,6 +17,20 @@
     ├── BrokerError               a broker that says no, or cannot be talked to
     │   ├── UnknownTopic          a topic nobody declared
     │   ├── UnknownSubscription   a subscription that is not there, or no longer
+    │   ├── SubscriptionExists    a name that another subscription has
+    │   │   └── TopicMismatch     … and that is one to another topic
+    │   ├── DuplicateMessage      a put whose key was seen before: it is stored already
+    │   ├── NotExpectingAck       an acknowledgement when nothing is waiting for one
+    │   │   └── AckMismatch       … of a message that was not handed out, or not to you
+    │   ├── NothingThere          no message to get just now
+    │   ├── UnknownRequest        a request that nobody knows
+    │   ├── NotDurable            a topic that is kept nowhere, asked for what is kept
+    │   ├── StateLost             the broker came back without what it had stored
+    │   ├── ServedElsewhere       another broker of the cell serves this subscription
+    │   ├── StoreError            the broker's database says no
+    │   │   ├── StoreUnavailable  it cannot be reached, or does not answer
+    │   │   ├── StoreFull         its disk is full
+    │   │   └── CorruptLog        what it holds is not what was written
     │   ├── ProtocolError         bytes that are not of the protocol
     │   ├── HandshakeRefused      a version or a name that the broker does not take
     │   │   └── NotAuthenticated  credentials that it does not take
@@ -180,6 +194,97 @@ class UnknownSubscription(BrokerError, LookupError):
     """A subscription that is not there, or no longer."""
 
     code = "unknown_subscription"
+
+
+class SubscriptionExists(BrokerError):
+    """Another durable subscription has this name, with another filter or another beginning."""
+
+    code = "subscription_exists"
+
+
+class TopicMismatch(SubscriptionExists):
+    """A durable subscription has this name, and it is one to another topic."""
+
+    code = "topic_mismatch"
+
+
+class DuplicateMessage(BrokerError):
+    """A put with a key that was seen before: the message is stored already, and was not stored again."""
+
+    code = "duplicate_message"
+
+
+class NotExpectingAck(BrokerError):
+    """An acknowledgement when nothing is waiting for one: get first. What was handed out before comes again."""
+
+    code = "not_expecting_ack"
+
+
+class AckMismatch(NotExpectingAck):
+    """An acknowledgement of a message that was not handed out, or that another consumer has by now."""
+
+    code = "ack_mismatch"
+
+
+class NothingThere(BrokerError, LookupError):
+    """There is no message to get just now; ask again later."""
+
+    code = "nothing_there"
+    retriable = True
+
+
+class UnknownRequest(BrokerError):
+    """A request of a type that nobody knows."""
+
+    code = "unknown_request"
+
+
+class NotDurable(BrokerError):
+    """A live topic is kept nowhere: it has no log, no offsets and no named subscriptions. Declare it durable."""
+
+    code = "not_durable"
+
+
+class StateLost(BrokerError):
+    """The broker came back without what it had stored: messages that it had acknowledged may be gone for good.
+
+    Whoever knows what was lost decides how to go on; a new client starts on the new state.
+    """
+
+    code = "state_lost"
+
+
+class ServedElsewhere(BrokerError):
+    """Another broker of the cell serves this subscription at the moment; connect there, or try again."""
+
+    code = "served_elsewhere"
+    retriable = True
+
+
+class StoreError(BrokerError):
+    """The broker's database refused something. Nothing that was acknowledged is lost."""
+
+    code = "store"
+
+
+class StoreUnavailable(StoreError):
+    """The broker's database cannot be reached or does not answer. What was asked may or may not have happened."""
+
+    code = "store_unavailable"
+    retriable = True
+
+
+class StoreFull(StoreError):
+    """The disk of the broker's database is full: nothing was stored. Make room, then do it again."""
+
+    code = "store_full"
+    retriable = True
+
+
+class CorruptLog(StoreError):
+    """The log holds bytes that are not what was written. They are never skipped in silence."""
+
+    code = "corrupt_log"
 
 
 class ProtocolError(BrokerError):

@@ -51,6 +51,13 @@ SUBSCRIPTIONS_PER_CONNECTION: Final = 1_000_000  # a gateway may speak for many
 SUBSCRIPTION_NUMBER: Final = (1 << 32) - 1
 WILDCARD_TOPICS: Final = 10_000  # topics that one subscription may cover
 
+REMEMBERED_S: Final = 366 * 86_400  # seconds that keys of puts may be remembered
+
+# Durable topics: what one stored thing may take.
+PUT_PARTS: Final = 1_000  # PUT frames that are stored all or none
+ACK_RANGES: Final = 100_000  # of one acknowledgement
+PREFETCH_ROWS: Final = 1_000_000  # handed out to one client and not acknowledged
+
 
 def require(limit: str, value: int, what: str) -> None:
     """Raise `LimitExceeded` when `value` is over the constant named `limit`; `what` opens the message."""

@@ -4,13 +4,14 @@
 
     frames      the eight bytes before every frame, and the kinds of frames
     control     what control frames say, in MessagePack
-    payload     PUT and DELIVER: a batch as it is, behind a few words about it
+    payload     PUT, DELIVER and HAND: a batch as it is, behind a few words about it
     reader      bytes as they arrive -> whole frames, with every length checked first
 
 `docs/wire.md` draws the bytes.
 """
 
 from milepost.wire.control import (
+    Ack,
     Bye,
     Control,
     Credit,
@@ -20,50 +21,76 @@ from milepost.wire.control import (
     Failure,
     Hello,
     List,
+    Look,
     Ping,
     Pong,
     Reply,
+    Resume,
     Status,
+    Stored,
     Subscribe,
     Topic,
+    Trim,
     Unsubscribe,
     Welcome,
     decode_control,
     encode_control,
 )
 from milepost.wire.frames import HEADER, PROTOCOL, Frame, Kind
-from milepost.wire.payload import Delivery, Marks, deliver_parts, put_parts, read_deliver, read_put
+from milepost.wire.payload import (
+    LINKED,
+    Delivery,
+    Hand,
+    Marks,
+    deliver_parts,
+    hand_parts,
+    put_parts,
+    read_deliver,
+    read_hand,
+    read_key,
+    read_put,
+)
 from milepost.wire.reader import FrameReader
 
 __all__ = [
+    "Ack",
     "Bye",
     "Control",
     "Credit",
     "Declare",
+    "decode_control",
     "Delete",
+    "deliver_parts",
     "Delivery",
     "Dropped",
+    "encode_control",
     "Failure",
     "Frame",
     "FrameReader",
+    "Hand",
+    "hand_parts",
     "HEADER",
     "Hello",
     "Kind",
+    "LINKED",
     "List",
+    "Look",
     "Marks",
-    "PROTOCOL",
     "Ping",
     "Pong",
-    "Reply",
-    "Status",
-    "Subscribe",
-    "Topic",
-    "Unsubscribe",
-    "Welcome",
-    "decode_control",
-    "deliver_parts",
-    "encode_control",
+    "PROTOCOL",
     "put_parts",
     "read_deliver",
+    "read_hand",
+    "read_key",
     "read_put",
+    "Reply",
+    "Resume",
+    "Status",
+    "Stored",
+    "Subscribe",
+    "Topic",
+    "Trim",
+    "Unsubscribe",
+    "Welcome",
 ]

@@ -26,6 +26,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     software: str = ""
     window: int  # bytes of deliveries that may be under way to this client before it gives credit
     slow: Slow | None = None  # what to do when this client is slow, instead of what its topics say
+    instance: bytes = b""  # 16 random bytes of this client object: who puts without a name, and who acknowledges
+    resume: bool = False  # this instance has put to durable topics before: find its number and its mark
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     frame_bytes: int = limits.FRAME_BYTES  # the longest body of a frame that the broker takes
     heartbeat_s: float  # say something at least this often
     software: str = ""
+    store_id: str = ""  # changes only when stored state was lost; empty: this broker keeps nothing
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,12 +98,32 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     schemas: list[str]  # texts of all versions, the oldest first
     slow: Slow = "throttle"
+    durable: bool = False
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Rows that were dropped since the last such frame, by subscription."""
+    """Rows that were dropped since the last such frame, by subscription.
+
+    Of durable subscriptions, `lost` names them: [subscription, log, first offset, offset after the last].
+    """
 
     rows: dict[int, int]
+    lost: list[list[int]] = []
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Every durable put of this connection up to number `put` is committed and synced, or was refused by a FAILURE."""
+
+    put: int
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """After a FAILURE of a durable put by the store, all that follow fail too, up to this frame.
+
+    Otherwise a later put could be stored before an earlier one, whose stamps would then look like a repetition.
+    """
+
+    put: int = 0  # how many puts were sent before
 
 
 class Declare(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +133,8 @@ class Declare(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     schema: str | None = None  # None: the topic must be there, and its `Topic` is wanted
     slow: Slow | None = None
+    durable: bool | None = None  # None: as it is; a new topic is live
+    retain: dict[str, Any] | None = None  # {"age_s", "bytes", "hold"}: see `Retention`; None: as it is
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,13 +154,58 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     subscription: int  # the client's number for it: the mark on what is delivered
     pattern: str
     where: str | None = None
+    durable: bool = False  # read the log of a durable topic: rows come in HAND frames
+    name: str = ""  # of a durable subscription: its cursor is stored, and several clients may share it
+    start: Any = None  # "new" (also None), "earliest", {"time_us": …} or {"position": {log: offset}}; for a new one
+    create: bool = True  # False: a subscription of this name must be there; `where` and `start` are then not looked at
+    token: bytes = b""  # 16 random bytes, the same when the request is repeated: so is then its effect
+    prefetch: int = 10_000  # rows that may be handed out and not acknowledged
+    most: int = 0  # deliveries of a row before it is dead; 0: any number
+    dead: str = ""  # topic for dead rows; it is made as a durable topic if it is not there
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliver no more for a subscription."""
+    """Deliver no more for a subscription. With `name`, the durable subscription of that name is removed for good."""
+
+    request: int
+    subscription: int = 0
+    name: str = ""
+    token: bytes = b""
+
+
+class Ack(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows are done with, or are to come again. Replied to when that is committed.
+
+    A range [first, last] of a log stands for all rows in it that were handed to this client for this subscription and
+    are not acknowledged yet. `sequence` counts a client's acknowledgements of a subscription, over its connections:
+    one that the broker has carried out already is replied to and not carried out again.
+    """
 
     request: int
     subscription: int
+    sequence: int
+    done: dict[int, list[list[int]]] = {}  # log -> ranges
+    again: dict[int, list[list[int]]] = {}
+
+
+class Trim(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator removes the rows of a durable topic before a position, whoever has not consumed them."""
+
+    request: int
+    topic: str
+    before: dict[int, int]  # log -> offset
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell about a durable topic: logs and sizes, named subscriptions and their cursors, or where a time is.
+
+    Replied to with {"logs": [{"log", "start", "next", "rows", "bytes", "entries", "broker"}], "subscriptions":
+    [{"name", "where", "cursor": {log: offset}, "behind", "members", …}], "retain": {…}, "position": {log: offset}}.
+    """
+
+    request: int
+    topic: str
+    start: Any = None  # as in `Subscribe`; the position it means is in the reply
 
 
 class List(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,15 +222,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Control: TypeAlias = (
-    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped
-    | Declare | Delete | Subscribe | Unsubscribe | List | Status
+    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored
+    | Declare | Delete | Subscribe | Unsubscribe | List | Status | Ack | Resume | Trim | Look
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {
     Hello: Kind.HELLO, Welcome: Kind.WELCOME, Failure: Kind.FAILURE, Ping: Kind.PING, Pong: Kind.PONG,
     Credit: Kind.CREDIT, Bye: Kind.BYE, Reply: Kind.REPLY, Topic: Kind.TOPIC, Dropped: Kind.DROPPED,
     Declare: Kind.DECLARE, Delete: Kind.DELETE, Subscribe: Kind.SUBSCRIBE, Unsubscribe: Kind.UNSUBSCRIBE,
-    List: Kind.LIST, Status: Kind.STATUS,
+    List: Kind.LIST, Status: Kind.STATUS, Stored: Kind.STORED, Ack: Kind.ACK, Resume: Kind.RESUME, Trim: Kind.TRIM,
+    Look: Kind.LOOK,
 }  # fmt: skip
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final = {int(kind): msgspec.msgpack.Decoder(struct) for struct, kind in _KINDS.items()}

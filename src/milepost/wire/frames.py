@@ -33,7 +33,8 @@ class Kind(IntEnum):
     BYE = 7  # either: I close now, on purpose
     REPLY = 8  # broker: a request was carried out
     TOPIC = 9  # broker: a topic's number, name and schemas; comes before the first delivery from it
-    DROPPED = 10  # broker: rows that a slow client will never get
+    DROPPED = 10  # broker: rows that a client will never get: it was slow, or an operator removed them
+    STORED = 11  # broker: durable puts up to this one are committed and synced
 
     DECLARE = 16  # client: requests, each with a number that its reply repeats
     DELETE = 17
@@ -41,9 +42,14 @@ class Kind(IntEnum):
     UNSUBSCRIBE = 19
     LIST = 20
     STATUS = 21
+    ACK = 22
+    RESUME = 23  # client: puts failed, I know; those behind this frame count again
+    TRIM = 24
+    LOOK = 25
 
     PUT = 32  # client: a batch
     DELIVER = 33  # broker: a batch, or rows of one
+    HAND = 34  # broker: rows of a log, with their offsets, for one durable subscription
 
 
 class Frame(NamedTuple):

@@ -3,13 +3,23 @@
 ::
 
     PUT                 │ topic u32 │ 0 u32     │ batch …
+    … with KEYED        │ topic u32 │ 0 u32     │ key, 16 bytes │ batch …
     DELIVER             │ topic u32 │ marks u32 │ subscription u32 × marks │ padding │ batch …
     … with MARKED_ROWS  │ topic u32 │ marks u32 │ rows u32 │ position u32 × (rows+1) │ subscription … as above
+    HAND                │ topic u32 │ subscription u32 │ log u32 │ rows u32 │ first offset u64 │ batch …
+    … with SCATTERED    │ … │ offset minus the first u32 × rows │ …
+    … with RETRIED      │ … │ earlier deliveries u32 × rows │ padding │ batch …
 
 A mark is the number that the client gave to a subscription which a row is for. Usually all rows have the same ones.
 With flag `MARKED_ROWS` they differ: `marks` is their number in all rows together, and the positions say where in
 the list those of each row begin. Padding fills up to a multiple of eight bytes, so a batch always starts at
 one, and its columns are aligned when the frame is.
+
+A PUT with flag LINKED belongs together with the PUT behind it, and so on up to one without: rows of durable topics
+that are stored all or none. A key is the sender's name for a put: one that was stored before is refused as a duplicate.
+
+HAND carries rows out of the log of a durable topic, for one subscription. Their offsets follow one another from
+the first on, unless SCATTERED says which they are; RETRIED says how often each was handed out before.
 
 Nothing here depends on the connection but the marks. So one frame serves every connection whose client gave its
 subscription the same number, which clients that count from 1 mostly do.
@@ -28,13 +38,20 @@ from milepost.batch.header import HEADER as BATCH_HEADER
 from milepost.errors import ProtocolError
 from milepost.wire.frames import MAGIC, Kind
 
-MARKED_ROWS: Final = 0x01
+MARKED_ROWS: Final = 0x01  # of a DELIVER
+KEYED: Final = 0x01  # of a PUT
+LINKED: Final = 0x02
+SCATTERED: Final = 0x01  # of a HAND
+RETRIED: Final = 0x02
+KEY_BYTES: Final = 16
 _WORDS: Final = struct.Struct("<IBBHII")  # header, topic, marks
 _PUT: Final = int(Kind.PUT)
 _ONE_MARK: Final = struct.Struct("<III")  # topic, marks, the only subscription
 _ONE_MARK_BYTES: Final = 16  # with its padding
 _TWO: Final = struct.Struct("<II")
 _ROWS: Final = struct.Struct("<I")
+_HAND: Final = struct.Struct("<IIIIQ")  # topic, subscription, log, rows, first offset
+_FRAME: Final = struct.Struct("<IBBH")
 _COPIED: Final = 4_096  # bytes: smaller batches are copied out of their frame, as bytes are read faster than views
 _U4: Final = np.dtype("<u4")
 
@@ -56,16 +73,89 @@ class Delivery(NamedTuple):
     data: Buffer
 
 
-def put_parts(topic: int, data: Buffer) -> tuple[bytes, Buffer]:
-    """The frame of a PUT in two parts, so that a large batch is not copied."""
-    length = 8 + len(data)
+class Hand(NamedTuple):
+    """The body of a HAND frame, taken apart. The batch is not looked at yet."""
+
+    topic: int
+    subscription: int
+    log: int
+    offsets: npt.NDArray[np.uint64]
+    tries: npt.NDArray[np.uint32] | None  # earlier deliveries of each row; None: of all, none
+    data: Buffer
+
+
+def put_parts(topic: int, data: Buffer, key: bytes = b"", linked: bool = False) -> tuple[bytes, Buffer]:
+    """The frame of a PUT in two parts, so that a large batch is not copied. A key has 16 bytes."""
+    length = 8 + len(key) + len(data)
     if length > limits.FRAME_BYTES:
         limits.require("FRAME_BYTES", length, "the bytes of a PUT frame")
+    if key or linked:
+        flags = (KEYED if key else 0) | (LINKED if linked else 0)
+        return _WORDS.pack(length, _PUT, flags, MAGIC, topic, 0) + key, data
     return _WORDS.pack(length, _PUT, 0, MAGIC, topic, 0), data
 
 
+def read_key(flags: int, body: Buffer) -> tuple[bytes, Buffer]:
+    """The key of a PUT, if it has one, and its body without it."""
+    if not flags & KEYED:
+        return b"", body
+    if len(body) < _TWO.size + KEY_BYTES:
+        raise ProtocolError(f"a PUT of {len(body)} bytes has no room for its key")
+    end = _TWO.size + KEY_BYTES
+    return bytes(body[_TWO.size : end]), bytes(body[: _TWO.size]) + bytes(body[end:])
+
+
+def hand_parts(
+    topic: int,
+    subscription: int,
+    log: int,
+    offsets: npt.NDArray[np.uint64],
+    tries: npt.NDArray[np.uint32] | None,
+    data: Buffer,
+) -> tuple[bytes, Buffer]:
+    """The frame of a HAND in two parts. Offsets ascend, and span less than 2**32."""
+    rows, first, flags, told = len(offsets), int(offsets[0]), 0, b""
+    if int(offsets[-1]) - first != rows - 1:
+        flags |= SCATTERED
+        told += (offsets - np.uint64(first)).astype(_U4).tobytes()
+    if tries is not None:
+        flags |= RETRIED
+        told += tries.astype(_U4, copy=False).tobytes()
+    told += bytes(-len(told) % 8)
+    length = _HAND.size + len(told) + len(data)
+    head = _FRAME.pack(length, Kind.HAND, flags, MAGIC) + _HAND.pack(topic, subscription, log, rows, first)
+    return head + told, data
+
+
+def read_hand(flags: int, body: Buffer) -> Hand:
+    """Take a HAND apart; every count is compared with the bytes that are there before it is used."""
+    view = memoryview(body)
+    if len(view) < _HAND.size:
+        raise ProtocolError(f"a HAND of {len(view)} bytes is cut off")
+    topic, subscription, log, rows, first = _HAND.unpack_from(view)
+    at = _HAND.size
+    end = at + 4 * rows * (bool(flags & SCATTERED) + bool(flags & RETRIED))
+    end += -end % 8
+    if not rows or end + BATCH_HEADER.size > len(view):
+        raise ProtocolError(f"a HAND of {len(view)} bytes has no room for {rows} rows and their offsets")
+    if first + (1 << 32) >= 1 << 64:
+        raise ProtocolError(f"a HAND begins at offset {first}, where no log reaches")
+    if flags & SCATTERED:
+        steps = np.frombuffer(view, _U4, rows, at)
+        at += 4 * rows
+        if steps[0] or (steps[1:] <= steps[:-1]).any():
+            raise ProtocolError("the offsets of a HAND do not ascend")
+        offsets = steps.astype(np.uint64) + np.uint64(first)
+    else:
+        if rows > limits.BATCH_ROWS:
+            raise ProtocolError(f"a HAND of {rows} rows is more than a batch")
+        offsets = np.arange(first, first + rows, dtype=np.uint64)
+    tries = np.frombuffer(view, _U4, rows, at) if flags & RETRIED else None
+    return Hand(topic, subscription, log, offsets, tries, _rest(body, end))
+
+
 def read_put(body: Buffer) -> tuple[int, Buffer]:
-    """The topic's number and the batch of a PUT."""
+    """The topic's number and the batch of a PUT without a key; `read_key` takes that off."""
     if len(body) < _TWO.size + BATCH_HEADER.size:
         raise ProtocolError(f"a PUT of {len(body)} bytes has no room for a batch")
     topic, zero = _TWO.unpack_from(body)

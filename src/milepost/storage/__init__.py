@@ -1,0 +1,1 @@
+"""Durable state, in SQL: the log, cursors, publishers and topics; SQLite and PostgreSQL."""

@@ -1,0 +1,253 @@
+"""What a store is asked to write, and what comes of it.
+
+Operations that are written together commit together. Each has an outcome of its own: what its docstring promises, or
+a `MilepostError` that says why this one was refused while the others went on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from milepost.batch import Batch
+
+Position: TypeAlias = dict[int, int]  # log -> offset
+Start: TypeAlias = Literal["new", "earliest"] | tuple[Literal["time"], int] | tuple[Literal["position"], Position]
+
+
+class Retention(NamedTuple):
+    """What a topic keeps. A row may go when it is over one of the bounds; while `hold`, only when all named
+    subscriptions have consumed it as well.
+    """
+
+    age_s: float | None = 7 * 86_400.0  # None: however old; 0: as soon as it is consumed
+    bytes: int | None = None  # of the whole topic, all logs; the oldest go first
+    hold: bool = True
+
+
+class Part(NamedTuple):
+    """Rows for one topic."""
+
+    topic: int  # the store's number
+    batch: Batch
+
+
+class Entry(NamedTuple):
+    """Rows as the log holds them, from offset `first` on."""
+
+    topic: int
+    log: int
+    first: int
+    batch: Batch
+
+
+# Publishers
+
+
+class Enrol(NamedTuple):
+    """A publisher says hello: `Enrolled`, or None when it is not known and `create` is False.
+
+    From here on appends of another process under the same key are refused: its epoch is over.
+    """
+
+    key: str  # its name; of one without a name, "~" and its instance in hexadecimal digits
+    number: int  # drawn at random; a publisher that is known keeps its own, and one in use is replaced by another
+    create: bool = True
+
+
+class Enrolled(NamedTuple):
+    """A publisher as the store knows it."""
+
+    number: int
+    mark: int  # the highest stamp that is committed
+
+
+class Append(NamedTuple):
+    """Rows of one publisher, stored all or none: `Appended`. Their stamps increase over all parts.
+
+    Rows whose stamps are not above the publisher's mark are stored already, and not stored again. `Fenced` when
+    another process has enrolled the publisher; `DuplicateMessage` when `token` was seen before.
+    """
+
+    publisher: int  # the number of an enrolled publisher
+    parts: tuple[Part, ...]
+    token: bytes = b""  # 16 bytes, remembered for the configured time; empty: none
+
+
+class Appended(NamedTuple):
+    """What became of the rows of an `Append`."""
+
+    stored: int  # rows
+    repeated: int  # rows that were stored already
+
+
+# Topics
+
+
+class MakeTopic(NamedTuple):
+    """Make a durable topic: `Made`. One of this name that is there stays as it is."""
+
+    name: str
+    schemas: tuple[str, ...]
+    slow: str
+    retention: Retention
+
+
+class Made(NamedTuple):
+    """A topic that is there now."""
+
+    topic: TopicRecord
+    created: bool
+
+
+class ChangeTopic(NamedTuple):
+    """Add a version of its schema (`schema`), change its policy or its retention; None leaves as it is."""
+
+    topic: int
+    schema: str | None = None
+    slow: str | None = None
+    retention: Retention | None = None
+
+
+class DropTopic(NamedTuple):
+    """Remove a topic, its log and its subscriptions."""
+
+    topic: int
+
+
+class Trim(NamedTuple):
+    """Remove rows before a position, whoever has not consumed them; the number of rows that went.
+
+    Only what is in whole entries is removed at once; offsets before the position count as gone in any case.
+    """
+
+    topic: int
+    before: Position
+
+
+# Durable subscriptions
+
+
+class Attach(NamedTuple):
+    """Find or make a named subscription, and take it over from whoever served it: `Attached`.
+
+    `UnknownSubscription` when it is not there and `create` is False; `TopicMismatch` or `SubscriptionExists` when the
+    name belongs to another one; `ServedElsewhere` while another broker that is alive serves it. When `token` is that of
+    the request that made it, `created` is True again.
+    """
+
+    name: str
+    topic: int
+    where: str | None
+    start: Start
+    create: bool
+    token: bytes
+    options: dict[str, Any]  # "most", "dead": kept as they are
+    member: bytes  # whose acknowledgements are asked about
+
+
+class Attached(NamedTuple):
+    """A named subscription, and how far it is."""
+
+    subscription: int
+    epoch: int
+    created: bool
+    topic: int
+    where: str | None
+    options: dict[str, Any]
+    cursors: dict[int, Cursor]  # by log; a log that is not there begins at 0, the offset of its first row
+    sequence: int  # of the member's last acknowledgement; 0: none
+
+
+class Cursor(NamedTuple):
+    """Everything before `offset` is consumed; `state` says what else, in the broker's words."""
+
+    offset: int
+    state: bytes = b""
+
+
+class Move(NamedTuple):
+    """Move cursors, remember an acknowledgement, and store dead rows, in one: None.
+
+    `ServedElsewhere` when another broker has taken the subscription over since `epoch`; `UnknownSubscription` when it
+    was removed. `dead` is appended as it is, under the IDs it has.
+    """
+
+    subscription: int
+    epoch: int
+    cursors: dict[int, Cursor]
+    member: bytes = b""
+    sequence: int = 0
+    dead: tuple[Part, ...] = ()
+
+
+class Release(NamedTuple):
+    """Serve a subscription no longer; other brokers may: None."""
+
+    subscription: int
+    epoch: int
+
+
+class Remove(NamedTuple):
+    """Remove a named subscription: True; also when `token` is that of the request that removed it before.
+
+    `UnknownSubscription` when there is none.
+    """
+
+    name: str
+    token: bytes = b""
+
+
+Operation: TypeAlias = (
+    Enrol | Append | MakeTopic | ChangeTopic | DropTopic | Trim | Attach | Move | Release | Remove
+)  # fmt: skip
+
+
+class Committed(NamedTuple):
+    """What a call to `Store.write` did."""
+
+    outcomes: list[Any]  # one for each operation: what it promises, or a MilepostError
+    entries: list[Entry]  # what the log has now, in its order
+
+
+# What can be read
+
+
+class Extent(NamedTuple):
+    """A topic in one log: offsets from `start` to before `next` are there."""
+
+    start: int
+    next: int
+    rows: int  # retained
+    bytes: int
+    entries: int
+
+
+class TopicRecord(NamedTuple):
+    """A durable topic."""
+
+    topic: int
+    name: str
+    schemas: tuple[str, ...]  # the oldest first
+    slow: str
+    retention: Retention
+    extents: dict[int, Extent]  # by log
+
+
+class SubscriptionRecord(NamedTuple):
+    """A named subscription, for people to look at."""
+
+    name: str
+    topic: int
+    where: str | None
+    options: dict[str, Any]
+    cursors: dict[int, Cursor]
+    created_us: int
+
+
+class Stored(NamedTuple):
+    """A row of the log's table: a batch as bytes, not yet checked against its schema."""
+
+    first: int
+    rows: int
+    time_us: int
+    data: bytes
