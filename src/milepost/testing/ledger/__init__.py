@@ -1,0 +1,21 @@
+"""Did every message arrive, once and in order? A ledger of what was attempted and what came out decides.
+
+::
+
+    ledger = Ledger()
+    ledger.subscription("desk", "quotes")
+    ledger.put("feed", "quotes", 1)  # before putting
+    ledger.stored("feed", "quotes", 1)  # when the put returned
+    ledger.got("desk", "feed", 1)
+    verdict = ledger.verdict()
+    assert verdict, verdict
+
+Programs that may be killed at any moment write the same with a `Recorder` into files of their own, which the ledger
+reads when all is over.
+"""
+
+from milepost.testing.ledger.ledger import Ledger
+from milepost.testing.ledger.records import Recorder
+from milepost.testing.ledger.verdict import Finding, Tally, Verdict
+
+__all__ = ["Ledger", "Recorder", "Verdict", "Finding", "Tally"]

@@ -1,0 +1,378 @@
+"""The ledger: takes events, and decides.
+
+A message is one number: its publisher's code in the upper bits, its sequence in the lower 47. Deciding is sorting such
+numbers, so that millions of them take seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.testing.ledger.records import (
+    Began,
+    Book,
+    Cursor,
+    Damage,
+    Done,
+    Event,
+    Got,
+    Put,
+    Reach,
+    Refused,
+    Stored,
+    read_records,
+)
+from milepost.testing.ledger.verdict import SHOWN, Finding, Tally, Verdict
+
+SEQUENCE_BITS: Final = 47
+PUBLISHERS: Final = 1 << (63 - SEQUENCE_BITS)
+NEVER: Final = (1 << 63) - 1  # a time after all others
+
+Keys: TypeAlias = npt.NDArray[np.int64]
+Wanted: TypeAlias = Callable[[str, Keys], npt.NDArray[np.bool_]]
+Mode: TypeAlias = Literal["once", "at least once"]
+
+
+@dataclass
+class _Puts:
+    """Ranges of messages: their first keys and their lengths."""
+
+    first: array[int] = field(default_factory=lambda: array("q"))
+    count: array[int] = field(default_factory=lambda: array("q"))
+
+    def keys(self) -> Keys:
+        first, count = _numbers(self.first), _numbers(self.count)
+        ends = np.cumsum(count)
+        within = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64) - np.repeat(ends - count, count)
+        keys: Keys = np.repeat(first, count) + within
+        return keys
+
+
+@dataclass
+class _Topic:
+    attempted: _Puts = field(default_factory=_Puts)
+    stored: _Puts = field(default_factory=_Puts)
+    refused: _Puts = field(default_factory=_Puts)
+
+
+@dataclass
+class _Seen:
+    """What came of one subscription, a column each."""
+
+    key: array[int] = field(default_factory=lambda: array("q"))
+    at: array[int] = field(default_factory=lambda: array("q"))
+    member: array[int] = field(default_factory=lambda: array("q"))
+    again: array[int] = field(default_factory=lambda: array("q"))
+    done_key: array[int] = field(default_factory=lambda: array("q"))
+    done_at: array[int] = field(default_factory=lambda: array("q"))
+    windows: list[tuple[int, int, int]] = field(default_factory=list)  # reached at, dead by, count
+    reaching: dict[str, Reach] = field(default_factory=dict)  # by member
+    cursors: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))  # log -> at, offset
+
+
+@dataclass(frozen=True)
+class _Rule:
+    topic: str
+    mode: Mode
+    wants: Wanted | None
+    marked: bool
+
+
+class Ledger(Book):
+    """Takes events, of this process or out of files, in any order of files, and decides about all of them at the end.
+
+    What must hold for each subscription: everything acknowledged that it wants was delivered; everything delivered
+    was attempted, and not refused; nothing came twice; the messages of a publisher came in its order; cursors never go
+    back. And what is in the log is there for all: a message whose put was never answered and that one subscription got
+    has to reach the others of the topic as well, and so do the other parts of an atomic put (`together`).
+
+    There is one honest gap: a consumer that is killed after the broker has committed its `get` and before it could
+    note what it got. It notes `reach` before each `get`; a death within is a window, and excuses as many messages as
+    were reached for, if by their publisher's order they belong there. Windows and what they excused are counted. The
+    deaths of brokers and publishers excuse nothing, nor do those of consumers that acknowledge by themselves, which
+    note what they got before they do so.
+    """
+
+    def __init__(self) -> None:
+        self._publishers: dict[str, int] = {}
+        self._members: dict[str, int] = {}
+        self._topics: dict[str, _Topic] = defaultdict(_Topic)
+        self._rules: dict[str, _Rule] = {}
+        self._seen: dict[str, _Seen] = defaultdict(_Seen)
+        self._together: list[tuple[str, tuple[str, ...]]] = []
+        self._damaged: list[tuple[str, int]] = []
+        self._torn = 0
+
+    # What is expected
+
+    def subscription(
+        self, name: str, topic: str, mode: Mode = "once", *, wants: Wanted | None = None, marked: bool = True
+    ) -> None:
+        """A durable subscription that was there before the first put, and is drained when the ledger decides.
+
+        `mode` "once": nothing may come twice (`get`). "at least once": a message may come again, if it is marked as
+        redelivered (with `marked=False` also without) and its acknowledgement had not been confirmed before. `wants`
+        stands for the filter: it is given a publisher and an array of sequences, and returns which of them match.
+        """
+        if mode not in ("once", "at least once"):
+            raise ValueError(f'a subscription is "once" or "at least once", not {mode!r}')
+        self._rules[name] = _Rule(topic, mode, wants, marked)
+
+    def together(self, publisher: str, topics: Sequence[str]) -> None:
+        """Say that a publisher puts each message into all of these topics, under one sequence, in an atomic put."""
+        self._together.append((publisher, tuple(topics)))
+
+    # What happened
+
+    def read(self, path: Path | str) -> None:
+        """Take the events of a file that a `Recorder` wrote, to its end or to its writer's."""
+        for event in read_records(path):
+            if not isinstance(event, Damage):
+                self.note(event)
+            elif event.torn:
+                self._torn += 1
+            else:
+                self._damaged.append((str(path), event.line))
+
+    def note(self, event: Event) -> None:
+        kind = type(event)
+        if kind is Got:
+            self._got(event)  # type: ignore[arg-type]  # `is` is a third of the cost of `isinstance`, and millions come
+        elif isinstance(event, Stored):
+            self._ranges(self._topics[event.topic].stored, event)
+        elif isinstance(event, Refused):
+            self._ranges(self._topics[event.topic].refused, event)
+        elif isinstance(event, Put):
+            self._ranges(self._topics[event.topic].attempted, event)
+        elif isinstance(event, Done):
+            seen = self._seen[event.subscription]
+            seen.done_key.extend(self._keys(event.publishers, event.sequences))
+            seen.done_at.extend([event.at] * len(event.sequences))
+        elif isinstance(event, Reach):
+            self._seen[event.subscription].reaching[event.member] = event
+        elif isinstance(event, Cursor):
+            self._seen[event.subscription].cursors[event.log].append((event.at, event.offset))
+        elif isinstance(event, Began):
+            for seen in self._seen.values():
+                died = seen.reaching.pop(event.member, None)
+                if died is not None:
+                    seen.windows.append((died.at, event.at, died.count))
+
+    def _got(self, event: Got) -> None:
+        seen, rows = self._seen[event.subscription], len(event.sequences)
+        seen.reaching.pop(event.member, None)
+        if not rows:
+            return
+        member = self._members.setdefault(event.member, len(self._members))
+        seen.key.extend(self._keys(event.publishers, event.sequences))
+        seen.at.extend([event.at] * rows)
+        seen.member.extend([member] * rows)
+        seen.again.extend(event.again or [0] * rows)
+
+    def _ranges(self, puts: _Puts, event: Put) -> None:
+        if event.count < 0 or event.first < 0 or event.first + event.count > 1 << SEQUENCE_BITS:
+            raise ValueError(f"{event.count} sequences from {event.first} on: they take 0 to 2**{SEQUENCE_BITS} - 1")
+        puts.first.append(self._publisher(event.publisher) << SEQUENCE_BITS | event.first)
+        puts.count.append(event.count)
+
+    def _publisher(self, name: str) -> int:
+        code = self._publishers.setdefault(name, len(self._publishers))
+        if code >= PUBLISHERS:
+            raise ValueError(f"more than {PUBLISHERS} publishers")
+        return code
+
+    def _keys(self, publishers: list[str], sequences: list[int]) -> list[int]:
+        if sequences and not 0 <= min(sequences) <= max(sequences) < 1 << SEQUENCE_BITS:
+            raise ValueError(f"sequences from {min(sequences)} to {max(sequences)}: they take 0 to 2**{SEQUENCE_BITS}")
+        code = self._publisher
+        return [code(name) << SEQUENCE_BITS | number for name, number in zip(publishers, sequences, strict=True)]
+
+    # The decision
+
+    def verdict(self) -> Verdict:
+        """Decide about all that was noted so far."""
+        made = Verdict(torn=self._torn)
+        if self._damaged:
+            shown = tuple(f"{path} line {line}" for path, line in self._damaged[:SHOWN])
+            made.findings.append(Finding("records", "files", len(self._damaged), shown))
+        attempted: dict[str, Keys] = {}
+        stored: dict[str, Keys] = {}
+        refused: dict[str, Keys] = {}
+        for name, topic in self._topics.items():
+            tries = np.sort(topic.attempted.keys())
+            attempted[name] = np.unique(tries)
+            stored[name] = np.unique(topic.stored.keys())
+            refused[name] = np.unique(topic.refused.keys())
+            made.attempted += len(attempted[name])
+            made.acknowledged += len(stored[name])
+            made.refused += len(refused[name])
+            self._find(made, "records", f"{name}, put twice", tries[1:][tries[1:] == tries[:-1]])
+            for what, keys in (("stored", stored[name]), ("refused", refused[name])):
+                self._find(made, "records", f"{name}, {what} and not put", _without(keys, attempted[name]))
+            self._find(made, "records", f"{name}, stored and refused", _among(stored[name], refused[name]))
+        nothing = np.empty(0, np.int64)
+        there = self._there()
+        for name in self._seen.keys() - self._rules.keys():
+            made.findings.append(Finding("records", f"{name}, which nobody announced", 1, (name,)))
+        for name, rule in self._rules.items():
+            tables = [table.get(rule.topic, nothing) for table in (attempted, stored, refused, there)]
+            self._judge(made, name, rule, *tables)
+        return made
+
+    def _there(self) -> dict[str, Keys]:
+        """By topic, what must be in its log because somebody has seen it, or another part of its atomic put."""
+        found: dict[str, list[Keys]] = defaultdict(list)
+        for name, rule in self._rules.items():
+            keys = np.unique(_numbers(self._seen[name].key))
+            found[rule.topic].append(keys)
+            for publisher, topics in self._together:
+                if rule.topic in topics and publisher in self._publishers:
+                    parts = keys[keys >> SEQUENCE_BITS == self._publishers[publisher]]
+                    for topic in topics:
+                        found[topic].append(parts)
+        return {topic: np.unique(np.concatenate(parts)) for topic, parts in found.items()}
+
+    def _judge(
+        self, made: Verdict, name: str, rule: _Rule, attempted: Keys, stored: Keys, refused: Keys, there: Keys
+    ) -> None:
+        seen = self._seen[name]
+        at = _numbers(seen.at)
+        order = np.argsort(at, kind="stable")
+        at, key = at[order], _numbers(seen.key)[order]
+        member, again = _numbers(seen.member)[order], _numbers(seen.again)[order]
+        first_keys, first_rows = np.unique(key, return_index=True)  # the first of several that are equal
+
+        self._find(made, "invented", name, _without(first_keys, attempted))
+        self._find(made, "refused", name, _among(first_keys, refused))
+        self._find(made, "unwanted", name, first_keys[~self._wanted(rule, first_keys)])
+
+        later = np.ones(len(key), np.bool_)
+        later[first_rows] = False
+        wrong = later if rule.mode == "once" else later & self._twice(rule, seen, key, at, again)
+        self._find(made, "duplicate", name, key[wrong])
+        self._find(made, "order", name, _disordered(key[~later], member[~later] if rule.mode == "once" else None))
+
+        ghosts = np.union1d(refused, _without(there, attempted))  # reported where they came, and expected nowhere
+        expected = _without(np.union1d(stored, there), ghosts)
+        expected = expected[self._wanted(rule, expected)]
+        windows = sorted([*seen.windows, *((reach.at, NEVER, reach.count) for reach in seen.reaching.values())])
+        missing = _without(expected, first_keys)
+        excused, missing = _excuse(missing, first_keys, at[first_rows], windows)
+        self._find(made, "lost", name, _among(missing, stored))
+        self._find(made, "uneven", name, _without(missing, stored))
+
+        for log, positions in sorted(seen.cursors.items()):
+            positions.sort(key=lambda each: each[0])
+            back = [(a, b) for (_, a), (_, b) in pairwise(positions) if b < a]
+            if back:
+                shown = tuple(f"{before} to {after}" for before, after in back[:SHOWN])
+                made.findings.append(Finding("cursor", f"{name}, log {log}", len(back), shown))
+        reach = sum(count for _, _, count in windows)
+        made.subscriptions[name] = Tally(len(first_keys), int(later.sum()), excused, len(windows), reach)
+
+    @staticmethod
+    def _twice(rule: _Rule, seen: _Seen, key: Keys, at: Keys, again: Keys) -> npt.NDArray[np.bool_]:
+        """Which deliveries may not have happened, if they are not the first of their message."""
+        done_keys, done_at = _numbers(seen.done_key), _numbers(seen.done_at)
+        order = np.lexsort((done_at, done_keys))
+        done_keys, rows = np.unique(done_keys[order], return_index=True)
+        done_at = done_at[order][rows]
+        wrong = (again == 0) if rule.marked else np.zeros(len(key), np.bool_)
+        if len(done_keys):
+            place = np.minimum(np.searchsorted(done_keys, key), len(done_keys) - 1)
+            wrong |= (done_keys[place] == key) & (done_at[place] < at)
+        return wrong
+
+    def _wanted(self, rule: _Rule, keys: Keys) -> npt.NDArray[np.bool_]:
+        """Of sorted keys, which the subscription's filter matches."""
+        mask = np.ones(len(keys), np.bool_)
+        if rule.wants is None:
+            return mask
+        for name, code in self._publishers.items():
+            start, end = np.searchsorted(keys, [code << SEQUENCE_BITS, (code + 1) << SEQUENCE_BITS])
+            if end > start:
+                mask[start:end] = rule.wants(name, keys[start:end] & ((1 << SEQUENCE_BITS) - 1))
+        return mask
+
+    def _find(self, made: Verdict, kind: str, where: str, keys: Keys) -> None:
+        if len(keys):
+            names = list(self._publishers)
+            low = (1 << SEQUENCE_BITS) - 1
+            shown = tuple(f"{names[int(key) >> SEQUENCE_BITS]} #{int(key) & low}" for key in keys[:SHOWN])
+            made.findings.append(Finding(kind, where, len(keys), shown))
+
+
+def _numbers(column: array[int]) -> Keys:
+    return np.frombuffer(column, np.int64).copy() if len(column) else np.empty(0, np.int64)
+
+
+def _among(keys: Keys, others: Keys) -> Keys:
+    """Of sorted keys, those that are in `others`, which are sorted too."""
+    return keys[_is_in(keys, others)]
+
+
+def _without(keys: Keys, others: Keys) -> Keys:
+    return keys[~_is_in(keys, others)]
+
+
+def _is_in(keys: Keys, others: Keys) -> npt.NDArray[np.bool_]:
+    if not len(others):
+        return np.zeros(len(keys), np.bool_)
+    found: npt.NDArray[np.bool_] = others[np.minimum(np.searchsorted(others, keys), len(others) - 1)] == keys
+    return found
+
+
+def _disordered(keys: Keys, members: Keys | None) -> Keys:
+    """Of keys in the order of their arrival, those right behind a higher one of the same publisher.
+
+    Whoever notes a message before its acknowledgement can be compared with the other members of its group: the next
+    message of the publisher is handed out only after that. `get` notes afterwards, so each member is held to its own
+    order.
+    """
+    publishers = keys >> SEQUENCE_BITS
+    lane = publishers if members is None else members * PUBLISHERS + publishers
+    order = np.argsort(lane, kind="stable")
+    lane, keys = lane[order], keys[order]
+    behind: Keys = keys[1:][(lane[1:] == lane[:-1]) & (keys[1:] < keys[:-1])]
+    return behind
+
+
+def _excuse(missing: Keys, keys: Keys, at: Keys, windows: list[tuple[int, int, int]]) -> tuple[int, Keys]:
+    """Give missing messages to windows in which they may have been in hand; how many, and what is left.
+
+    A message fits a window that was open between the deliveries of its publisher's messages around it. Windows are
+    taken by time, and of the messages that fit one, those whose time ends first: no other choice excuses more.
+    """
+    if not len(missing) or not windows:
+        return 0, missing
+    place = np.searchsorted(keys, missing)
+    before, after = np.maximum(place - 1, 0), np.minimum(place, len(keys) - 1)
+    opens, closes = np.zeros(len(missing), np.int64), np.full(len(missing), NEVER, np.int64)
+    if len(keys):
+        same = (place > 0) & (keys[before] >> SEQUENCE_BITS == missing >> SEQUENCE_BITS)
+        opens[same] = at[before][same]
+        same = (place < len(keys)) & (keys[after] >> SEQUENCE_BITS == missing >> SEQUENCE_BITS)
+        closes[same] = at[after][same]
+    coming = np.argsort(opens, kind="stable").tolist()[::-1]  # the next is the last
+    ready: list[tuple[int, int]] = []
+    left = np.ones(len(missing), np.bool_)
+    for reached, dead, count in windows:
+        while coming and opens[coming[-1]] <= dead:
+            index = coming.pop()
+            heapq.heappush(ready, (int(closes[index]), index))
+        while ready and count:
+            closed, index = heapq.heappop(ready)
+            if closed >= reached:
+                left[index] = False
+                count -= 1
+    return int((~left).sum()), missing[left]
