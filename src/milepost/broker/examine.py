@@ -15,7 +15,8 @@ from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of
 from milepost.broker.core import Connection, Core, Topic, Version
 from milepost.broker.core.core import Source
-from milepost.errors import BrokerError, MilepostError, UnknownSchema
+from milepost.broker.core.keeper import Checked
+from milepost.errors import BrokerError, MilepostError, NotDurable, UnknownSchema
 from milepost.query import decode, enforce
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Arrival(NamedTuple):
     data: Any
     size: int  # bytes of the frame
     put: int  # the how-manieth PUT of its connection
+    key: bytes = b""  # of a durable put
+    linked: bool = False  # it is stored together with the next one
 
 
 class Taken(NamedTuple):
@@ -56,21 +59,24 @@ class Refused(NamedTuple):
     error: MilepostError
 
 
-def arrival(connection: Connection, topic: Topic, data: Any, size: int) -> Arrival:
+def arrival(
+    connection: Connection, topic: Topic, data: Any, size: int, key: bytes = b"", linked: bool = False
+) -> Arrival:
     """Take a snapshot for a batch. In the thread that owns the topics."""
     version = topic.versions.get(fingerprint_of(data))
-    snapshot = version.index.snapshot() if version is not None and topic.subscriptions else None
-    return Arrival(connection, topic, version, snapshot, data, size, connection.puts)
+    live = version is not None and topic.subscriptions and not topic.stored  # stored rows are matched when they are
+    snapshot = version.index.snapshot() if live and version is not None else None
+    return Arrival(connection, topic, version, snapshot, data, size, connection.puts, key, linked)
 
 
-def examine(core: Core, arrivals: list[Arrival], join_bytes: int) -> list[Taken | Refused]:
+def examine(core: Core, arrivals: list[Arrival], join_bytes: int) -> list[Taken | Refused | Checked]:
     """Check and match what arrived, in order."""
     if len(arrivals) == 1:
         return [_alone(core, arrivals[0])]
-    results: list[Taken | Refused] = []
+    results: list[Taken | Refused | Checked] = []
     for _, run in groupby(arrivals, key=_kind):
         for group in _groups(list(run), join_bytes):
-            if len(group) * group[0].topic.receivers < WORTH_JOINING:
+            if group[0].topic.stored or len(group) * group[0].topic.receivers < WORTH_JOINING:
                 results += [_alone(core, each) for each in group]
             else:
                 results += _together(core, group)
@@ -98,6 +104,13 @@ def _checked(core: Core, arrival: Arrival) -> Batch:
     if arrival.version is None:
         raise _unknown(arrival.topic, arrival.data)
     batch = decode(arrival.data, arrival.version.schema)
+    if arrival.topic.stored:
+        core.stamped_durable(arrival.connection, batch)
+        return batch
+    if arrival.key or arrival.linked:
+        raise NotDurable(
+            f"topic {arrival.topic.name!r} is live: keys, and puts to several topics at once, are for durable ones"
+        )
     core.stamped(arrival.connection, batch)
     return batch
 
@@ -120,10 +133,12 @@ def _unknown(topic: Topic, data: Any) -> UnknownSchema:
     return UnknownSchema(f"topic {topic.name} does not have the schema {fingerprint_of(data):016x}; declare it first")
 
 
-def _alone(core: Core, arrival: Arrival) -> Taken | Refused:
+def _alone(core: Core, arrival: Arrival) -> Taken | Refused | Checked:
     try:
         batch = _checked(core, arrival)
         source = Source(arrival.connection, arrival.size, len(batch))
+        if arrival.topic.stored:
+            return Checked(arrival.topic, batch, source, arrival.put, arrival.key, arrival.linked)
         return Taken(arrival.topic, batch, [source], _matched(arrival, batch))
     except Exception as error:
         return refusal(arrival, error)

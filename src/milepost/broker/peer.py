@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from milepost.errors import BrokerError, MilepostError, ProtocolError
 from milepost.transport import Link
-from milepost.wire import Frame, Kind, decode_control, read_put
+from milepost.wire import LINKED, Frame, Kind, decode_control, read_key, read_put
 
 if TYPE_CHECKING:
     from milepost.broker.core import Connection
@@ -49,8 +49,14 @@ class Peer:
                 if frame.kind == _PUT:
                     if not connection.greeted:
                         raise ProtocolError("a connection begins with a HELLO, not with PUT")
-                    number, data = read_put(frame.body)
-                    broker.put(self, connection, number, data, len(frame.body) + 8, len(frames) == 1)
+                    size = len(frame.body) + 8
+                    if not frame.flags:
+                        number, data = read_put(frame.body)
+                        broker.put(self, connection, number, data, size, len(frames) == 1)
+                    else:
+                        key, body = read_key(frame.flags, frame.body)
+                        number, data = read_put(body)
+                        broker.put(self, connection, number, data, size, False, key, bool(frame.flags & LINKED))
                 else:
                     message = decode_control(frame.kind, frame.body)
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts

@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Callable
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
+from milepost.broker.core.keeper import Checked
 from milepost.broker.examine import Arrival, Refused, Taken, arrival, at_once, examine, refusal
 from milepost.broker.peer import Peer
 from milepost.broker.workers import Workers
@@ -22,6 +23,9 @@ from milepost.errors import LimitExceeded, MilepostError, UnknownTopic
 from milepost.transport import Address, Listener, listen, parse_address
 from milepost.wire import Bye, Control, Reply, encode_control
 from milepost.wire.control import failure
+
+if TYPE_CHECKING:
+    from milepost.broker.storekeeper import Storekeeper
 
 log = logging.getLogger("milepost.broker")
 
@@ -62,6 +66,7 @@ class Broker:
         self._timers: list[Callable[[], None]] = []
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._keeper: Storekeeper | None = None
 
     # From start to stop
 
@@ -72,17 +77,51 @@ class Broker:
         return self._listener.address
 
     async def start(self) -> None:
-        """Listen; `OSError` when the port is taken."""
+        """Open the store and listen; `OSError` when the port is taken, a `MilepostError` when the store says no."""
         loop = asyncio.get_running_loop()
         address = parse_address(self.settings.listen)
         self._loop = loop
-        self._listener = await listen(address, lambda: Peer(self))
+        if self.settings.store:
+            await self._open_store(str(address))
+        try:
+            self._listener = await listen(address, lambda: Peer(self))
+        except BaseException:
+            if self._keeper is not None:
+                await self._keeper.close()
+                self._keeper = None
+            raise
         if self.settings.input_queues:
             self._workers = Workers(self.settings.input_queues, self._work, self._done)
-        self._timers = [
+        self._timers += [
             self.clock.every(TICK_S, self._tick),
             self.clock.every(self.settings.frame_s, self._scan),
         ]
+
+    async def _open_store(self, address: str) -> None:
+        from milepost.broker.storekeeper import POLL_S, Storekeeper
+        from milepost.storage import open_store
+
+        store = await asyncio.to_thread(
+            open_store,
+            self.settings.store,
+            broker=self.settings.name,
+            address=address,
+            broker_id=self.core.broker_id,
+            time_us=self.clock.time_us(),
+            lease_s=self.settings.lease_s,
+            remember_s=self.settings.remember_s,
+        )
+        try:
+            core, topics = self.core, await asyncio.to_thread(store.topics)
+            core.store_id, core.broker_id = store.id, store.broker_id
+            core.keeper.on, core.keeper.shared = True, store.shared
+            self._keeper = Storekeeper(self, store)
+            self.run(core.keeper.restore(topics))
+        except BaseException:
+            store.close()
+            raise
+        if store.shared:
+            self._timers.append(self.clock.every(POLL_S, self._keeper.poll))
 
     async def serve(self) -> None:
         """Wait until somebody calls `finish`, or cancels."""
@@ -113,6 +152,8 @@ class Broker:
         except TimeoutError:
             for connection in list(self.core.connections.values()):
                 connection.link.abort()
+        if self._keeper is not None:
+            await self._keeper.close()
 
     async def __aenter__(self) -> Broker:
         await self.start()
@@ -125,7 +166,17 @@ class Broker:
 
     # What peers bring
 
-    def put(self, peer: Peer, connection: Connection, number: int, data: Any, size: int, alone: bool) -> None:
+    def put(
+        self,
+        peer: Peer,
+        connection: Connection,
+        number: int,
+        data: Any,
+        size: int,
+        alone: bool,
+        key: bytes = b"",
+        linked: bool = False,
+    ) -> None:
         """A PUT frame. It is examined at the end of this round of the event loop, with all others of the round.
 
         The first of a round is examined at once if it came `alone`: a round more would cost as much as the
@@ -135,22 +186,22 @@ class Broker:
         if topic is None:
             self._process()  # refusals come in the order of the puts
             error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
-            self.run(self.core.misput(Source(connection, size, 0), connection.puts, None, error))
+            self.run(self.core.misput(Source(connection, size, 0), connection.puts, None, error, linked=linked))
             return
         if self._workers is not None:
             peer.jobs += 1
-            job = arrival(connection, topic, data, size)
+            job = arrival(connection, topic, data, size, key, linked)
             self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
             return
         if not self._scheduled:
             now = self._loop.time()  # uvloop's is the same within a round, and counts milliseconds
-            if alone and now != self._round:
+            if alone and now != self._round and not topic.stored:
                 self._round = now
                 self._at_once(connection, topic, data, size)
                 return
             self._scheduled = True
             self._loop.call_soon(self._process)
-        self._arrivals.append(arrival(connection, topic, data, size))
+        self._arrivals.append(arrival(connection, topic, data, size, key, linked))
 
     def _at_once(self, connection: Connection, topic: Topic, data: Any, size: int) -> None:
         try:
@@ -200,23 +251,25 @@ class Broker:
             for result in examine(self.core, arrivals, self.settings.join_bytes):
                 self._arrived(result)
 
-    def _arrived(self, result: Taken | Refused) -> None:
+    def _arrived(self, result: Taken | Refused | Checked) -> None:
         try:
             self._carry_out(result)
         except Exception:  # a fault of ours: one batch suffers, and everybody else goes on
             log.exception("a batch could not be delivered")
 
-    def _carry_out(self, result: Taken | Refused) -> None:
+    def _carry_out(self, result: Taken | Refused | Checked) -> None:
         if isinstance(result, Taken):
             self.run(self.core.arrived(*result))
+        elif isinstance(result, Checked):
+            self.run(self.core.append(result))
         else:
             refused = result.arrival
             source = Source(refused.connection, refused.size, 0)
-            self.run(self.core.misput(source, refused.put, refused.topic, result.error))
+            self.run(self.core.misput(source, refused.put, refused.topic, result.error, linked=refused.linked))
 
     def _work(self, jobs: list[_Job]) -> _Result:
         """In a worker: examine batches; questions between them wait their turn."""
-        results: list[Taken | Refused | tuple[Peer, Control]] = []
+        results: list[Taken | Refused | Checked | tuple[Peer, Control]] = []
         arrivals: list[Arrival] = []
         for peer, what in jobs:
             if isinstance(what, Arrival):
@@ -239,7 +292,7 @@ class Broker:
         while self._finished:
             peers, results = self._finished.popleft()
             for result in results:
-                if isinstance(result, Taken | Refused):
+                if isinstance(result, Taken | Refused | Checked):
                     self._arrived(result)
                 elif result[0].connection is not None:
                     self.said(result[0].connection, result[1])
@@ -267,6 +320,9 @@ class Broker:
                     self._say(effect.connection, effect.message)
                 elif type(effect) is Close:
                     effect.connection.link.close()
+                else:
+                    assert self._keeper is not None
+                    self._keeper.run(effect)
             effects = []
             for connection in more:
                 effects += core.served(connection)
@@ -317,7 +373,7 @@ def _told(message: Control) -> bytes:
 
 
 _Job: TypeAlias = tuple[Peer, Arrival | Control]
-_Result: TypeAlias = tuple[list[Peer], list[Taken | Refused | tuple[Peer, Control]]]
+_Result: TypeAlias = tuple[list[Peer], list[Taken | Refused | Checked | tuple[Peer, Control]]]
 
 
 def _random32() -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from milepost.broker import Broker, Clock
@@ -26,8 +28,13 @@ class MemoryBroker(Broker):
 async def broker(
     *, clock: Clock | None = None, listen: str | None = None, **changes: Any
 ) -> AsyncIterator[MemoryBroker]:
-    """A running broker; `changes` are settings, as in `defaults.toml`."""
+    """A running broker; `changes` are settings, as in `defaults.toml`.
+
+    What is durable is stored in a folder that goes away with it, unless `store` names another; `store=""` does without.
+    """
     address = listen or f"inproc://test-{next(_names)}"
-    async with MemoryBroker(settings(listen=address, http="", **changes), clock=clock) as running:
-        assert isinstance(running, MemoryBroker)
-        yield running
+    with TemporaryDirectory(prefix="milepost-") as folder:
+        chosen = {"store": str(Path(folder) / "milepost.db"), "http": "", "zmq": ""} | changes
+        async with MemoryBroker(settings(listen=address, **chosen), clock=clock) as running:
+            assert isinstance(running, MemoryBroker)
+            yield running

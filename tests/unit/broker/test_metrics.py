@@ -26,13 +26,13 @@ def topic(name, rows):
 
 
 async def figures_of_a_broker():
-    async with Broker(settings(listen="127.0.0.1:0", http="")) as broker:
+    async with Broker(settings(listen="127.0.0.1:0", store="", http="")) as broker:
         return broker.statistics()
 
 
 def test_a_broker_serves_its_figures():
     async def play():
-        async with Broker(settings(listen="127.0.0.1:0", name="here")) as broker:
+        async with Broker(settings(listen="127.0.0.1:0", store="", name="here")) as broker:
             served = start_metrics(broker, asyncio.get_running_loop(), "127.0.0.1:0")
             try:
                 with pytest.raises(OSError, match="in use"):

@@ -96,7 +96,7 @@ def test_what_came_before_an_error_counts_towards_the_mark():
             batch = milepost.encode(schema, [{"a": 1}], Ids.single(welcome.publisher, welcome.broker_id, [77]))
             link.write(b"".join(put_parts(topic.number, batch.data)) + encode_control(welcome))
             again = Ear()
-            while "feed" not in broker.core._away:
+            while "feed" not in broker.core.publishers._away:
                 await asyncio.sleep(0)
             other = await connect(parse_address(broker.uri), again)
             other.write(encode_control(Hello(name="feed", window=1024)))

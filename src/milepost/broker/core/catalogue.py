@@ -52,8 +52,8 @@ class Catalogue:
             raise BrokerError(f"no policy for the slow is called {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
         topic = self.topics.get(request.name)
         if request.schema is None:
-            topic = self._topic(request.name)
-            self._announce(connection, topic, effects)
+            topic = self.require(request.name)
+            self.announce(connection, topic, effects)
             return {"number": topic.number, "created": False}
         limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
         schema = parse_schema(request.schema)
@@ -61,23 +61,33 @@ class Catalogue:
         if topic is None:
             require_name(request.name)
             limits.require("TOPICS", len(self.topics) + 1, "the topics of this broker")
-            self._numbers += 1
-            topic = Topic(self._numbers, request.name, schema, request.slow or SLOW[0], self.predicates)
-            self.topics[topic.name] = self.numbered[topic.number] = topic
-            for subscription in self._wild.values():
-                if covers(subscription.pattern, topic.name) and len(subscription.keys) < limits.WILDCARD_TOPICS:
-                    self._cover(subscription, topic, effects)
+            topic = self.add(request.name, schema, request.slow or SLOW[0], effects)
         else:
             if schema.fingerprint not in topic.versions:
-                self._require_follows(topic, schema)
-                topic.add_version(schema)
-                for each in self._interested(topic):
-                    self._announce(each, topic, effects)
+                self.require_follows(topic, schema)
+                self.add_version(topic, schema, effects)
             topic.slow = request.slow or topic.slow
-        self._announce(connection, topic, effects)
+        self.announce(connection, topic, effects)
         return {"number": topic.number, "created": created}
 
-    def _require_follows(self, topic: Topic, schema: Schema) -> None:
+    def add(self, name: str, schema: Schema, slow: str, effects: list[Effect], stored: int = 0) -> Topic:
+        """A topic that was not there; `stored` is the store's number of a durable one."""
+        self._numbers += 1
+        topic = Topic(self._numbers, name, schema, slow, self.predicates)
+        topic.stored = stored
+        self.topics[topic.name] = self.numbered[topic.number] = topic
+        for subscription in self._wild.values():
+            if covers(subscription.pattern, topic.name) and len(subscription.keys) < limits.WILDCARD_TOPICS:
+                self._cover(subscription, topic, effects)
+        return topic
+
+    def add_version(self, topic: Topic, schema: Schema, effects: list[Effect]) -> None:
+        """A version of a topic's schema that was found to be right."""
+        topic.add_version(schema)
+        for each in self._interested(topic):
+            self.announce(each, topic, effects)
+
+    def require_follows(self, topic: Topic, schema: Schema) -> None:
         limits.require("TOPIC_VERSIONS", len(topic.schemas) + 1, f"the versions of the schema of topic {topic.name}")
         told = sum(len(text) for text in [*topic.announcement().schemas, str(schema.message_type or schema)])
         limits.require("TOPIC_SCHEMA_CHARS", told, f"the texts of all versions of the schema of topic {topic.name}")
@@ -91,7 +101,7 @@ class Catalogue:
             )
 
     def delete(self, request: Delete, effects: list[Effect]) -> dict[str, Any]:
-        topic = self._topic(request.name)
+        topic = self.require(request.name)
         removed = 0
         for connection in list(self._interested(topic)):
             for subscription in list((connection.subscriptions or {}).values()):
@@ -128,9 +138,9 @@ class Catalogue:
                     skipped[topic.name] = why[:SKIPPED_CHARS]
             self._wild[connection.number, request.subscription] = subscription
         else:
-            topic = self._topic(request.pattern)
+            topic = self.require(request.pattern)
             topic.subscribe(subscription)
-            self._announce(connection, topic, effects)
+            self.announce(connection, topic, effects)
         if connection.subscriptions is None:
             connection.subscriptions = {}
         connection.subscriptions[request.subscription] = subscription
@@ -143,7 +153,7 @@ class Catalogue:
             topic.subscribe(subscription)
         except MilepostError as error:
             return str(error)
-        self._announce(subscription.connection, topic, effects)
+        self.announce(subscription.connection, topic, effects)
         return None
 
     def unsubscribe(self, connection: Connection, request: Unsubscribe) -> dict[str, Any]:
@@ -158,7 +168,7 @@ class Catalogue:
             self.numbered[number].unsubscribe(subscription)
         self._wild.pop((subscription.connection.number, subscription.number), None)
 
-    def _announce(self, connection: Connection, topic: Topic, effects: list[Effect]) -> None:
+    def announce(self, connection: Connection, topic: Topic, effects: list[Effect]) -> None:
         """Tell a client about a topic, unless it knows."""
         if connection.announced is None:
             connection.announced = {}
@@ -166,7 +176,8 @@ class Catalogue:
             connection.announced[topic.number] = len(topic.schemas)
             effects.append(Say(connection, topic.announcement()))
 
-    def _topic(self, name: str) -> Topic:
+    def require(self, name: str) -> Topic:
+        """The topic of a name, or `UnknownTopic`."""
         topic = self.topics.get(name)
         if topic is None:
             alike = (each for each in self.topics if abs(len(each) - len(name)) <= 2)
@@ -177,6 +188,7 @@ class Catalogue:
         return topic
 
     def covered(self, pattern: str) -> list[Topic]:
+        """The topics of a pattern."""
         return [topic for name, topic in self.topics.items() if covers(pattern, name)]
 
     def _interested(self, topic: Topic) -> Iterable[Connection]:

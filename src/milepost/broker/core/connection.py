@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from milepost.broker.core.outbox import Outbox, Waiting
 
 if TYPE_CHECKING:
+    from milepost.broker.core.keeper import Checked, Refused
+    from milepost.broker.core.stream import Member, Stream
     from milepost.broker.core.topic import Topic
 
 
@@ -26,12 +28,13 @@ class Subscription:
 class Publisher:
     """Whose messages they are. A named one outlives its connections, so that its stamps go on where they were."""
 
-    __slots__ = ("last_stamp", "name", "number")
+    __slots__ = ("enrolled", "last_stamp", "name", "number")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
         self.name = name
         self.last_stamp = 0  # of its messages; each is above the one before
+        self.enrolled = False  # the store knows it
 
 
 NOBODY: Final = Publisher(0, "")
@@ -44,9 +47,10 @@ class Connection:
     """
 
     __slots__ = (
-        "announced", "blocked", "bytes_in", "bytes_out", "credit", "dropped", "dropped_rows", "frames_out", "greeted",
-        "heard", "keys", "link", "name", "number", "open", "outbox", "outstanding", "paused", "peer", "progress",
-        "publisher", "puts", "ready", "rows_in", "rows_out", "slow", "stalled", "subscriptions", "taken", "window",
+        "announced", "blocked", "bytes_in", "bytes_out", "credit", "dropped", "dropped_rows", "frames_out",
+        "greeted", "heard", "instance", "keys", "link", "linked", "members", "name", "number", "open", "outbox",
+        "outstanding", "paused", "peer", "progress", "publisher", "puts", "ready", "rows_in", "rows_out", "slow",
+        "stalled", "subscriptions", "taken", "window",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, now: float) -> None:
@@ -54,6 +58,7 @@ class Connection:
         self.peer = peer
         self.link: Any = None  # the shell's; the core never touches it
         self.name = ""
+        self.instance = b""  # of the client: 16 bytes, the same over its connections
         self.publisher = NOBODY
         self.open = True
         self.greeted = False  # the handshake is done
@@ -75,6 +80,8 @@ class Connection:
         self.outstanding = 0  # bytes of puts that came in and were not given back
         self.keys = 0  # topics of all its subscriptions
         self.subscriptions: dict[int, Subscription] | None = None
+        self.members: dict[int, tuple[Stream, Member] | None] | None = None  # durable subscriptions, by its numbers
+        self.linked: list[Checked | Refused] | None = None  # batches that wait for the last of those they belong with
         self.announced: dict[int, int] | None = None  # topic number -> versions of its schema that the client knows
 
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.frames_out = self.dropped_rows = 0

@@ -13,26 +13,27 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.catalogue import Catalogue
-from milepost.broker.core.connection import Connection, Publisher
-from milepost.broker.core.effects import Close, Deliver, Effect, Say
+from milepost.broker.core.connection import Connection
+from milepost.broker.core.effects import Close, Deliver, Effect, Mend, Say
+from milepost.broker.core.keeper import Checked, Keeper, Refused
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import require_pattern
+from milepost.broker.core.publishers import Publishers
 from milepost.broker.core.share import shares
 from milepost.broker.core.statistics import described, statistics
-from milepost.broker.core.topic import SLOW, Topic
+from milepost.broker.core.topic import Topic, Version
 from milepost.config import Settings
 from milepost.errors import (
-    Fenced,
-    HandshakeRefused,
+    BrokerError,
     InvalidValue,
     MilepostError,
-    NotAuthenticated,
     ProtocolError,
     SlowConsumer,
     TimedOut,
 )
+from milepost.storage.operations import Entry
 from milepost.wire import (
-    PROTOCOL,
+    Ack,
     Bye,
     Control,
     Credit,
@@ -41,14 +42,16 @@ from milepost.wire import (
     Dropped,
     Hello,
     List,
+    Look,
     Marks,
     Ping,
     Pong,
     Reply,
+    Resume,
     Status,
     Subscribe,
+    Trim,
     Unsubscribe,
-    Welcome,
     deliver_parts,
 )
 from milepost.wire.control import failure
@@ -57,7 +60,6 @@ from milepost.wire.payload import Buffer
 if TYPE_CHECKING:
     from milepost.match import Matches
 
-MARKS_KEPT: Final = 100_000  # named publishers that are away and whose last stamp is remembered
 SILENT_HEARTBEATS: Final = 3  # without a word before a client counts as gone
 DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
 LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
@@ -95,15 +97,14 @@ class Core:
         self.errors: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
         self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
-        self._draw = draw
+        self.publishers = Publishers(self, draw)
         self._numbers = 0
         self._free: list[
             int
         ] = []  # numbers of connections that are gone: those in use stay dense, for counting by them
-        self._greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
-        self._publishers: set[int] = set()  # numbers in use
-        self._by_name: dict[str, Connection] = {}
-        self._away: dict[str, Publisher] = {}  # named, and not connected
+        self.greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
+        self.keeper = Keeper(self)
+        self.store_id = ""  # changes only when stored state was lost; empty: nothing is stored
         self._turn: dict[int, Connection] = {}  # without cut-through: connections to be served at the next turn
 
     # Connections
@@ -117,7 +118,7 @@ class Core:
             number = self._numbers
         connection = Connection(number, peer, now)
         self.connections[connection.number] = connection
-        self._greeting[connection.number] = connection
+        self.greeting[connection.number] = connection
         self.totals["connections_accepted"] += 1
         return connection
 
@@ -126,31 +127,20 @@ class Core:
         if not connection.open:
             return []
         connection.open = connection.ready = False
-        self._greeting.pop(connection.number, None)
+        self.greeting.pop(connection.number, None)
         self._turn.pop(connection.number, None)
         for subscription in list((connection.subscriptions or {}).values()):
             self.catalogue.forget(subscription)
         connection.subscriptions = None
         del self.connections[connection.number]
         self._free.append(connection.number)
-        effects: list[Effect] = []
+        effects: list[Effect] = self.keeper.streams.left(connection) if connection.members or connection.linked else []
         if connection.outbox is not None:
             self._release(connection.outbox, effects)
             connection.outbox = None
-        if connection.greeted:
-            self._leave(connection)
+        if connection.publisher.number:
+            self.publishers.leave(connection)
         return effects
-
-    def _leave(self, connection: Connection) -> None:
-        publisher = connection.publisher
-        if not publisher.name:
-            self._publishers.discard(publisher.number)
-            return
-        self._by_name.pop(publisher.name, None)
-        self._away[publisher.name] = publisher
-        if len(self._away) > MARKS_KEPT:
-            longest = self._away.pop(next(iter(self._away)))
-            self._publishers.discard(longest.number)
 
     def refused(self, connection: Connection, error: MilepostError) -> list[Effect]:
         """What a client sent cannot be understood, or it may not stay: say why, and close."""
@@ -168,7 +158,9 @@ class Core:
             if not connection.greeted:
                 if not isinstance(message, Hello):
                     raise ProtocolError(f"a connection begins with a HELLO, not with {type(message).__name__.upper()}")
-                return self._hello(connection, message, time_us)
+                if connection.publisher.number:
+                    raise ProtocolError("a second HELLO")
+                return self.publishers.hello(connection, message, time_us)
             match message:
                 case Credit():
                     return self._credit(connection, message.bytes)
@@ -178,70 +170,23 @@ class Core:
                     return []
                 case Bye():
                     return [Close(connection), *self.lost(connection)]
-                case Declare() | Delete() | Subscribe() | Unsubscribe() | List() | Status():
+                case Resume():
+                    return [Mend(connection)]
+                case Declare() | Delete() | Subscribe() | Unsubscribe() | List() | Status() | Ack() | Trim() | Look():
                     return self._asked(connection, message, time_us)
                 case _:
                     raise ProtocolError(f"a client does not send {type(message).__name__.upper()}")
         except MilepostError as error:
             return self.refused(connection, error)
 
-    def _hello(self, connection: Connection, hello: Hello, time_us: int) -> list[Effect]:
-        if hello.protocol != PROTOCOL:
-            raise HandshakeRefused(
-                f"this broker speaks protocol {PROTOCOL}, the client {hello.protocol}; upgrade the older of the two"
-            )
-        if hello.auth.get("method", "none") != "none":
-            raise NotAuthenticated(f"this broker knows no authentication by {str(hello.auth['method'])[:40]!r}")
-        limits.require("NAME_CHARS", len(hello.name), "the characters of a client's name")
-        if not hello.name.isprintable():
-            raise HandshakeRefused("a client's name is shown to people: it takes printable characters only")
-        if hello.window < 1:
-            raise HandshakeRefused(f"a window of {hello.window} bytes lets no delivery through")
-        if hello.slow is not None and hello.slow not in SLOW:
-            raise HandshakeRefused(
-                f"no policy for the slow is called {hello.slow[:40]!r}; take one of {', '.join(SLOW)}"
-            )
-        effects: list[Effect] = []
-        publisher = self._publisher(hello.name, effects)
-        connection.name, connection.publisher, connection.slow = hello.name, publisher, hello.slow
-        connection.window = connection.credit = min(hello.window, self.settings.delivery_window)
-        connection.greeted = True
-        connection.settle()
-        del self._greeting[connection.number]
-        if hello.name:
-            self._by_name[hello.name] = connection
-        welcome = Welcome(
-            broker=self.settings.name,
-            broker_id=self.broker_id,
-            publisher=publisher.number,
-            mark=publisher.last_stamp,
-            time_us=time_us,
-            window=self.settings.put_window,
-            delivery_window=connection.window,
-            frame_bytes=self.settings.frame_bytes,
-            heartbeat_s=self.settings.heartbeat_s,
-            software=self.version,
-        )
-        return [*effects, Say(connection, welcome)]
-
-    def _publisher(self, name: str, effects: list[Effect]) -> Publisher:
-        """A publisher, known or new. An older connection of the same name is closed."""
-        if name in self._by_name:
-            fenced = Fenced(f"another client called {name!r} has connected; names of clients are unique")
-            effects += self.refused(self._by_name[name], fenced)
-        if name in self._away:
-            return self._away.pop(name)
-        while True:
-            number = self._draw()
-            if number and number not in self._publishers:
-                self._publishers.add(number)
-                return Publisher(number, name)
-
     # Requests
 
     def _asked(self, connection: Connection, request: Any, time_us: int) -> list[Effect]:
         effects: list[Effect] = []
         try:
+            later = self._asked_store(connection, request)
+            if later is not None:
+                return later  # and the reply comes with what the store answers
             match request:
                 case Declare():
                     value: Any = self.catalogue.declare(connection, request, effects)
@@ -261,6 +206,40 @@ class Core:
             self.errors[error.code] += 1
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
+
+    def _asked_store(self, connection: Connection, request: Any) -> list[Effect] | None:
+        """Requests about what is durable; None for the others."""
+        keeper = self.keeper
+        match request:
+            case Declare():
+                topic = self.topics.get(request.name)
+                if request.durable or (topic is not None and topic.stored and request.schema is not None):
+                    return keeper.declare(connection, request)
+            case Delete():
+                topic = self.topics.get(request.name)
+                if topic is not None and topic.stored:
+                    return keeper.delete(connection, request, topic)
+            case Subscribe() if request.durable or request.name:
+                return keeper.streams.subscribe(connection, request)
+            case Subscribe() if request.subscription in (connection.members or {}):
+                raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
+            case Unsubscribe() if request.name or request.subscription in (connection.members or {}):
+                return keeper.streams.unsubscribe(connection, request)
+            case Ack():
+                return keeper.streams.acknowledge(connection, request)
+            case Trim():
+                return keeper.trim(connection, request)
+            case Look():
+                return keeper.look(connection, request)
+        return None
+
+    def append(self, checked: Checked) -> list[Effect]:
+        """A batch for a durable topic was checked: store it."""
+        return self.keeper.append(checked)
+
+    def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
+        """The store has committed some operations, or failed: continuations, each with what came of it."""
+        return self.keeper.stored(results, entries)
 
     # Batches
 
@@ -283,11 +262,27 @@ class Core:
             topic.examining += 1
         return topic
 
-    def misput(self, source: Source, put: int, topic: Topic | None, error: MilepostError) -> list[Effect]:
-        """A batch cannot be taken: its publisher is told, and gets its credit back. The connection stays."""
+    def misput(
+        self,
+        source: Source,
+        put: int,
+        topic: Topic | None,
+        error: MilepostError,
+        *,
+        linked: bool = False,
+        examined: bool = False,
+    ) -> list[Effect]:
+        """A batch cannot be taken: its publisher is told, and gets its credit back. The connection stays.
+
+        `linked`: the next batch belongs together with it. `examined`: its topic knows that it is no longer looked at.
+        """
+        if not examined and (linked or source.connection.linked is not None) and source.connection.open:
+            if topic is not None:
+                topic.examined()
+            return self.keeper.refuse_linked(Refused(topic, source, put, error), linked)
         self.errors[error.code] += 1
         self.totals["batches_refused"] += 1
-        if topic is not None:
+        if topic is not None and not examined:
             topic.examined()
         connection = source.connection
         if not connection.open:
@@ -296,6 +291,18 @@ class Core:
         effects: list[Effect] = [Say(connection, failure(error, put=put, topic=name))]
         self._give_back(connection, source.size, effects)
         return effects
+
+    def stamped_durable(self, connection: Connection, batch: Batch) -> None:
+        """Check the stamps of a batch for a durable topic. Whether they were seen before, the store will tell."""
+        ids = batch.ids
+        if ids is None or not len(batch):
+            raise InvalidValue("a put has messages, and they have IDs; this batch has none")
+        if any(run.publisher != connection.publisher.number for run in ids.runs):
+            raise InvalidValue("the message IDs of a put are those of its publisher, as WELCOME gave it")
+        if len(batch) > 1 and not (ids.stamps[1:] > ids.stamps[:-1]).all():
+            raise InvalidValue("the stamps of a publisher's messages increase; these do not")
+        if not 0 < ids[0].stamp <= ids[len(batch) - 1].stamp < 1 << 63:
+            raise InvalidValue("the stamps of messages that are stored are above 0 and below 2**63")
 
     def stamped(self, connection: Connection, batch: Batch) -> None:
         """Check and keep the stamps of a publisher's batch, in the order of its puts; `InvalidValue` if they are wrong.
@@ -334,21 +341,36 @@ class Core:
         effects: list[Effect] = []
         full: list[Outbox] = []
         if topic.number in self.numbered:  # it may have been deleted while the batch was being matched
-            if matches is not None and matches.failed:
-                for _, error in matches.failed:
-                    self.errors[error.code] += 1
-            if matches is None:
-                for marks, members in topic.audience():
-                    self._deliver(topic, batch, marks, members, effects, full)
-            else:
-                for share in shares(topic, batch, matches, self.connections):
-                    self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
+            self._distribute(topic, batch, matches, effects, full)
         for source in sources:
-            if full:
-                self._hold(source, full)
-            elif source.connection.open:
-                self._give_back(source.connection, source.size, effects)
+            self.give_back(source, full, effects)
         return effects
+
+    def distribute(self, topic: Topic, version: Version, batch: Batch, effects: list[Effect]) -> list[Outbox]:
+        """Deliver rows that are stored to plain subscribers; the queues that are full."""
+        full: list[Outbox] = []
+        matches = version.index.snapshot().match(version.view(batch)) if topic.subscriptions else None
+        self._distribute(topic, batch, matches, effects, full)
+        return full
+
+    def _distribute(
+        self, topic: Topic, batch: Batch, matches: Matches | None, effects: list[Effect], full: list[Outbox]
+    ) -> None:
+        if matches is None:
+            for marks, members in topic.audience():
+                self._deliver(topic, batch, marks, members, effects, full)
+            return
+        for _, error in matches.failed:
+            self.errors[error.code] += 1
+        for share in shares(topic, batch, matches, self.connections):
+            self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
+
+    def give_back(self, source: Source, full: list[Outbox], effects: list[Effect]) -> None:
+        """A batch is dealt with: its bytes go back as credit, unless somebody whom it was for is full."""
+        if full:
+            self._hold(source, full)
+        elif source.connection.open:
+            self._give_back(source.connection, source.size, effects)
 
     def _deliver(
         self,
@@ -467,6 +489,10 @@ class Core:
             if not outbox.waiting:
                 connection.outbox = None
         connection.settle()
+        if connection.ready and connection.members:
+            for found in list(connection.members.values()):
+                if found is not None and connection.ready:
+                    self.keeper.streams.pump(found[0], effects)
         return effects
 
     def _send_next(self, connection: Connection, outbox: Outbox, effects: list[Effect]) -> None:
@@ -511,13 +537,13 @@ class Core:
     def tick(self, now: float) -> list[Effect]:
         """Once a second or so: those who connected and say nothing."""
         effects: list[Effect] = []
-        for connection in list(self._greeting.values()):
+        for connection in list(self.greeting.values()):
             if now - connection.heard <= self.settings.handshake_s:
                 break  # the others came later
             effects += self.refused(
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
-        return effects
+        return effects + self.keeper.streams.tick() if self.keeper.on else effects
 
     def scan(self, now: float, partial: Callable[[Connection], int]) -> list[Effect]:
         """Once every `frame_s`: those who fell silent, and those who are stuck in the middle of a frame.

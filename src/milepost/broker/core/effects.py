@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from milepost.broker.core.connection import Connection
+from milepost.storage.operations import Operation, Start
 from milepost.wire import Control
 from milepost.wire.payload import Buffer
+
+if TYPE_CHECKING:
+    from milepost.broker.core.topic import Topic
 
 
 class Say(NamedTuple):
@@ -32,4 +40,44 @@ class Close(NamedTuple):
     connection: Connection
 
 
-Effect: TypeAlias = Say | Deliver | Close
+class Store(NamedTuple):
+    """Write to the store, in the order of these effects; `Core.stored` is told what came of it.
+
+    `then` takes the outcome, or the error. When an operation of a session fails because the store does, those behind
+    it fail too, until `Mend`.
+    """
+
+    operation: Operation
+    then: Callable[[Any], list[Effect]]
+    session: object = None
+
+
+class Mend(NamedTuple):
+    """Operations of a session that are given from now on are to be tried again."""
+
+    session: object
+
+
+class Read(NamedTuple):
+    """Read rows of a log, those that match; `then` takes a list of `Found`, or the error.
+
+    With `only`, exactly these offsets, ascending; otherwise from `offset` on, as many as make a good piece.
+    """
+
+    topic: Topic
+    where: str | None
+    log: int
+    offset: int
+    only: npt.NDArray[np.uint64] | None
+    then: Callable[[Any], list[Effect]]
+
+
+class Ask(NamedTuple):
+    """Ask the store: where a start is, with `start`; otherwise about a topic's logs and subscriptions."""
+
+    topic: Topic
+    start: Start | None
+    then: Callable[[Any], list[Effect]]
+
+
+Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask

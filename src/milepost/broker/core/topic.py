@@ -12,12 +12,15 @@ from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.predicates import Predicates
 from milepost.errors import MilepostError, QueryError
+from milepost.query import Predicate
 from milepost.schema import Schema
 from milepost.schema.relax import relaxed
+from milepost.storage.operations import Retention
 from milepost.wire import Topic as Announcement
 
 if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection, Subscription
+    from milepost.broker.core.stream import Stream
     from milepost.match import Index
 
 SLOW: Final = ("throttle", "drop", "disconnect")
@@ -36,6 +39,13 @@ class Version:
     @cached_property
     def index(self) -> Index:
         """The predicates. Made with the first of them: Numba comes with it, which takes a second to import."""
+        from milepost.match import Index
+
+        return Index(self.read_as)
+
+    @cached_property
+    def streams(self) -> Index:
+        """The predicates of durable subscriptions that clients are attached to."""
         from milepost.match import Index
 
         return Index(self.read_as)
@@ -68,6 +78,12 @@ class Topic:
         self._resting: list[int] = []  # keys that a snapshot in use may still name
         self._keys = 0
 
+        self.stored = 0  # the store's number of a durable topic; 0: a live one
+        self.retention = Retention()
+        self.ends: dict[int, int] = {}  # log -> the offset of the next row
+        self.streams: dict[int, Stream] = {}  # durable subscriptions that clients are attached to
+        self._stream_keys: list[int] = []  # used before, and free
+
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.batches_in = 0
         self.add_version(schema)
 
@@ -81,7 +97,9 @@ class Topic:
         if self._told is not None and self._told.slow == self.slow and len(self._told.schemas) == len(self.schemas):
             return self._told
         texts = [str(schema.message_type or schema) for schema in self.schemas]
-        self._told = Announcement(number=self.number, name=self.name, schemas=texts, slow=self.slow)
+        self._told = Announcement(
+            number=self.number, name=self.name, schemas=texts, slow=self.slow, durable=bool(self.stored)
+        )
         return self._told
 
     def add_version(self, schema: Schema) -> None:
@@ -95,6 +113,48 @@ class Topic:
                     version.index.add(key, self._predicates.compile(subscription.where, version.read_as))
                 except QueryError:
                     pass  # it made sense of the version it was written for; here it can be true of no row
+        for stream in self.streams.values():
+            if stream.where is not None:
+                self._index(stream)
+
+    def serve(self, stream: Stream) -> None:
+        """Clients are attached to a durable subscription. `QueryError` when it does not fit the newest schema."""
+        if stream.where is not None:
+            self.require(stream.where)
+        stream.key = self._stream_keys.pop() if self._stream_keys else len(self.streams) + 1
+        self.streams[stream.key] = stream
+        if stream.where is not None:
+            self._index(stream)
+
+    def require(self, where: str) -> None:
+        """Raise what is wrong with a predicate, if anything is."""
+        self._predicates.compile(where, self.schema)
+
+    def _index(self, stream: Stream) -> None:
+        assert stream.where is not None
+        for version in self.versions.values():
+            try:
+                version.streams.add(stream.key, self._predicates.compile(stream.where, version.read_as))
+            except QueryError:
+                pass  # as above
+
+    def leave(self, stream: Stream) -> None:
+        """Nobody is attached to a durable subscription any more."""
+        if self.streams.get(stream.key) is not stream:
+            return
+        del self.streams[stream.key]
+        self._stream_keys.append(stream.key)
+        if stream.where is not None:
+            for version in self.versions.values():
+                if stream.key in version.streams:
+                    version.streams.remove(stream.key)
+
+    def predicate(self, where: str, version: Version) -> Predicate | None:
+        """A predicate as it reads rows of a version; None when it can be true of none."""
+        try:
+            return self._predicates.compile(where, version.read_as)
+        except QueryError:
+            return None
 
     def subscribe(self, subscription: Subscription) -> None:
         """Add a subscription. A predicate that does not fit the newest schema raises its error, and nothing changes."""

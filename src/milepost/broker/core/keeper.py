@@ -1,0 +1,373 @@
+"""The durable half of the core: what is stored before it is acknowledged, and read before it is handed out.
+
+Whatever must be committed first goes out as a `Store` effect with a continuation; `Core.stored` brings the outcome
+back, in order, and the continuation has the effects that follow. Nothing is acknowledged anywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.broker.core.connection import Connection
+from milepost.broker.core.effects import Ask, Effect, Say, Store
+from milepost.broker.core.pattern import require_name
+from milepost.broker.core.streams import Streams, start_of
+from milepost.broker.core.topic import SLOW, Topic
+from milepost.errors import (
+    BrokerError,
+    ConnectionLost,
+    Fenced,
+    LimitExceeded,
+    MilepostError,
+    NotDurable,
+    UnknownTopic,
+)
+from milepost.query import parse_schema
+from milepost.storage.operations import (
+    Append,
+    ChangeTopic,
+    DropTopic,
+    Enrol,
+    Entry,
+    MakeTopic,
+    Part,
+    Retention,
+    TopicRecord,
+    Trim,
+)
+from milepost.wire import Declare, Delete, Look, Reply, Stored
+from milepost.wire import Trim as TrimRequest
+from milepost.wire.control import failure
+
+if TYPE_CHECKING:
+    from milepost.broker.core.core import Core, Source
+
+NO_STORE: Final = "this broker keeps nothing: start it with a store (`milepost up --store FILE_OR_URL`)"
+
+
+class Checked(NamedTuple):
+    """A batch for a durable topic that is right as far as can be told without the store."""
+
+    topic: Topic
+    batch: Batch
+    source: Source
+    put: int  # the how-manieth PUT of its connection
+    key: bytes
+    linked: bool  # it is stored together with the next one
+
+
+class Refused(NamedTuple):
+    """One of several batches that are to be stored together is wrong, and so none of them is."""
+
+    topic: Topic | None
+    source: Source
+    put: int
+    error: MilepostError
+
+
+class Keeper:
+    """Durable topics, puts and subscriptions."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.on = False  # there is a store
+        self.shared = False  # with other brokers
+        self.streams = Streams(core, self)
+        self._settled: dict[Connection, int] = {}  # in this round: the last put that is stored
+        self._sources: dict[int, list[Source]] = {}  # in this round: topic number -> whose credit is to go back
+
+    # Topics
+
+    def restore(self, records: list[TopicRecord]) -> list[Effect]:
+        """Topics of the store, at the beginning and, of a shared one, again and again."""
+        effects: list[Effect] = []
+        catalogue = self.core.catalogue
+        for record in records:
+            topic = catalogue.topics.get(record.name)
+            if topic is not None and topic.stored != record.topic:
+                continue  # a live one took the name here: it has to go first
+            if topic is None:
+                topic = catalogue.add(record.name, parse_schema(record.schemas[0]), record.slow, effects, record.topic)
+            for text in record.schemas[len(topic.schemas) :]:
+                catalogue.add_version(topic, parse_schema(text), effects)
+            topic.slow, topic.retention = record.slow, record.retention
+            grown = False
+            for log, extent in record.extents.items():
+                if extent.next > topic.ends.get(log, 0):
+                    topic.ends[log] = extent.next
+                    grown = True
+            if grown:
+                for stream in list(topic.streams.values()):
+                    self.streams.pump(stream, effects)
+        return effects
+
+    def declare(self, connection: Connection, request: Declare) -> list[Effect]:
+        """Make or change a durable topic; the store first."""
+        if not self.on:
+            raise NotDurable(f"topic {request.name[:80]!r} cannot be durable: {NO_STORE}")
+        if request.slow is not None and request.slow not in SLOW:
+            raise BrokerError(f"no policy for the slow is called {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
+        retention = None if request.retain is None else _retention(request.retain)
+        catalogue = self.core.catalogue
+        topic = catalogue.topics.get(request.name)
+        if topic is None:
+            if request.schema is None:
+                raise UnknownTopic(f"there is no topic {request.name[:80]!r}; declare it with its schema first")
+            require_name(request.name)
+            limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
+            limits.require("TOPICS", len(catalogue.topics) + 1, "the topics of this broker")
+            schema = parse_schema(request.schema)
+            make = MakeTopic(
+                request.name, (str(schema.message_type or schema),), request.slow or SLOW[0], retention or Retention()
+            )
+            return [Store(make, partial(self._made, connection, request))]
+        if not topic.stored:
+            raise NotDurable(f"topic {topic.name!r} is live; delete it first, or take another name for a durable one")
+        if request.durable is False:
+            raise BrokerError(f"topic {topic.name!r} is durable; delete it first to make it a live one")
+        text = None
+        if request.schema is not None:
+            limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
+            schema = parse_schema(request.schema)
+            if schema.fingerprint not in topic.versions:
+                catalogue.require_follows(topic, schema)
+                text = str(schema.message_type or schema)
+        slow = request.slow if request.slow != topic.slow else None
+        if text is None and slow is None and retention in (None, topic.retention):
+            effects: list[Effect] = []
+            catalogue.announce(connection, topic, effects)
+            value = {"number": topic.number, "created": False}
+            return [*effects, Say(connection, Reply(request=request.request, value=value))]
+        change = ChangeTopic(topic.stored, text, slow, retention)
+        return [Store(change, partial(self._changed, connection, request, topic, change))]
+
+    def _made(self, connection: Connection, request: Declare, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.failed(connection, request.request, outcome)
+        effects = self.restore([outcome.topic])
+        topic = self.core.topics.get(request.name)
+        if topic is None or not topic.stored:
+            error = BrokerError(f"topic {request.name!r} was made as a live one meanwhile; delete that one first")
+            return [*effects, *self.failed(connection, request.request, error)]
+        if not outcome.created:  # another broker was first: it is a topic like any other by now
+            return effects + self._again(connection, request)
+        return effects + self._declared(connection, request, topic, True)
+
+    def _again(self, connection: Connection, request: Declare) -> list[Effect]:
+        try:
+            return self.declare(connection, request)
+        except MilepostError as error:
+            return self.failed(connection, request.request, error)
+
+    def _changed(
+        self, connection: Connection, request: Declare, topic: Topic, change: ChangeTopic, outcome: Any
+    ) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.failed(connection, request.request, outcome)
+        effects: list[Effect] = []
+        if change.schema is not None:
+            schema = parse_schema(change.schema)
+            if schema.fingerprint not in topic.versions:
+                self.core.catalogue.add_version(topic, schema, effects)
+        topic.slow = change.slow or topic.slow
+        topic.retention = change.retention or topic.retention
+        return effects + self._declared(connection, request, topic, False)
+
+    def _declared(self, connection: Connection, request: Declare, topic: Topic, created: bool) -> list[Effect]:
+        effects: list[Effect] = []
+        if connection.open:
+            self.core.catalogue.announce(connection, topic, effects)
+            value = {"number": topic.number, "created": created}
+            effects.append(Say(connection, Reply(request=request.request, value=value)))
+        return effects
+
+    def delete(self, connection: Connection, request: Delete, topic: Topic) -> list[Effect]:
+        """Remove a durable topic, its log and its subscriptions."""
+        return [Store(DropTopic(topic.stored), partial(self._deleted, connection, request, topic))]
+
+    def _deleted(self, connection: Connection, request: Delete, topic: Topic, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.failed(connection, request.request, outcome)
+        effects: list[Effect] = []
+        gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
+        for stream in list(topic.streams.values()):
+            self.streams.end(stream, gone, effects)
+        if self.core.topics.get(topic.name) is topic:
+            value = self.core.catalogue.delete(request, effects)
+            return [*effects, *self.replied(connection, request.request, value)]
+        return [*effects, *self.replied(connection, request.request, {"subscriptions": 0})]
+
+    def look(self, connection: Connection, request: Look) -> list[Effect]:
+        """Tell about a durable topic."""
+        topic = self.durable(request.topic)
+        start = None if request.start is None else start_of(request.start)
+        return [Ask(topic, start, partial(self._looked, connection, request, topic))]
+
+    def _looked(self, connection: Connection, request: Look, topic: Topic, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.failed(connection, request.request, outcome)
+        value = {"retain": topic.retention._asdict(), **outcome}
+        for each in value.get("subscriptions", ()):
+            stream = self.streams.named.get(each["name"])
+            each["members"] = len(stream.members) if stream is not None else 0
+            if stream is not None:
+                each["cursor"] |= stream.cursors()
+            each["behind"] = sum(
+                max(0, extent["next"] - max(extent["start"], each["cursor"].get(extent["log"], 0)))
+                for extent in value["logs"]
+            )
+        return self.replied(connection, request.request, value)
+
+    def trim(self, connection: Connection, request: TrimRequest) -> list[Effect]:
+        """Remove rows, as an operator asks."""
+        topic = self.durable(request.topic)
+        for log, offset in request.before.items():
+            if not 0 <= offset <= topic.ends.get(log, 0):
+                raise BrokerError(
+                    f"log {log} of topic {topic.name!r} has no offset {offset}: it ends at {topic.ends.get(log, 0)}"
+                )
+        then = partial(self._answered, connection, request.request, lambda rows: {"rows": rows})
+        return [Store(Trim(topic.stored, dict(request.before)), then)]
+
+    def durable(self, name: str) -> Topic:
+        topic = self.core.catalogue.require(name)
+        if not topic.stored:
+            raise NotDurable(f"topic {name!r} is live: nothing of it is kept; declare a durable one")
+        return topic
+
+    # Puts
+
+    def append(self, checked: Checked) -> list[Effect]:
+        """Store a batch, or several that are linked, all or none."""
+        connection = checked.source.connection
+        checked.topic.examined()
+        if not connection.open:
+            return []  # its client is told nothing, asks the next connection for its mark, and puts it again
+        if not checked.linked and connection.linked is None:
+            return self._append(connection, [checked])
+        if connection.linked is None:
+            connection.linked = []
+        connection.linked.append(checked)
+        return [] if checked.linked else self._together(connection)
+
+    def refuse_linked(self, refused: Refused, linked: bool) -> list[Effect]:
+        """One of several batches that belong together is wrong."""
+        connection = refused.source.connection
+        if connection.linked is None:
+            connection.linked = []
+        connection.linked.append(refused)
+        return [] if linked else self._together(connection)
+
+    def _together(self, connection: Connection) -> list[Effect]:
+        parts, connection.linked = connection.linked or [], None
+        wrong = next((part for part in parts if isinstance(part, Refused)), None)
+        checked = [part for part in parts if isinstance(part, Checked)]
+        error: MilepostError | None = None
+        if wrong is not None:
+            error = BrokerError(f"nothing was stored: another part of the same put was refused: {wrong.error}")
+        elif len(parts) > limits.PUT_PARTS:
+            error = LimitExceeded("PUT_PARTS", len(parts), limits.PUT_PARTS, "the parts of one put")
+        if error is None:
+            return self._append(connection, checked)
+        effects: list[Effect] = []
+        for part in parts:
+            reason = part.error if isinstance(part, Refused) else error
+            effects += self.core.misput(part.source, part.put, part.topic, reason, examined=True)
+        return effects
+
+    def _append(self, connection: Connection, parts: list[Checked]) -> list[Effect]:
+        publisher = connection.publisher
+        effects: list[Effect] = []
+        if not publisher.enrolled:
+            publisher.enrolled = True
+            key = publisher.name or f"~{connection.instance.hex()}"
+            effects.append(Store(Enrol(key, publisher.number), partial(self._enrolled, connection), connection))
+        stored = Append(publisher.number, tuple(Part(part.topic.stored, part.batch) for part in parts), parts[-1].key)
+        return [*effects, Store(stored, partial(self._appended, connection, parts), connection)]
+
+    def _enrolled(self, connection: Connection, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            connection.publisher.enrolled = False  # the puts behind it fail for the same reason, and say so
+            return []
+        if outcome.number != connection.publisher.number and connection.open:
+            return self.core.refused(connection, ConnectionLost("this publisher's number is taken; connect again"))
+        return []
+
+    def _appended(self, connection: Connection, parts: list[Checked], outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        if isinstance(outcome, Fenced):
+            return self.core.refused(connection, outcome)
+        if isinstance(outcome, MilepostError):
+            for part in parts:
+                effects += self.core.misput(part.source, part.put, part.topic, outcome, examined=True)
+            return effects
+        for part in parts:
+            topic, source = part.topic, part.source
+            topic.rows_in += source.rows
+            topic.batches_in += 1
+            topic.bytes_in += source.size
+            connection.rows_in += source.rows
+            self._sources.setdefault(topic.number, []).append(source)
+        if connection.open:
+            self._settled[connection] = parts[-1].put
+        self.core.totals["rows_repeated"] += outcome.repeated
+        return effects
+
+    def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
+        """A commit is done, or has failed: tell those who wait, and hand out what the log has now."""
+        effects: list[Effect] = []
+        for then, outcome in results:
+            effects += then(outcome)
+        settled, self._settled = self._settled, {}
+        for connection, put in settled.items():
+            if connection.open:
+                effects.append(Say(connection, Stored(put)))
+        sources, self._sources = self._sources, {}
+        by_stored = {topic.stored: topic for topic in self.core.topics.values()} if len(entries) > 3 else None
+        full: dict[int, list[Any]] = {}
+        for entry in entries:
+            topic = by_stored.get(entry.topic) if by_stored is not None else self._topic(entry.topic)
+            if topic is not None:
+                full.setdefault(topic.number, []).extend(self.streams.entered(topic, entry, effects))
+        for number, given in sources.items():
+            for source in given:
+                self.core.give_back(source, full.get(number) or [], effects)
+        return effects
+
+    def _topic(self, stored: int) -> Topic | None:
+        return next((topic for topic in self.core.topics.values() if topic.stored == stored), None)
+
+    # Answers
+
+    def replied(self, connection: Connection, request: int, value: Any) -> list[Effect]:
+        return [Say(connection, Reply(request=request, value=value))] if connection.open else []
+
+    def failed(self, connection: Connection, request: int, error: MilepostError) -> list[Effect]:
+        self.core.errors[error.code] += 1
+        return [Say(connection, failure(error, request=request))] if connection.open else []
+
+    def _answered(
+        self, connection: Connection, request: int, value: Callable[[Any], Any], outcome: Any
+    ) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.failed(connection, request, outcome)
+        return self.replied(connection, request, value(outcome))
+
+
+def _retention(given: dict[str, Any]) -> Retention:
+    """What a topic keeps, as a request says it."""
+    unknown = given.keys() - set(Retention._fields)
+    if unknown:
+        raise BrokerError(f"retention knows age_s, bytes and hold, not {sorted(unknown)[0][:40]!r}")
+    age, size, hold = (given.get(name, default) for name, default in Retention._field_defaults.items())
+    if age is not None and not (isinstance(age, int | float) and 0 <= age <= 1e11):
+        raise BrokerError("age_s, the seconds that a row is kept, is a number from 0 on, or null for ever")
+    if size is not None and not (isinstance(size, int) and 0 <= size < 1 << 62):
+        raise BrokerError("bytes, the most that a topic keeps, is a whole number from 0 on, or null for any")
+    if not isinstance(hold, bool):
+        raise BrokerError("hold says whether rows wait for named subscriptions: true or false")
+    return Retention(None if age is None else float(age), size, hold)

@@ -1,0 +1,186 @@
+"""How far a durable subscription has got in one log: which rows were handed out, to whom, and which are done.
+
+::
+
+    consumed            │ handed out, some of it done        │ not read yet
+    ────────────────────┼────────────────────────────────────┼──────────────►  offsets
+                      cursor                                next
+
+What is stored is the cursor, and the rows above it that are done already: those alone say what must come again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from milepost.errors import CorruptLog
+
+LOT_ROWS: Final = 4_096  # of a lot that single rows gather in
+LATE_ROWS: Final = 65_536  # done above a row that is not: stored with each acknowledgement, so no more are handed out
+_STATE_BYTES: Final = 16 << 20  # of a state, unpacked
+
+Offsets = npt.NDArray[np.uint64]
+NOBODY: Final = 0  # as the owner of a row that is to be read and handed out again
+WAITING: Final = -1  # as the owner of a row that was read and is not handed out yet
+
+
+class Lot:
+    """Rows that were read one after the other, as columns. The first `count` places are in use."""
+
+    __slots__ = ("count", "done", "head", "offsets", "owners", "publishers", "touched", "tries")
+
+    def __init__(self, room: int) -> None:
+        self.offsets: Offsets = np.zeros(room, np.uint64)
+        self.owners: npt.NDArray[np.int64] = np.zeros(room, np.int64)
+        self.publishers: npt.NDArray[np.uint32] = np.zeros(room, np.uint32)
+        self.tries: npt.NDArray[np.uint32] = np.zeros(room, np.uint32)  # deliveries before the one under way
+        self.done: npt.NDArray[np.bool_] = np.zeros(room, np.bool_)
+        self.count = 0
+        self.head = 0  # rows before it are done
+        self.touched = 0  # the move of the cursor that last changed it
+
+    def advance(self) -> bool:
+        """Move the head over what is done; whether all is."""
+        if self.head < self.count:
+            rest = self.done[self.head : self.count]
+            step = int(rest.argmin())
+            self.head = self.count if rest[step] else self.head + step
+        return self.head == self.count
+
+
+class Chosen(NamedTuple):
+    """Some rows of a lot."""
+
+    lot: Lot
+    places: npt.NDArray[np.intp]
+
+
+class Reach:
+    """Progress in one log."""
+
+    def __init__(self, offset: int, state: bytes = b"") -> None:
+        self.next = offset  # the first row that was not read
+        self.stored = offset  # the cursor as the store has it
+        self.blocked: tuple[int, int] | None = None  # a log, and the offset to be reached there first
+        self._lots: list[Lot] = []
+        self._skip, self._tries = unpacked(state)  # done, or tried, before this broker began to read
+
+    def add(self, offsets: Offsets, publishers: npt.NDArray[np.uint32], tries: Any) -> Chosen:
+        """Rows that were read for the first time: they wait to be handed out. Their offsets are above all others'."""
+        rows = len(offsets)
+        lot = self._lots[-1] if self._lots else None
+        if lot is None or lot.count + rows > len(lot.offsets):
+            lot = Lot(max(rows, LOT_ROWS))
+            self._lots.append(lot)
+        start = lot.count
+        place = slice(start, start + rows)
+        lot.offsets[place] = offsets
+        lot.owners[place] = WAITING
+        lot.publishers[place] = publishers
+        lot.done[place] = False
+        lot.tries[place] = 0 if tries is None else tries
+        lot.count += rows
+        return Chosen(lot, np.arange(start, start + rows))
+
+    def fresh(self, offsets: Offsets) -> tuple[npt.NDArray[np.intp] | None, npt.NDArray[np.uint32] | None]:
+        """Of rows that were read: which are to be handed out (None: all), and how often each was already."""
+        keep = None
+        if len(self._skip):
+            wanted = ~np.isin(offsets, self._skip)
+            if not wanted.all():
+                keep = np.flatnonzero(wanted)
+                offsets = offsets[keep]
+        tries = None
+        if self._tries:
+            tries = np.array([self._tries.pop(offset, 0) for offset in offsets.tolist()], np.uint32)
+        return keep, tries
+
+    def chosen(self, first: int, last: int, owner: int) -> list[Chosen]:
+        """The rows between two offsets, both included, that a member has and that are not done."""
+        found = []
+        for lot in self._lots:
+            if not lot.count or int(lot.offsets[lot.count - 1]) < first or int(lot.offsets[0]) > last:
+                continue
+            start, stop = np.searchsorted(lot.offsets[: lot.count], np.array([first, last + 1], np.uint64)).tolist()
+            start = max(start, lot.head)
+            places = np.flatnonzero((lot.owners[start:stop] == owner) & ~lot.done[start:stop]) + start
+            if len(places):
+                found.append(Chosen(lot, places))
+        return found
+
+    def held(self, owner: int) -> list[Chosen]:
+        """All rows that a member has."""
+        return self.chosen(0, (1 << 63) - 1, owner)
+
+    def undone(self) -> list[Chosen]:
+        """All rows that are not done."""
+        return [Chosen(lot, np.flatnonzero(~lot.done[lot.head : lot.count]) + lot.head) for lot in self._lots]
+
+    def cursor(self) -> int:
+        """Everything before is consumed."""
+        for lot in self._lots:
+            if not lot.advance():
+                return int(lot.offsets[lot.head])
+        return self.next
+
+    def settle(self, move: int) -> None:
+        """The cursor's moves up to this one are stored: forget lots that are done."""
+        while self._lots and self._lots[0].touched <= move and self._lots[0].advance():
+            if len(self._lots) == 1 and self._lots[0].count < len(self._lots[0].offsets) // 2:
+                self._lots[0].count = self._lots[0].head = 0  # there is room: use it again
+                return
+            del self._lots[0]
+
+    def late(self, cursor: int) -> Offsets:
+        """Rows above the cursor that are done."""
+        parts = [self._skip[np.searchsorted(self._skip, np.uint64(cursor)) :]] if len(self._skip) else []
+        if parts and not len(parts[0]):
+            self._skip, parts = self._skip[:0], []
+        for lot in self._lots:
+            if lot.head < lot.count:
+                rest = lot.done[lot.head : lot.count]
+                if rest.any():
+                    parts.append(lot.offsets[lot.head : lot.count][rest])
+            elif lot.count and int(lot.offsets[lot.count - 1]) >= cursor:
+                parts.append(lot.offsets[: lot.count][lot.offsets[: lot.count] >= cursor])
+        if not parts:
+            return _NONE
+        return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+
+    def state(self, cursor: int) -> bytes:
+        """What is to be stored beside the cursor."""
+        tries = dict(self._tries)
+        for lot, places in self.undone():
+            some = places[lot.tries[places] > 0]
+            if len(some):
+                tries.update(zip(lot.offsets[some].tolist(), lot.tries[some].tolist(), strict=True))
+        return packed(self.late(cursor), tries)
+
+
+_NONE: Final[Offsets] = np.zeros(0, np.uint64)
+
+
+def packed(late: Offsets, tries: dict[int, int]) -> bytes:
+    """A state as bytes; empty when there is nothing to say, as there mostly is."""
+    if not len(late) and not tries:
+        return b""
+    steps = np.diff(late, prepend=np.uint64(0)).astype("<u8").tobytes()
+    return msgspec.msgpack.encode({"late": zlib.compress(steps, 1), "tries": tries})
+
+
+def unpacked(state: bytes) -> tuple[Offsets, dict[int, int]]:
+    """The same back."""
+    if not state:
+        return _NONE, {}
+    try:
+        found = msgspec.msgpack.decode(state, type=dict[str, Any], strict=False)
+        steps = zlib.decompressobj().decompress(found["late"], _STATE_BYTES)
+        late = np.cumsum(np.frombuffer(steps, "<u8"), dtype=np.uint64)
+        return late, {int(offset): int(count) for offset, count in found["tries"].items()}
+    except (msgspec.DecodeError, zlib.error, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptLog(f"the stored state of a cursor cannot be read: {error}; restore the database") from None

@@ -1,0 +1,428 @@
+"""A durable subscription at work: rows out of a topic's log, shared among the clients that are attached to it.
+
+One client gets everything. Of several, each publisher's rows stay with one of them while it has some that are not
+acknowledged, so that they are dealt with in order; a publisher without such rows may go to another. Rows of a client
+that is gone, and rows that were sent back, are read again before anything new is.
+
+A stream without a name is a replay: it is one client's, nothing of it is stored, and nothing acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.batch import Batch
+from milepost.broker.core.reach import LATE_ROWS, NOBODY, WAITING, Chosen, Lot, Offsets, Reach
+from milepost.errors import AckMismatch
+
+if TYPE_CHECKING:
+    from milepost.broker.core.connection import Connection
+    from milepost.broker.core.topic import Topic
+
+HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
+LATEST: Final = (1 << 63) - 1  # no log reaches it: SQL's integers end here
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A client that is attached."""
+
+    key: int  # of this stream's members; the owner of rows in a reach
+    connection: Connection
+    number: int  # the client's, of its subscription
+    instance: bytes
+    prefetch: int
+    sequence: int  # of its acknowledgements: the last that was taken
+    rows: int = 0  # handed out and not acknowledged
+
+    @property
+    def room(self) -> int:
+        """Rows that it may be given now."""
+        return max(0, self.prefetch - self.rows) if self.connection.ready else 0
+
+
+class Portion(NamedTuple):
+    """Rows that were read and match, all of one log and one schema."""
+
+    log: int
+    batch: Batch
+    offsets: Offsets
+    chosen: Chosen | None  # their places in the reach; None: a replay has none
+    start: int = 0  # rows before it were handed out
+
+
+class Handed(NamedTuple):
+    """Rows for one client."""
+
+    member: Member
+    log: int
+    batch: Batch
+    offsets: Offsets
+    tries: npt.NDArray[np.uint32] | None
+
+
+class Found(NamedTuple):
+    """What a reader found: rows of one log from `start` to before `next`, those that match in `batch`."""
+
+    log: int
+    start: int
+    next: int
+    batch: Batch | None
+    offsets: Offsets
+    after: tuple[int, int] | None = None  # a log, and the offset to be reached there first
+
+
+@dataclass(slots=True, eq=False)
+class Taken:
+    """What one acknowledgement took, so that it can be undone when it could not be stored."""
+
+    member: Member
+    sequence: int
+    rows: list[tuple[Chosen, int]] = field(default_factory=list)  # with the log
+    move: int = 0
+
+
+class Stream:
+    """See above. A plain state machine: who calls what, and when, is in `keeper`."""
+
+    def __init__(self, topic: Topic, name: str, where: str | None, reaches: dict[int, Reach]) -> None:
+        self.topic = topic
+        self.name = name
+        self.where = where
+        self.subscription = 0  # the store's number; 0: a replay
+        self.epoch = 0
+        self.most = 0  # deliveries before a row is dead; 0: any number
+        self.dead: Topic | None = None
+        self.key = 0  # in the topic's index
+        self.reaches = reaches
+        self.members: dict[int, Member] = {}
+        self.pending: deque[Portion] = deque()
+        self.again = False  # rows may be nobody's: look for them before anything new is read
+        self.reading = False  # a read is under way
+        self.failed = False  # reading failed for now: the next tick tries again
+        self.broken: Any = None  # the error of a move that could not be stored, until all behind it have failed too
+        self.moves = 0  # of cursors, that were begun
+        self.moving = 0  # not finished
+        self.rows_out = 0
+        self._keys = 0
+        self._owners: dict[int, Member] = {}  # publisher -> who has rows of it; only while there are several members
+        self._holding: dict[int, int] = {}  # publisher -> rows
+
+    # Members
+
+    def join(self, connection: Connection, number: int, instance: bytes, prefetch: int, sequence: int) -> Member:
+        """Another client is attached."""
+        self._keys += 1
+        member = Member(self._keys, connection, number, instance, prefetch, sequence)
+        self.members[member.key] = member
+        self._regroup()
+        return member
+
+    def leave(self, member: Member) -> None:
+        """A client is gone: what it had comes again."""
+        del self.members[member.key]
+        for reach in self.reaches.values():
+            for chosen in reach.held(member.key):
+                self._return(chosen)
+        self._regroup()
+
+    def _return(self, chosen: Chosen) -> None:
+        self.again = True
+        chosen.lot.owners[chosen.places] = NOBODY
+        chosen.lot.tries[chosen.places] += 1
+
+    def _regroup(self) -> None:
+        """Find out who has rows of which publisher, when there are several members who might."""
+        self._owners, self._holding = {}, {}
+        if len(self.members) < 2:
+            return
+        for reach in self.reaches.values():
+            for lot, places in reach.undone():
+                for key, member in self.members.items():
+                    mine = places[lot.owners[places] == key]
+                    if len(mine):
+                        self._count(lot.publishers[mine], member)
+
+    def _count(self, publishers: npt.NDArray[np.uint32], member: Member) -> None:
+        numbers, counts = np.unique(publishers, return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._owners[number] = member
+            self._holding[number] = self._holding.get(number, 0) + count
+
+    def _uncount(self, publishers: npt.NDArray[np.uint32]) -> None:
+        numbers, counts = np.unique(publishers, return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            left = self._holding.get(number, 0) - count
+            if left > 0:
+                self._holding[number] = left
+            else:
+                self._holding.pop(number, None)
+                self._owners.pop(number, None)
+
+    # Reading
+
+    @property
+    def wants(self) -> bool:
+        """Whether rows could be handed out now, if they were here."""
+        return any(member.room for member in self.members.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing stands between new rows and the members."""
+        return not self.reading and not self.pending and not self.failed
+
+    def reach(self, log: int) -> Reach:
+        """Of a log; one that appears later is read from its beginning."""
+        found = self.reaches.get(log)
+        if found is None:
+            found = self.reaches[log] = Reach(0)
+        return found
+
+    def returned(self) -> tuple[int, Chosen] | None:
+        """Rows that are to be read again: a log and places of one lot."""
+        for log, reach in self.reaches.items():
+            for chosen in reach.held(NOBODY):
+                return log, chosen
+        return None
+
+    def behind(self) -> int | None:
+        """A log with rows that were not read; None at the end of all."""
+        for log, end in self.topic.ends.items():
+            reach = self.reach(log)
+            if reach.next >= end:
+                continue
+            if reach.blocked is not None:
+                other, offset = reach.blocked
+                there = self.reach(other).next
+                if there < offset:
+                    if there < self.topic.ends.get(other, 0):
+                        return other
+                    continue  # this broker has not heard of those rows yet
+                reach.blocked = None
+            if self.subscription and len(reach.late(reach.cursor())) > LATE_ROWS:
+                continue
+            return log
+        return None
+
+    def take(self, found: Found) -> bool:
+        """New rows were read; False when those of another log must come first."""
+        reach = self.reach(found.log)
+        if found.after is not None and self.reach(found.after[0]).next < found.after[1]:
+            reach.blocked = found.after
+            return False
+        reach.next = found.next
+        batch, offsets = found.batch, found.offsets
+        if batch is None or not len(offsets):
+            return True
+        if not self.subscription:
+            self.pending.append(Portion(found.log, batch, offsets, None))
+            return True
+        keep, tries = reach.fresh(offsets)
+        if keep is not None:
+            if not len(keep):
+                return True
+            batch, offsets = batch.take(keep), offsets[keep]
+        chosen = reach.add(offsets, _publishers(batch), tries)
+        self.pending.append(Portion(found.log, batch, offsets, chosen))
+        return True
+
+    def take_again(self, log: int, chosen: Chosen, found: list[Found]) -> tuple[Portion | None, Offsets]:
+        """Rows were read again. Those that are dead by now, and the offsets of those that are gone."""
+        lot, places = chosen
+        places = places[lot.offsets[places] < found[-1].next]  # it may not have been looked for all of them
+        # Whatever happened to the lot meanwhile: only rows that are still nobody's count.
+        places = places[(lot.owners[places] == NOBODY) & ~lot.done[places]]
+        wanted = lot.offsets[places]
+        here: list[Offsets] = [_EMPTY]
+        dead: list[tuple[Batch, Offsets, npt.NDArray[np.intp]]] = []
+        for part in found:
+            if part.batch is None:
+                continue
+            rows = np.flatnonzero(np.isin(part.offsets, wanted))
+            if not len(rows):
+                continue
+            offsets = part.offsets[rows]
+            here.append(offsets)
+            mine = places[np.searchsorted(wanted, offsets)]
+            batch = part.batch if len(rows) == len(part.batch) else part.batch.take(rows)
+            if self.most and self.dead is not None and (spent := lot.tries[mine] >= self.most).any():
+                ends = np.flatnonzero(spent)
+                dead.append((batch.take(ends), offsets[ends], mine[ends]))
+                alive = np.flatnonzero(~spent)
+                if not len(alive):
+                    continue
+                batch, offsets, mine = batch.take(alive), offsets[alive], mine[alive]
+            lot.owners[mine] = WAITING
+            self.pending.append(Portion(log, batch, offsets, Chosen(lot, mine)))
+        gone = np.setdiff1d(wanted, np.concatenate(here))
+        if not dead:
+            return None, gone
+        batch = dead[0][0] if len(dead) == 1 else Batch.concat([each[0] for each in dead])
+        lots = Chosen(lot, np.concatenate([each[2] for each in dead]))
+        return Portion(log, batch, np.concatenate([each[1] for each in dead]), lots), gone
+
+    # Handing out
+
+    def hand_out(self) -> Iterator[Handed]:
+        """What members can be given now. Whoever iterates spends the credit before asking for more."""
+        while self.pending:
+            portion = self.pending.popleft()
+            if len(self.members) == 1:
+                (member,) = self.members.values()
+                start = portion.start
+                rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch))
+                if rows:
+                    if start + rows < len(portion.offsets):
+                        self.pending.appendleft(portion._replace(start=start + rows))
+                    yield self._give(member, portion, slice(start, start + rows))
+                    continue
+                self.pending.appendleft(portion)
+                return
+            rest = yield from self._share_out(_cut(portion, np.arange(portion.start, len(portion.offsets))))
+            if rest is not None:
+                self.pending.appendleft(rest)
+                return
+
+    def _share_out(self, portion: Portion) -> Generator[Handed, None, Portion | None]:
+        """Give each member its publishers' rows, as far as it has room; what is left, if anything."""
+        assert portion.chosen is not None
+        ready = [member for member in self.members.values() if member.room]
+        if not ready:
+            return portion
+        publishers = portion.chosen.lot.publishers[portion.chosen.places]
+        numbers, inverse = np.unique(publishers, return_inverse=True)
+        load = {member.key: member.rows for member in ready}
+        targets = np.zeros(len(numbers), np.int64)
+        counts = np.bincount(inverse, minlength=len(numbers))
+        for place, number in enumerate(numbers.tolist()):
+            owner = self._owners.get(number)
+            if owner is None:
+                key = min(load, key=load.__getitem__)
+                owner = self.members[key]
+                load[key] += int(counts[place])
+            targets[place] = owner.key
+        keys = targets[inverse]
+        left = np.ones(len(keys), np.bool_)
+        most = _rows_of(portion.batch)
+        for member in ready:
+            rows = np.flatnonzero(keys == member.key)
+            while len(rows) and (room := min(member.room, most)):
+                some, rows = rows[:room], rows[room:]
+                left[some] = False
+                yield self._give(member, portion, some)
+        rest = np.flatnonzero(left)
+        return _cut(portion, rest) if len(rest) else None
+
+    def _give(self, member: Member, portion: Portion, rows: Any) -> Handed:
+        offsets = portion.offsets[rows]
+        count = len(offsets)
+        if count == len(portion.offsets):
+            batch = portion.batch
+        elif isinstance(rows, slice):
+            batch = portion.batch.slice(rows.start, rows.stop)
+        else:
+            batch = portion.batch.take(rows)
+        tries = None
+        if portion.chosen is not None:
+            lot, places = portion.chosen
+            mine = places[rows]
+            lot.owners[mine] = member.key
+            tries = lot.tries[mine]
+            if not tries.any():
+                tries = None
+            member.rows += count
+            if len(self.members) > 1:
+                self._count(lot.publishers[mine], member)
+        self.rows_out += count
+        return Handed(member, portion.log, batch, offsets, tries)
+
+    # Acknowledging
+
+    def choose(self, member: Member, ranges: dict[int, list[list[int]]], what: str) -> list[tuple[Chosen, int]]:
+        """The rows that a client means; `AckMismatch` when it was not given any of a range."""
+        found: list[tuple[Chosen, int]] = []
+        for log, pairs in ranges.items():
+            reach = self.reaches.get(log)
+            for pair in pairs:
+                first, last = (*pair, -1, -1)[:2]
+                right = reach is not None and 0 <= first <= last <= LATEST
+                mine = reach.chosen(first, last, member.key) if reach is not None and right else []
+                if not mine:
+                    raise AckMismatch(
+                        f"{what} offsets {first} to {last} of log {log}, and none of them is in this client's hands: "
+                        "it was not given them, has acknowledged them, or was away and they went to another"
+                    )
+                found += [(chosen, log) for chosen in mine]
+        return found
+
+    def acknowledge(self, taken: Taken) -> None:
+        """Rows are done."""
+        for (lot, places), _ in taken.rows:
+            lot.done[places] = True
+            lot.touched = taken.move
+            taken.member.rows -= len(places)
+            if self._holding:
+                self._uncount(lot.publishers[places])
+
+    def undo(self, taken: Taken) -> None:
+        """They are not: that could not be stored."""
+        here = taken.member.key in self.members
+        for (lot, places), _ in taken.rows:
+            lot.done[places] = False
+            lot.head = min(lot.head, int(places.min()))
+            taken.member.rows += len(places)
+            if not here:
+                self._return(Chosen(lot, places))
+            elif len(self.members) > 1:
+                self._count(lot.publishers[places], taken.member)
+
+    def send_back(self, member: Member, rows: list[tuple[Chosen, int]]) -> None:
+        """Rows are to come again."""
+        for chosen, _ in rows:
+            self._return(chosen)
+            member.rows -= len(chosen.places)
+            if self._holding:
+                self._uncount(chosen.lot.publishers[chosen.places])
+
+    def bury(self, lot: Lot, places: npt.NDArray[np.intp], move: int) -> None:
+        """Rows that nobody has are done: they are dead, or gone from the log."""
+        lot.done[places] = True
+        lot.touched = move
+
+    def cursors(self) -> dict[int, int]:
+        """How far each log is consumed."""
+        return {log: reach.cursor() for log, reach in self.reaches.items()}
+
+
+_EMPTY: Final[Offsets] = np.zeros(0, np.uint64)
+
+
+def _cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:
+    if len(rows) == len(portion.offsets):
+        return portion
+    chosen = None
+    if portion.chosen is not None:
+        chosen = Chosen(portion.chosen.lot, portion.chosen.places[rows])
+    return Portion(portion.log, portion.batch.take(rows), portion.offsets[rows], chosen)
+
+
+def _rows_of(batch: Batch) -> int:
+    """How many rows of a batch make a frame."""
+    return max(1, len(batch) * HAND_BYTES // max(1, len(batch.data)))
+
+
+def _publishers(batch: Batch) -> npt.NDArray[np.uint32]:
+    """Whose each row is."""
+    if batch.ids is None:
+        return np.zeros(len(batch), np.uint32)
+    runs = batch.ids.runs
+    if len(runs) == 1:
+        return np.full(len(batch), runs[0].publisher, np.uint32)
+    ends = np.array([run.end for run in runs])
+    return np.repeat(np.array([run.publisher for run in runs], np.uint32), np.diff(ends, prepend=0))

@@ -1,0 +1,509 @@
+"""The durable subscriptions that clients are attached to: who is, what is read for them, what they acknowledge."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from milepost import limits
+from milepost.broker.core.connection import Connection
+from milepost.broker.core.effects import Ask, Deliver, Effect, Mend, Read, Say, Store
+from milepost.broker.core.pattern import is_pattern, require_name
+from milepost.broker.core.reach import Chosen, Reach
+from milepost.broker.core.stream import Found, Member, Portion, Stream, Taken
+from milepost.broker.core.topic import SLOW, Topic
+from milepost.errors import (
+    BrokerError,
+    MilepostError,
+    NotDurable,
+    NotExpectingAck,
+    ServedElsewhere,
+    UnknownSubscription,
+)
+from milepost.storage.operations import Attach, Cursor, Entry, MakeTopic, Move, Part, Release, Remove, Retention, Start
+from milepost.wire import Ack, Dropped, Reply, Subscribe, Unsubscribe, hand_parts
+from milepost.wire.control import failure
+
+if TYPE_CHECKING:
+    from milepost.broker.core.core import Core
+    from milepost.broker.core.keeper import Keeper
+
+TOKEN_BYTES: Final = 16
+
+
+class Streams:
+    """Requests about durable subscriptions, and the rows that go to them."""
+
+    def __init__(self, core: Core, keeper: Keeper) -> None:
+        self.core = core
+        self.keeper = keeper
+        self.named: dict[str, Stream] = {}
+
+    # Attaching and leaving
+
+    def subscribe(self, connection: Connection, request: Subscribe) -> list[Effect]:
+        """Attach a client to a durable subscription, which is made if it is not there; or begin a replay."""
+        if is_pattern(request.pattern):
+            raise BrokerError(f"a durable subscription is to one topic; {request.pattern!r} is a pattern")
+        topic = self.keeper.durable(request.pattern)
+        mine = connection.members or {}
+        if request.subscription in mine or request.subscription in (connection.subscriptions or {}):
+            raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
+        if not 0 <= request.subscription <= limits.SUBSCRIPTION_NUMBER:
+            raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
+        limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the subscriptions of one connection")
+        limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
+        limits.require("NAME_CHARS", len(request.name), "the characters of a subscription's name")
+        if not request.name.isprintable():
+            raise BrokerError("a subscription's name is shown to people: it takes printable characters only")
+        if not 1 <= request.prefetch <= limits.PREFETCH_ROWS:
+            raise BrokerError(f"prefetch = {request.prefetch}: takes 1 to {limits.PREFETCH_ROWS} rows")
+        if request.token and len(request.token) != TOKEN_BYTES:
+            raise BrokerError(f"a token has {TOKEN_BYTES} bytes")
+        if not 0 <= request.most <= 1_000_000 or bool(request.most) != bool(request.dead):
+            raise BrokerError("a topic for dead rows and the deliveries before a row is dead go together")
+        if request.where is not None:
+            topic.require(request.where)
+        start = start_of(request.start)
+        if connection.members is None:
+            connection.members = {}
+        connection.members[request.subscription] = None  # the number is taken, before the store has answered
+        connection.keys += 1
+        if not request.name:
+            return [Ask(topic, start, partial(self._replaying, connection, request, topic))]
+        if request.dead:
+            return self._with_dead(connection, request, topic, start)
+        return [self._attach(connection, request, topic, start)]
+
+    def _with_dead(self, connection: Connection, request: Subscribe, topic: Topic, start: Start) -> list[Effect]:
+        """The topic for dead rows is there, as wide as the one they come from, before the subscription is."""
+        dead = self.core.topics.get(request.dead)
+        texts = tuple(topic.announcement().schemas)
+        if dead is not None:
+            if not dead.stored:
+                raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
+            if any(schema.fingerprint not in dead.versions for schema in topic.schemas):
+                raise BrokerError(f"topic {dead.name!r} does not have the schemas of {topic.name!r}; take another name")
+            return [self._attach(connection, request, topic, start)]
+        require_name(request.dead)
+
+        def made(outcome: Any) -> list[Effect]:
+            if isinstance(outcome, MilepostError):
+                return self._unattached(connection, request, outcome)
+            return [*self.keeper.restore([outcome.topic]), self._attach(connection, request, topic, start)]
+
+        return [Store(MakeTopic(request.dead, texts, SLOW[0], Retention()), made)]
+
+    def _attach(self, connection: Connection, request: Subscribe, topic: Topic, start: Start) -> Store:
+        options = {"most": request.most, "dead": request.dead}
+        attach = Attach(
+            request.name,
+            topic.stored,
+            request.where,
+            start,
+            request.create,
+            request.token,
+            options,
+            connection.instance,
+        )
+        return Store(attach, partial(self._attached, connection, request, topic))
+
+    def _attached(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self._unattached(connection, request, outcome)
+        stream = self.named.get(request.name)
+        if not connection.open or request.subscription not in (connection.members or {}):
+            release = self.keeper.shared and stream is None
+            return [Store(Release(outcome.subscription, outcome.epoch), _nothing)] if release else []
+        if stream is None:
+            try:
+                stream = self._begin(topic, request.name, outcome)
+            except MilepostError as error:
+                return self._unattached(connection, request, error)
+        stream.epoch = outcome.epoch
+        cursors = {log: cursor.offset for log, cursor in outcome.cursors.items()} | stream.cursors()
+        value = {
+            "created": outcome.created,
+            "position": cursors,
+            "sequence": outcome.sequence,
+            "where": stream.where,
+        }
+        return self._join(connection, request, stream, outcome.sequence, value)
+
+    def _begin(self, topic: Topic, name: str, outcome: Any) -> Stream:
+        reaches = {log: Reach(cursor.offset, cursor.state) for log, cursor in outcome.cursors.items()}
+        stream = Stream(topic, name, outcome.where, reaches)
+        stream.subscription, stream.epoch = outcome.subscription, outcome.epoch
+        stream.most = int(outcome.options.get("most", 0))
+        stream.dead = self.core.topics.get(str(outcome.options.get("dead", "")))
+        topic.serve(stream)
+        self.named[name] = stream
+        return stream
+
+    def _replaying(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self._unattached(connection, request, outcome)
+        if not connection.open or request.subscription not in (connection.members or {}):
+            return []
+        position = outcome["position"]
+        stream = Stream(topic, "", request.where, {log: Reach(offset) for log, offset in position.items()})
+        try:
+            topic.serve(stream)
+        except MilepostError as error:
+            return self._unattached(connection, request, error)
+        value = {"created": True, "position": position, "sequence": 0, "where": request.where}
+        return self._join(connection, request, stream, 0, value)
+
+    def _join(
+        self, connection: Connection, request: Subscribe, stream: Stream, sequence: int, value: dict[str, Any]
+    ) -> list[Effect]:
+        prefetch = request.prefetch if stream.subscription else limits.BATCH_ROWS
+        member = stream.join(connection, request.subscription, connection.instance, prefetch, sequence)
+        assert connection.members is not None
+        connection.members[request.subscription] = (stream, member)
+        effects: list[Effect] = []
+        self.core.catalogue.announce(connection, stream.topic, effects)
+        value |= {"topics": [stream.topic.name], "skipped": {}}
+        effects.append(Say(connection, Reply(request=request.request, value=value)))
+        self.pump(stream, effects)
+        return effects
+
+    def _unattached(self, connection: Connection, request: Subscribe, error: MilepostError) -> list[Effect]:
+        if connection.members is not None and request.subscription in connection.members:
+            del connection.members[request.subscription]
+            connection.keys -= 1
+        return self.keeper.failed(connection, request.request, error)
+
+    def unsubscribe(self, connection: Connection, request: Unsubscribe) -> list[Effect]:
+        """Detach a client; or remove a durable subscription for good."""
+        if not request.name:
+            effects: list[Effect] = []
+            self._leave(connection, request.subscription, effects)
+            return [*effects, Say(connection, Reply(request=request.request, value={}))]
+        if not self.keeper.on:
+            raise UnknownSubscription(
+                f"there is no durable subscription {request.name[:80]!r}: this broker keeps nothing"
+            )
+        limits.require("NAME_CHARS", len(request.name), "the characters of a subscription's name")
+        if request.token and len(request.token) != TOKEN_BYTES:
+            raise BrokerError(f"a token has {TOKEN_BYTES} bytes")
+        return [Store(Remove(request.name, request.token), partial(self._removed, connection, request))]
+
+    def _removed(self, connection: Connection, request: Unsubscribe, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.keeper.failed(connection, request.request, outcome)
+        effects: list[Effect] = []
+        stream = self.named.get(request.name)
+        if stream is not None:
+            gone = UnknownSubscription(f"the durable subscription {request.name!r} was removed")
+            self.end(stream, gone, effects, but=connection)
+        return [*effects, *self.keeper.replied(connection, request.request, {})]
+
+    def left(self, connection: Connection) -> list[Effect]:
+        """A client is gone: what it had goes to the others, or waits for it."""
+        effects: list[Effect] = []
+        for number in list(connection.members or {}):
+            self._leave(connection, number, effects)
+        connection.members = None
+        connection.linked = None
+        return effects
+
+    def _leave(self, connection: Connection, number: int, effects: list[Effect]) -> None:
+        if connection.members is None or number not in connection.members:
+            return
+        found = connection.members.pop(number)
+        connection.keys -= 1
+        if found is None:
+            return  # the store has not answered yet
+        stream, member = found
+        if member.key in stream.members:
+            stream.leave(member)
+        if stream.members:
+            self.pump(stream, effects)
+            return
+        self._close(stream, effects)
+
+    def _close(self, stream: Stream, effects: list[Effect]) -> None:
+        """Nobody is attached any more."""
+        stream.topic.leave(stream)
+        if self.named.get(stream.name) is stream:
+            del self.named[stream.name]
+        stream.pending.clear()
+        if stream.subscription and stream.broken is None:
+            self._save(stream, effects)
+            if self.keeper.shared:
+                effects.append(Store(Release(stream.subscription, stream.epoch), _nothing, stream))
+
+    def end(self, stream: Stream, error: MilepostError, effects: list[Effect], but: Connection | None = None) -> None:
+        """A subscription cannot go on: its clients are told why."""
+        stream.topic.leave(stream)
+        if self.named.get(stream.name) is stream:
+            del self.named[stream.name]
+        members, stream.members = stream.members, {}
+        stream.pending.clear()
+        for member in members.values():
+            connection = member.connection
+            if connection.members is not None and connection.members.pop(member.number, None) is not None:
+                connection.keys -= 1
+            if connection.open and connection is not but:
+                effects.append(Say(connection, failure(error, subscription=member.number)))
+
+    # Rows
+
+    def entered(self, topic: Topic, entry: Entry, effects: list[Effect]) -> list[Any]:
+        """Rows are in the log: give them to whoever is at its end, and to plain subscribers."""
+        batch, end = entry.batch, entry.first + len(entry.batch)
+        topic.ends[entry.log] = end
+        version = topic.versions.get(batch.schema.fingerprint)
+        full = self.core.distribute(topic, version, batch, effects) if version is not None and topic.receivers else []
+        if not topic.streams or version is None:
+            return full
+        wanted: dict[int, np.ndarray] | None = None
+        offsets = np.arange(entry.first, end, dtype=np.uint64)
+        for key, stream in list(topic.streams.items()):
+            if stream.idle and not stream.again and stream.reach(entry.log).next == entry.first and stream.wants:
+                found = Found(entry.log, entry.first, end, batch, offsets, entry.after)
+                if stream.where is not None:
+                    if wanted is None:
+                        wanted = _by_key(version.streams.snapshot().match(version.view(batch)))
+                    rows = wanted.get(key)
+                    if rows is None:
+                        found = found._replace(batch=None)
+                    elif len(rows) < len(batch):
+                        found = found._replace(batch=batch.take(rows), offsets=offsets[rows])
+                stream.take(found)
+            self.pump(stream, effects)
+        return full
+
+    def pump(self, stream: Stream, effects: list[Effect]) -> None:
+        """Hand out what is here, as far as members have room, and see to it that more is read."""
+        if not stream.members:
+            return
+        topic = stream.topic
+        for member, log, batch, offsets, tries in stream.hand_out():
+            parts = hand_parts(topic.number, member.number, log, offsets, tries, batch.data)
+            size = len(parts[0]) + len(parts[1])
+            member.connection.spend(size, len(batch))
+            topic.rows_out += len(batch)
+            topic.bytes_out += size
+            effects.append(Deliver(parts, [member.connection]))
+        if not stream.idle or not stream.wants:
+            return
+        if stream.again:
+            found = stream.returned()
+            if found is not None:
+                log, chosen = found
+                only = chosen.lot.offsets[chosen.places]
+                stream.reading = True
+                then = partial(self._read_again, stream, log, chosen)
+                effects.append(Read(topic, stream.where, log, int(only[0]), only, then))
+                return
+            stream.again = False
+        behind = stream.behind()
+        if behind is not None:
+            stream.reading = True
+            offset = stream.reach(behind).next
+            then = partial(self._read, stream, behind)
+            effects.append(Read(topic, stream.where, behind, offset, None, then))
+
+    def _read(self, stream: Stream, log: int, outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        stream.reading = False
+        if not stream.members:
+            return effects
+        if isinstance(outcome, MilepostError):
+            return self._unread(stream, outcome)
+        for found in outcome:
+            expected = stream.reach(log).next
+            if found.start > expected:
+                self._tell_lost(stream, log, expected, found.start, effects)
+            if not stream.take(found):
+                break
+        self.pump(stream, effects)
+        return effects
+
+    def _read_again(self, stream: Stream, log: int, chosen: Chosen, outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        stream.reading = False
+        if not stream.members:
+            return effects
+        if isinstance(outcome, MilepostError):
+            return self._unread(stream, outcome)
+        dead, gone = stream.take_again(log, chosen, outcome)
+        if len(gone):
+            self._tell_lost(stream, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
+            lot = chosen.lot
+            stream.bury(lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), stream.moves + 1)
+            self._save(stream, effects)
+        if dead is not None:
+            self._bury(stream, dead, effects)
+        self.pump(stream, effects)
+        return effects
+
+    def _unread(self, stream: Stream, error: MilepostError) -> list[Effect]:
+        if error.retriable:
+            stream.failed = True  # until the next tick
+            return []
+        effects: list[Effect] = []
+        self.end(stream, error, effects)
+        return effects
+
+    def _tell_lost(
+        self, stream: Stream, log: int, first: int, after: int, effects: list[Effect], rows: int | None = None
+    ) -> None:
+        self.core.totals["rows_lost"] += after - first if rows is None else rows
+        for member in stream.members.values():
+            lost = [[member.number, log, first, after]]
+            effects.append(Say(member.connection, Dropped({member.number: rows or after - first}, lost)))
+
+    def _bury(self, stream: Stream, dead: Portion, effects: list[Effect]) -> None:
+        """Rows that were delivered too often go to the topic of the dead, in one with the cursor's move."""
+        assert stream.dead is not None
+        assert dead.chosen is not None
+        self.core.totals["rows_dead"] += len(dead.offsets)
+        stream.bury(dead.chosen.lot, dead.chosen.places, stream.moves + 1)
+        taken = Taken(Member(0, next(iter(stream.members.values())).connection, 0, b"", 0, 0), 0)
+        taken.rows.append((dead.chosen, dead.log))
+        self._move(stream, taken, effects, dead=(Part(stream.dead.stored, dead.batch),))
+
+    # Acknowledgements
+
+    def acknowledge(self, connection: Connection, request: Ack) -> list[Effect]:
+        """Rows are done, or to come again."""
+        found = (connection.members or {}).get(request.subscription)
+        if found is None:
+            raise UnknownSubscription(f"this connection has no durable subscription {request.subscription}")
+        stream, member = found
+        if not stream.subscription:
+            raise NotExpectingAck("a replay has nothing to acknowledge: its position is the application's to keep")
+        count = sum(len(pairs) for ranges in (request.done, request.again) for pairs in ranges.values())
+        limits.require("ACK_RANGES", count, "the ranges of one acknowledgement")
+        if request.sequence <= member.sequence:
+            return [Say(connection, Reply(request=request.request, value={"sequence": member.sequence}))]
+        if stream.broken is not None:
+            raise stream.broken
+        if not count:
+            raise NotExpectingAck("an acknowledgement names what it acknowledges; this one names nothing")
+        done = stream.choose(member, request.done, "acknowledged were")
+        again = stream.choose(member, request.again, "sent back were")
+        member.sequence = request.sequence
+        taken = Taken(member, request.sequence, done)
+        stream.send_back(member, again)
+        effects: list[Effect] = []
+        self._move(stream, taken, effects, connection, request.request)
+        self.pump(stream, effects)
+        return effects
+
+    def _move(
+        self,
+        stream: Stream,
+        taken: Taken,
+        effects: list[Effect],
+        connection: Connection | None = None,
+        request: int = 0,
+        dead: tuple[Part, ...] = (),
+    ) -> None:
+        """Store how far a subscription is."""
+        stream.moves += 1
+        stream.moving += 1
+        taken.move = stream.moves
+        if taken.member.key:
+            stream.acknowledge(taken)
+        touched = {log for _, log in taken.rows}
+        cursors = {}
+        for log, reach in stream.reaches.items():
+            cursor = reach.cursor()
+            state = reach.state(cursor)
+            if log in touched or cursor != reach.stored or state:
+                cursors[log] = Cursor(cursor, state)
+        member = taken.member.instance
+        move = Move(stream.subscription, stream.epoch, cursors, member, taken.sequence, dead)
+        effects.append(Store(move, partial(self._moved, stream, taken, cursors, connection, request), stream))
+
+    def _moved(
+        self,
+        stream: Stream,
+        taken: Taken,
+        cursors: dict[int, Cursor],
+        connection: Connection | None,
+        request: int,
+        outcome: Any,
+    ) -> list[Effect]:
+        stream.moving -= 1
+        effects: list[Effect] = []
+        if isinstance(outcome, MilepostError):
+            if isinstance(outcome, ServedElsewhere | UnknownSubscription):
+                self.end(stream, outcome, effects)
+            else:
+                stream.broken = outcome
+                stream.undo(taken)
+                taken.member.sequence = min(taken.member.sequence, taken.sequence - 1)
+            if not stream.moving and stream.broken is not None:
+                stream.broken = None
+                effects.append(Mend(stream))
+            if connection is not None:
+                effects += self.keeper.failed(connection, request, outcome)
+            return effects
+        for log, cursor in cursors.items():
+            reach = stream.reaches[log]
+            reach.stored = cursor.offset
+            reach.settle(taken.move)
+        if connection is not None:
+            effects += self.keeper.replied(connection, request, {"sequence": taken.sequence})
+        self.pump(stream, effects)
+        return effects
+
+    def _save(self, stream: Stream, effects: list[Effect]) -> None:
+        """Store the cursors, if the store's are behind: rows that do not match, or deliveries that came to nothing."""
+        late = any(
+            (cursor := reach.cursor()) != reach.stored or reach.state(cursor) for reach in stream.reaches.values()
+        )
+        if late:
+            nobody = Member(0, None, 0, b"", 0, 0)  # type: ignore[arg-type]
+            self._move(stream, Taken(nobody, 0), effects)
+
+    def tick(self) -> list[Effect]:
+        """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
+        effects: list[Effect] = []
+        for topic in self.core.topics.values():
+            for stream in list(topic.streams.values()):
+                if stream.failed:
+                    stream.failed = False
+                    self.pump(stream, effects)
+                moved = stream.subscription and not stream.moving and stream.broken is None
+                if moved and any(reach.cursor() != reach.stored for reach in stream.reaches.values()):
+                    self._save(stream, effects)
+        return effects
+
+
+def _nothing(outcome: Any) -> list[Effect]:
+    return []
+
+
+def _by_key(matches: Any) -> dict[int, np.ndarray]:
+    """Rows by key, ascending."""
+    owners = np.repeat(np.arange(len(matches.offsets) - 1), np.diff(matches.offsets))
+    order = np.argsort(matches.keys, kind="stable")
+    keys, rows = matches.keys[order], owners[order]
+    cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
+    return {int(keys[a]): rows[a:b] for a, b in pairwise(cuts) if a < b}
+
+
+def start_of(given: Any) -> Start:
+    """Where a subscription begins, as a request says it."""
+    match given:
+        case None | "new":
+            return "new"
+        case "earliest":
+            return "earliest"
+        case {"time_us": int(time_us)}:
+            return ("time", time_us)
+        case {"position": dict(position)} if all(
+            isinstance(log, int) and isinstance(offset, int) and 0 <= offset < 1 << 63 and 0 <= log < 1 << 31
+            for log, offset in position.items()
+        ):
+            return ("position", dict(position))
+    raise BrokerError('a subscription starts "new", "earliest", at a time or at a position')

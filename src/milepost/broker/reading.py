@@ -1,0 +1,156 @@
+"""Rows out of the log, those that match: in the reading threads, so that a long replay holds nobody up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.batch import Batch
+from milepost.batch.header import fingerprint_of
+from milepost.broker.core.stream import Found
+from milepost.broker.core.topic import Version
+from milepost.errors import CorruptLog, MilepostError
+from milepost.query import Predicate
+
+if TYPE_CHECKING:
+    from milepost.storage import Store
+
+READ_BYTES: Final = 4 << 20  # of the log, at a time
+ENOUGH_BYTES: Final = 2 << 20  # of rows that match: then they are handed out, and reading goes on later
+MOST_BYTES: Final = 256 << 20  # of the log, before a reader that finds nothing says how far it has got
+SMALL_BYTES: Final = 1 << 18  # of a batch: smaller ones join their neighbours
+
+Offsets = npt.NDArray[np.uint64]
+
+
+class Reader(NamedTuple):
+    """What one read is for. `versions` has the topic's schemas, each with the predicate as it reads such rows."""
+
+    store: Store
+    topic: int  # the store's number
+    name: str
+    log: int
+    versions: Mapping[int, tuple[Version, Predicate | None]]
+    filtered: bool
+
+    def read(self, offset: int) -> list[Found]:
+        """From an offset on, until there is enough to hand out."""
+        found: list[Found] = []
+        scanned = matched = 0
+        while matched < ENOUGH_BYTES and scanned < MOST_BYTES:
+            entries = self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES)
+            if not entries:
+                break
+            for entry in entries:
+                if found and entry.after is not None:
+                    return _joined(found)  # it may have to wait for another log: what is here need not
+                scanned += len(entry.data)
+                part = self._found(entry, offset)
+                found.append(part)
+                offset = part.next
+                matched += 0 if part.batch is None else len(part.batch.data)
+                if entry.after is not None:
+                    return found
+        if not found:
+            start = self.store.resolve(self.topic, "earliest").get(self.log, offset)
+            found.append(Found(self.log, max(start, offset), max(start, offset), None, _NONE))
+        return _joined(found)
+
+    def read_only(self, wanted: Offsets) -> list[Found]:
+        """Exactly these rows, as far as they are still there; `next` of the last says how far it was looked."""
+        found: list[Found] = []
+        offset, last, size = int(wanted[0]), int(wanted[-1]), 0
+        while offset <= last and size < ENOUGH_BYTES:
+            entries = self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES)
+            if not entries:
+                break
+            for entry in entries:
+                end = entry.first + entry.rows
+                rows = wanted[np.searchsorted(wanted, max(offset, entry.first)) : np.searchsorted(wanted, end)]
+                offset = end
+                if len(rows):
+                    version, _ = self._version(entry)
+                    places = (rows - np.uint64(entry.first)).astype(np.intp)
+                    batch = Batch.trusted(entry.data, version.schema).take(places)
+                    size += len(batch.data)
+                    found.append(Found(self.log, entry.first, end, batch, rows))
+                if offset > last or size >= ENOUGH_BYTES:
+                    break
+            following = wanted[np.searchsorted(wanted, np.uint64(offset)) :]
+            if not len(following):
+                offset = last + 1
+            elif int(following[0]) > offset:
+                offset = int(following[0])  # nothing is wanted in between
+        reached = last + 1 if not found or size < ENOUGH_BYTES else offset
+        found.append(Found(self.log, reached, reached, None, _NONE))
+        return found
+
+    def _version(self, entry: Any) -> tuple[Version, Predicate | None]:
+        found = self.versions.get(fingerprint_of(entry.data))
+        if found is None:
+            raise CorruptLog(
+                f"offset {entry.first} of log {self.log} of topic {self.name!r} is of a schema that the topic does not "
+                "have; restore the database from a backup, or remove these rows with `milepost topic trim`"
+            )
+        return found
+
+    def _found(self, entry: Any, offset: int) -> Found:
+        version, predicate = self._version(entry)
+        end = entry.first + entry.rows
+        skip = max(0, offset - entry.first)
+        start = entry.first + skip
+        if self.filtered and predicate is None:
+            return Found(self.log, start, end, None, _NONE, entry.after)
+        batch = Batch.trusted(entry.data, version.schema)
+        if not self.filtered:
+            rows = batch.slice(skip) if skip else batch
+            return Found(self.log, start, end, rows, np.arange(start, end, dtype=np.uint64), entry.after)
+        assert predicate is not None
+        chosen = np.flatnonzero(predicate.mask(version.view(batch)))
+        if skip:
+            chosen = chosen[chosen >= skip]
+        if not len(chosen):
+            return Found(self.log, start, end, None, _NONE, entry.after)
+        taken = batch if len(chosen) == len(batch) else batch.take(chosen)
+        return Found(self.log, start, end, taken, chosen.astype(np.uint64) + np.uint64(entry.first), entry.after)
+
+
+_NONE: Final[Offsets] = np.zeros(0, np.uint64)
+
+
+def _joined(found: list[Found]) -> list[Found]:
+    """Small neighbours of one schema as one, and what holds no rows with what stands before it."""
+    result: list[Found] = []
+    group: list[Found] = []
+    size = 0
+    for part in found:
+        length = 0 if part.batch is None else len(part.batch.data)
+        first = next((each.batch for each in group if each.batch is not None), None)
+        other = first is not None and part.batch is not None and first.schema is not part.batch.schema
+        gap = group and group[-1].next != part.start
+        if group and (other or gap or size + length > SMALL_BYTES or part.after is not None):
+            result += _one(group)
+            group, size = [], 0
+        group.append(part)
+        size += length
+    return result + _one(group) if group else result
+
+
+def _one(group: list[Found]) -> list[Found]:
+    full = [part for part in group if part.batch is not None]
+    if len(group) == 1:
+        return group
+    batch: Batch | None = None
+    offsets = _NONE
+    if len(full) == 1:
+        batch, offsets = full[0].batch, full[0].offsets
+    elif full:
+        try:
+            batch = Batch.concat([part.batch for part in full if part.batch is not None])
+        except MilepostError:
+            return group  # right one by one, and too much together for some limit
+        offsets = np.concatenate([part.offsets for part in full])
+    return [group[0]._replace(next=group[-1].next, batch=batch, offsets=offsets)]
