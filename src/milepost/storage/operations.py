@@ -38,6 +38,7 @@ class Entry(NamedTuple):
     log: int
     first: int
     batch: Batch
+    after: tuple[int, int] | None = None  # as in `Stored`
 
 
 # Publishers
@@ -251,3 +252,6 @@ class Stored(NamedTuple):
     rows: int
     time_us: int
     data: bytes
+    # Rows of a publisher that wrote another log before: whoever reads both comes to them after the rows of that log
+    # (the first number) before that offset (the second), which are all there.
+    after: tuple[int, int] | None = None

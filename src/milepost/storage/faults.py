@@ -1,0 +1,94 @@
+"""What a database's errors mean here: what happened, and what may be done about it."""
+
+from __future__ import annotations
+
+import sqlite3
+from enum import Enum
+from typing import Any, Final
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from milepost.errors import CorruptLog, StoreError, StoreFull, StoreUnavailable
+
+
+class Kind(Enum):
+    """What to do about an error."""
+
+    LOST = "the connection or the file cannot be trusted: connect again"
+    AGAIN = "somebody was in the way: the same transaction may pass now"
+    FULL = "no room"
+    CORRUPT = "what is there is not what was written"
+    REFUSED = "anything else: saying it again does not help"
+
+
+_SQLITE: Final = {
+    sqlite3.SQLITE_FULL: Kind.FULL,
+    sqlite3.SQLITE_CORRUPT: Kind.CORRUPT,
+    sqlite3.SQLITE_NOTADB: Kind.CORRUPT,
+    sqlite3.SQLITE_IOERR: Kind.LOST,
+    sqlite3.SQLITE_CANTOPEN: Kind.LOST,
+    sqlite3.SQLITE_PROTOCOL: Kind.LOST,
+    sqlite3.SQLITE_READONLY: Kind.LOST,
+    sqlite3.SQLITE_BUSY: Kind.AGAIN,
+    sqlite3.SQLITE_LOCKED: Kind.AGAIN,
+}
+_SHORT_READ: Final = 522  # SQLITE_IOERR_SHORT_READ: the file ends in the middle of a page
+# The first two characters of an SQLSTATE, or all five.
+_POSTGRESQL: Final = {
+    "53100": Kind.FULL,  # the disk
+    "53200": Kind.AGAIN,  # memory
+    "53300": Kind.LOST,  # too many connections: there may be room for one later
+    "XX001": Kind.CORRUPT, "XX002": Kind.CORRUPT,
+    "40": Kind.AGAIN,  # deadlocks and the like
+    "23505": Kind.AGAIN,  # two made the same thing at once: the second now finds it
+    "55P03": Kind.AGAIN,  # a lock was not to be had in time
+    "08": Kind.LOST, "57P": Kind.LOST, "25P03": Kind.LOST, "58": Kind.LOST,
+}  # fmt: skip
+
+
+def kind(error: BaseException) -> Kind:
+    """What an error of SQLAlchemy or of a driver means."""
+    if isinstance(error, PoolTimeout):
+        return Kind.LOST
+    driver: Any = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(driver, sqlite3.Error):
+        code = getattr(driver, "sqlite_errorcode", None)
+        if code is None:
+            return Kind.LOST if isinstance(driver, sqlite3.ProgrammingError) else Kind.REFUSED
+        if code == _SHORT_READ:
+            return Kind.CORRUPT
+        return _SQLITE.get(code & 0xFF, Kind.REFUSED)
+    state = getattr(driver, "sqlstate", None)
+    if state is None:  # psycopg: the connection failed, or was closed; the server said nothing
+        return Kind.LOST if type(driver).__name__ in ("OperationalError", "ConnectionTimeout") else Kind.REFUSED
+    return _POSTGRESQL.get(state, _POSTGRESQL.get(state[:3], _POSTGRESQL.get(state[:2], Kind.REFUSED)))
+
+
+def fault(error: BaseException, place: str) -> StoreError:
+    """The error that callers get, about the store at `place`."""
+    said = _said(error)
+    match kind(error):
+        case Kind.FULL:
+            return StoreFull(
+                f"the disk of the store {place} is full, and nothing was stored: make room, then try again"
+            )
+        case Kind.CORRUPT:
+            return CorruptLog(
+                f"the store {place} is damaged ({said}): stop the broker and restore it from a backup, "
+                "or take what can be read into a new one"
+            )
+        case Kind.LOST | Kind.AGAIN:
+            return StoreUnavailable(f"the store {place} does not answer ({said}): see that it runs, then try again")
+        case _:
+            return StoreError(f"the store {place} refused a statement: {said}")
+
+
+def _said(error: BaseException) -> str:
+    driver = error.orig if isinstance(error, DBAPIError) else error
+    name = getattr(driver, "sqlite_errorname", None)
+    lines = str(driver).strip().splitlines()
+    return f"{lines[0][:200] if lines else type(driver).__name__}{f', {name}' if name else ''}"
+
+
+DRIVER_ERRORS: Final = (SQLAlchemyError, sqlite3.Error)  # what statements raise

@@ -1,0 +1,83 @@
+"""Rows that are stored together become entries: few large ones rather than many small ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from milepost.batch import Batch
+from milepost.errors import InvalidValue
+
+JOINED_BYTES: Final = 1 << 20  # of an entry that was joined; larger ones read no faster, and cost memory
+JOINED_ROWS: Final = 65_536  # the same in rows, for the kernels that go over them
+_STAMPS_END: Final = 1 << 63  # databases count in signed 64 bits: enough until the year 6,429
+
+After = tuple[int, int]
+
+
+class Piece(NamedTuple):
+    """Rows for one topic, in the order in which they are stored."""
+
+    topic: int
+    batch: Batch
+    after: After | None = None
+
+
+def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, int]:
+    """The rows above a mark (None: there are none), and the last stamp.
+
+    `InvalidValue` when stamps do not increase; `previous` is the last one of the part before.
+    """
+    if batch.ids is None or not len(batch):
+        raise InvalidValue("only rows with message IDs are stored, and at least one")
+    if len(batch) == 1:
+        first = last = batch.ids[0].stamp
+        kept = batch if last > mark else None
+    else:
+        stamps = batch.ids.stamps
+        if not bool((stamps[1:] > stamps[:-1]).all()):
+            raise InvalidValue("the stamps of a publisher's rows increase; these do not")
+        first, last = int(stamps[0]), int(stamps[-1])
+        known = int(np.searchsorted(stamps, np.uint64(mark), side="right"))
+        kept = None if known == len(batch) else batch.slice(known) if known else batch
+    if first <= previous:
+        raise InvalidValue("the stamps of a publisher's rows increase from part to part; these do not")
+    if last >= _STAMPS_END:
+        raise InvalidValue(f"a stamp of {last} is past the year 6,429: set the publisher's clock")
+    return kept, last
+
+
+def joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """Pieces of one topic, neighbours of one schema joined up to the size of an entry; their order stays."""
+    made: list[Piece] = []
+    run: list[Piece] = []
+    size = rows = 0
+    after: After | None = None
+    for piece in pieces:
+        more, bytes_more = len(piece.batch), len(piece.batch.data)
+        fits = (
+            run
+            and rows + more <= JOINED_ROWS
+            and size + bytes_more <= JOINED_BYTES
+            and piece.batch.schema == run[0].batch.schema
+            and (after is None or piece.after is None or after[0] == piece.after[0])
+        )
+        if not fits and run:
+            made.append(_one(run, after))
+            run, size, rows, after = [], 0, 0, None
+        run.append(piece)
+        size += bytes_more
+        rows += more
+        # Of two positions of one log the later one is behind both, and as sure to be there.
+        after = max(after, piece.after) if after and piece.after else after or piece.after
+    if run:
+        made.append(_one(run, after))
+    return made
+
+
+def _one(run: list[Piece], after: After | None) -> Piece:
+    if len(run) == 1:
+        return Piece(run[0].topic, run[0].batch, after)
+    return Piece(run[0].topic, Batch.concat(piece.batch for piece in run), after)

@@ -1,0 +1,79 @@
+"""PostgreSQL: one database, several brokers."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sa
+
+from milepost.storage.database import Database, Session
+
+SCHEMA: Final = "milepost"  # the tables' own schema: a database may hold other things as well
+CONNECT_S: Final = 5  # seconds for a connection to be made
+_MAKING: Final = 0x6D696C65  # advisory lock: the tables are being made
+_HOLDING: Final = 0x706F7374  # advisory lock, with the log's name: a process writes it
+
+
+class _Cursor(psycopg.Cursor[Any]):
+    """Results in binary: bytes as text would be hexadecimal digits, twice as long."""
+
+    def execute(
+        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> Any:
+        return super().execute(query, params, prepare=prepare, binary=True if binary is None else binary)
+
+
+class Postgresql(Database):
+    """A server. A session that is silent within a transaction is ended by it, so that a paused broker blocks nobody."""
+
+    shared = True
+    begin = "BEGIN"
+
+    def __init__(self, url: sa.URL, lease_s: float) -> None:
+        self._lease_ms = max(2, int(lease_s * 1_000))
+        super().__init__(url)
+
+    def arguments(self) -> dict[str, Any]:
+        half = self._lease_ms // 2
+        options = [
+            f"search_path={SCHEMA}", "synchronous_commit=on", "client_encoding=utf8",
+            f"lock_timeout={half}", f"idle_in_transaction_session_timeout={half}",
+        ]  # fmt: skip
+        return {
+            "connect_args": {
+                "connect_timeout": CONNECT_S,
+                "cursor_factory": _Cursor,
+                "options": " ".join(f"-c {option}" for option in options),
+                "tcp_user_timeout": self._lease_ms,  # a server that vanished without a word
+                "keepalives_idle": max(1, self._lease_ms // 2_000),
+                "application_name": "milepost",
+            }
+        }
+
+    def prepare(self, connection: Any, writing: bool) -> None:
+        if not writing:
+            connection.autocommit = True
+            connection.execute("SET default_transaction_read_only = on")
+
+    def has_tables(self, session: Session) -> bool:
+        return (
+            session.connection.exec_driver_sql(f"SELECT to_regclass('{SCHEMA}.meta') IS NOT NULL").scalar_one() is True
+        )
+
+    def lock_schema(self, session: Session) -> None:
+        session.say(f"SELECT pg_advisory_xact_lock({_MAKING})")
+        if not self.has_tables(session):
+            session.say(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+
+    def mend(self, session: Session) -> None:
+        pass  # the server looks after its own syncs
+
+    def claim(self, session: Session, log: str) -> bool:
+        key = zlib.crc32(log.encode()) - (1 << 31)
+        found = session.connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_HOLDING}, {key})").scalar_one()
+        return found is True
+
+    def give_back(self, session: Session) -> bool:
+        return False  # autovacuum does

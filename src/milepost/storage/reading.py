@@ -1,0 +1,171 @@
+"""What can be read: entries, positions, topics, subscriptions. Every entry is checked before anybody sees it."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+from milepost import limits
+from milepost.batch.header import HEADER
+from milepost.errors import CorruptLog, UnknownTopic
+from milepost.storage import statements
+from milepost.storage.database import Session
+from milepost.storage.operations import (
+    Cursor,
+    Extent,
+    Position,
+    Retention,
+    Start,
+    Stored,
+    SubscriptionRecord,
+    TopicRecord,
+)
+
+READ_ENTRIES: Final = 4_096  # of one read: small ones, before they are compacted, must not make a read long
+TIME: Final = struct.Struct("<IQ")  # of an entry that was joined: a row, and the time from it on
+
+
+def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, max_rows: int | None) -> list[Stored]:
+    """Entries from the one that holds `offset` on; of offsets that were trimmed, from the first that is there."""
+    result = session.stream(
+        statements.READ, topic=topic, log=log, offset=offset, most=READ_ENTRIES, max_bytes=max_bytes
+    )
+    made: list[Stored] = []
+    size = rows = 0
+    try:
+        for start, end, first, count, _, time_us, times, after_log, after_offset, data in result:
+            wanted = made[-1].first + made[-1].rows if made else max(offset, start)
+            if wanted >= end:
+                break
+            if first is None or (not made and not first <= wanted < first + count) or (made and first != wanted):
+                raise _corrupt(topic, log, wanted, "the rows are missing")
+            whole = _checked(topic, log, first, count, data)
+            time_us = _time(times, wanted - first) or time_us
+            made.append(Stored(first, count, time_us, whole, None if after_log is None else (after_log, after_offset)))
+            size += len(whole)
+            rows += first + count - wanted
+            if size >= max_bytes or (max_rows is not None and rows >= max_rows):
+                break
+    finally:
+        result.close()
+    return made
+
+
+def _checked(topic: int, log: int, first: int, rows: int, data: Any) -> bytes:
+    whole = data if type(data) is bytes else bytes(data or b"")
+    if len(whole) < HEADER.size:
+        raise _corrupt(topic, log, first, f"an entry of {len(whole)} bytes is cut off")
+    checksum, word, _ = HEADER.unpack_from(whole)
+    if word & limits.BATCH_ROWS != rows:
+        raise _corrupt(topic, log, first, f"an entry of {rows} rows holds {word & limits.BATCH_ROWS}")
+    if zlib.crc32(memoryview(whole)[4:]) != checksum:
+        raise _corrupt(topic, log, first, "the checksum of an entry does not match")
+    return whole
+
+
+def _corrupt(topic: int, log: int, offset: int, what: str) -> CorruptLog:
+    return CorruptLog(
+        f"topic {topic}, log {log}, offset {offset}: {what}. Restore the store from a backup, or give up the rows up "
+        "to the damage with `milepost topic trim`; other topics are not concerned"
+    )
+
+
+def _time(times: bytes | None, row: int) -> int:
+    """When a row of a joined entry was stored; 0: the entry was not joined."""
+    found = 0
+    if times:
+        for begins, time_us in TIME.iter_unpack(times):
+            if begins > row:
+                break
+            found = time_us
+    return found
+
+
+# Positions
+
+
+def resolve(session: Session, topic: int, start: Start) -> Position:
+    """The position that a start means now, of all logs that have something of the topic."""
+    if isinstance(start, tuple) and start[0] == "position":
+        return dict(start[1])
+    found = extents(session, topic).get(topic, {})
+    if start == "new":
+        return {log: extent.next for log, extent in found.items()}
+    if start == "earliest":
+        return {log: extent.start for log, extent in found.items()}
+    assert isinstance(start, tuple)
+    return {log: _at(session, topic, log, extent, int(start[1])) for log, extent in found.items()}  # type: ignore[call-overload]
+
+
+def _at(session: Session, topic: int, log: int, extent: Extent, time_us: int) -> int:
+    """The offset of the first row that was stored at a time or later.
+
+    Times do not go back within a log, so it is found by halving, and takes no index that every write would pay for.
+    """
+    low, high = extent.start, extent.next  # the answer is in low..high
+    while low < high:
+        middle = (low + high) // 2
+        row = session.row(statements.PROBE, topic=topic, log=log, offset=middle)
+        if row is None:
+            raise _corrupt(topic, log, middle, "the rows are missing")
+        first, rows, first_us, last_us, times = row
+        if not first <= middle < first + rows:
+            raise _corrupt(topic, log, middle, "the rows are missing")
+        if last_us < time_us:
+            low = min(first + rows, high)
+        elif first_us >= time_us:
+            high = max(first, low)
+        else:
+            begins = next(row for row, since in TIME.iter_unpack(times or b"") if since >= time_us)
+            return min(max(first + begins, extent.start), extent.next)
+    return low
+
+
+def extents(session: Session, topic: int | None = None) -> dict[int, dict[int, Extent]]:
+    """What topics have, by topic and log."""
+    found: dict[int, dict[int, Extent]] = {}
+    rows = session.rows(statements.EXTENTS) if topic is None else session.rows(statements.EXTENTS_OF, topic=topic)
+    for number, log, start, end, size, entries in rows:
+        found.setdefault(number, {})[log] = Extent(start, end, end - start, size, entries)
+    return found
+
+
+# Topics and subscriptions
+
+
+def topics(session: Session) -> list[TopicRecord]:
+    """All topics."""
+    schemas: dict[int, list[str]] = {}
+    for number, text in session.rows(statements.SCHEMAS):
+        schemas.setdefault(number, []).append(text)
+    known = extents(session)
+    return [_record(row, schemas.get(row[0], ()), known.get(row[0], {})) for row in session.rows(statements.TOPICS)]
+
+
+def topic(session: Session, row: Any) -> TopicRecord:
+    """One topic, from its row."""
+    schemas = [text for _, text in session.rows(statements.SCHEMAS_OF, topic=row[0])]
+    return _record(row, schemas, extents(session, row[0]).get(row[0], {}))
+
+
+def _record(row: Any, schemas: Iterable[str], extents: dict[int, Extent]) -> TopicRecord:
+    number, name, slow, age_s, size, hold = row
+    return TopicRecord(number, name, tuple(schemas), slow, Retention(age_s, size, bool(hold)), extents)
+
+
+def subscriptions(session: Session, topic: int) -> list[SubscriptionRecord]:
+    """The named subscriptions to a topic."""
+    if session.row(statements.TOPIC, topic=topic) is None:
+        raise UnknownTopic(f"no durable topic has the number {topic}; it was deleted")
+    cursors: dict[int, dict[int, Cursor]] = {}
+    for number, log, consumed, state in session.rows(statements.CURSORS_OF, topic=topic):
+        cursors.setdefault(number, {})[log] = Cursor(consumed, bytes(state))
+    return [
+        SubscriptionRecord(name, number_of, where, json.loads(options), cursors.get(number, {}), created_us)
+        for number, name, number_of, where, options, created_us in session.rows(
+            statements.SUBSCRIPTIONS_OF, topic=topic
+        )
+    ]

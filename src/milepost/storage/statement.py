@@ -1,0 +1,52 @@
+"""A statement: SQL with named values, in the words of each dialect."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sqlalchemy import Dialect, text
+
+# What the two dialects say differently. Everything else is written once.
+_WORDS: Final[dict[str, dict[str, str]]] = {
+    "sqlite": {
+        "integer": "INTEGER", "real": "REAL", "blob": "BLOB", "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "loose": "WITHOUT ROWID", "now": ":time_us",  # one process has the file, and its clock is the only one
+        "for_update": "", "for_share": "", "skip_locked": "",
+    },
+    "postgresql": {
+        "integer": "BIGINT", "real": "DOUBLE PRECISION", "blob": "BYTEA",
+        "identity": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "loose": "",
+        "now": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+        "for_update": "FOR UPDATE", "for_share": "FOR SHARE", "skip_locked": "FOR UPDATE SKIP LOCKED",
+    },
+}  # fmt: skip
+_WORD: Final = re.compile(r"\{(\w+)\}")
+_IN: Final = re.compile(r"\{in (\w+)\}")  # "number {in numbers}": a value of a list of numbers
+_IN_WORDS: Final = {"sqlite": r"IN (SELECT value FROM json_each(:\1))", "postgresql": r"= ANY(CAST(:\1 AS bigint[]))"}
+
+
+def worded(source: str, dialect: str) -> str:
+    """SQL with the dialect's own words in it."""
+    return _WORD.sub(lambda match: _WORDS[dialect][match[1]], _IN.sub(_IN_WORDS[dialect], source))
+
+
+class Statement:
+    """SQL that is written for both dialects, and put into the driver's form once for each.
+
+    `postgresql` replaces the whole text there, for the few statements that take many rows at once: SQLite runs a
+    prepared statement for each row in C, and PostgreSQL is given arrays, to be asked once.
+    """
+
+    def __init__(self, source: str, *, postgresql: str | None = None) -> None:
+        self._sources = {"sqlite": source, "postgresql": postgresql or source}
+        self.arrays: Final = postgresql is not None
+        self._made: dict[str, str] = {}
+
+    def of(self, dialect: Dialect) -> str:
+        """The text for `exec_driver_sql`, with the driver's own signs for values."""
+        made = self._made.get(dialect.name)
+        if made is None:
+            written = text(worded(self._sources[dialect.name], dialect.name).replace("::", r"\:\:"))
+            made = self._made[dialect.name] = str(written.compile(dialect=dialect))
+        return made

@@ -1,0 +1,222 @@
+"""Every statement that runs while a store is open, by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milepost.storage.statement import Statement
+
+# Opening
+
+# The identity of the database and the version of its tables.
+META: Final = Statement("SELECT version, store FROM meta")
+# A log by its broker's name, and for how long it has been silent.
+FIND_LOG: Final = Statement("""
+    SELECT number, broker_id, opening, epoch, commits, last_us, address, {now} - seen_us AS silent_us
+    FROM logs WHERE name = :name {for_update}""")
+# A broker that was never here before.
+MAKE_LOG: Final = Statement("""
+    INSERT INTO logs (name, broker_id, address, opening, epoch, commits, last_us, seen_us)
+    VALUES (:name, :broker_id, :address, 0, 0, 0, 0, 0)""")
+# A process begins to write a log: whoever wrote it before has lost it.
+OPEN_LOG: Final = Statement("""
+    UPDATE logs SET opening = opening + 1, epoch = epoch + 1, address = :address, seen_us = {now} WHERE number = :log""")
+# Connected again: wait for what the old connection still does, and refuse what it may still send.
+REOPEN_LOG: Final = Statement("""
+    UPDATE logs SET epoch = epoch + 1, seen_us = {now} WHERE number = :log AND opening = :opening
+    RETURNING epoch, commits""")
+# The state of a log that nobody else can have touched.
+SEE_LOG: Final = Statement("SELECT epoch, commits FROM logs WHERE number = :log AND opening = :opening")
+# The first statement of each write: may this process still write, and count it.
+TOUCH_LOG: Final = Statement("""
+    UPDATE logs SET commits = commits + 1, last_us = :time_us, seen_us = {now}
+    WHERE number = :log AND epoch = :epoch""")
+# Say that the broker is alive, while it has nothing to write.
+BEAT: Final = Statement("UPDATE logs SET seen_us = {now} WHERE number = :log AND epoch = :epoch")
+# A broker that ends says so: others need not wait for its lease.
+LEAVE_LOG: Final = Statement("UPDATE logs SET seen_us = 0 WHERE number = :log AND epoch = :epoch")
+# Subscriptions of a broker that ends are anybody's.
+LEAVE_SUBSCRIPTIONS: Final = Statement("""
+    UPDATE subscriptions SET owner = NULL WHERE owner = :log AND opening = :opening""")
+
+# Publishers
+
+# A publisher by its key, kept from others until the transaction ends.
+FIND_PUBLISHER: Final = Statement("SELECT number FROM publishers WHERE key = :key {for_update}")
+# It is here now: whoever had it can no longer move its mark.
+ENROL: Final = Statement("""
+    UPDATE publishers SET epoch = epoch + 1, log = :log, opening = :opening, seen_us = :time_us WHERE key = :key
+    RETURNING number, mark, epoch, home""")
+# Is a number taken?
+NUMBER_TAKEN: Final = Statement("SELECT 1 FROM publishers WHERE number = :number")
+# A publisher that was never seen.
+MAKE_PUBLISHER: Final = Statement("""
+    INSERT INTO publishers (number, key, mark, epoch, home, log, opening, seen_us)
+    VALUES (:number, :key, 0, 1, :log, :log, :opening, :time_us)""")
+# Publishers that this process enrolled, as they are now.
+KNOWN_PUBLISHERS: Final = Statement("""
+    SELECT number, mark, epoch, home FROM publishers
+    WHERE number {in numbers} AND log = :log AND opening = :opening""")
+# Where a publisher that moved wrote last.
+TRAIL: Final = Statement("SELECT topic, log FROM trails WHERE publisher = :publisher")
+# It writes a topic here now.
+FOLLOW: Final = Statement("""
+    INSERT INTO trails (publisher, topic, log) VALUES (:publisher, :topic, :log)
+    ON CONFLICT (publisher, topic) DO UPDATE SET log = excluded.log""")
+# Move the marks of publishers that are still enrolled here; the count tells whether all were.
+MOVE_MARKS: Final = Statement(
+    "UPDATE publishers SET mark = :mark, seen_us = :time_us WHERE number = :number AND epoch = :epoch",
+    postgresql="""
+    UPDATE publishers SET mark = moved.mark, seen_us = :time_us
+    FROM unnest(CAST(:number AS bigint[]), CAST(:epoch AS bigint[]), CAST(:mark AS bigint[])) AS moved (number, epoch, mark)
+    WHERE publishers.number = moved.number AND publishers.epoch = moved.epoch""",
+)
+# Remember a key, unless it is remembered.
+REMEMBER: Final = Statement(
+    "INSERT INTO tokens (token, seen_us) VALUES (:token, :time_us) ON CONFLICT DO NOTHING",
+    postgresql="""
+    INSERT INTO tokens (token, seen_us) SELECT token, :time_us FROM unnest(CAST(:token AS bytea[])) AS given (token)
+    ON CONFLICT DO NOTHING RETURNING token""",
+)
+
+# The log
+
+# A topic's end in this broker's log; no row: the topic is gone, NULL: nothing of it is here yet.
+FIND_NEXT: Final = Statement("""
+    SELECT extents.next FROM topics LEFT JOIN extents ON extents.topic = topics.number AND extents.log = :log
+    WHERE topics.number = :topic""")
+# Nobody may drop a topic while its first extent is made.
+HOLD_TOPIC: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_share}")
+# A topic's first rows in a log.
+MAKE_EXTENT: Final = Statement("""
+    INSERT INTO extents (topic, log, start, next, bytes, entries) VALUES (:topic, :log, 0, 0, 0, 0)""")
+# A topic's end in another log.
+OTHER_NEXT: Final = Statement("SELECT next FROM extents WHERE topic = :topic AND log = :log")
+# Rows, as the log keeps them.
+INSERT_ENTRY: Final = Statement("""
+    INSERT INTO entries (topic, log, first, rows, bytes, first_us, last_us, times, after_log, after_offset, data)
+    VALUES (:topic, :log, :first, :rows, :bytes, :first_us, :last_us, :times, :after_log, :after_offset, :data)""")
+# A topic has grown; the count tells whether all topics are still there.
+GROW: Final = Statement(
+    """
+    UPDATE extents SET next = :next, bytes = bytes + :bytes, entries = entries + :entries
+    WHERE topic = :topic AND log = :log AND next = :first""",
+    postgresql="""
+    UPDATE extents SET next = grown.next, bytes = extents.bytes + grown.bytes, entries = extents.entries + grown.entries
+    FROM unnest(CAST(:topic AS bigint[]), CAST(:log AS bigint[]), CAST(:first AS bigint[]), CAST(:next AS bigint[]),
+                CAST(:bytes AS bigint[]), CAST(:entries AS bigint[])) AS grown (topic, log, first, next, bytes, entries)
+    WHERE extents.topic = grown.topic AND extents.log = grown.log AND extents.next = grown.first""",
+)
+# Entries from the one that holds an offset on, each with what the topic has; one row without an entry when none is there.
+READ: Final = Statement(
+    """
+    SELECT extents.start, extents.next, entries.first, entries.rows, entries.bytes, entries.first_us, entries.times,
+           entries.after_log, entries.after_offset, entries.data
+    FROM extents LEFT JOIN entries ON entries.topic = :topic AND entries.log = :log AND entries.first >= coalesce((
+        SELECT found.first FROM entries AS found WHERE found.topic = :topic AND found.log = :log
+        AND found.first <= max(:offset, extents.start) ORDER BY found.first DESC LIMIT 1), 0)
+    WHERE extents.topic = :topic AND extents.log = :log
+    ORDER BY entries.first LIMIT :most""",
+    # Whole results travel here, so the server counts bytes; without the data, which is fetched for what is left.
+    postgresql="""
+    SELECT extents.start, extents.next, part.first, part.rows, part.bytes, part.first_us, part.times,
+           part.after_log, part.after_offset, part.data
+    FROM extents LEFT JOIN LATERAL (
+        SELECT counted.*, sum(counted.bytes) OVER (ORDER BY counted.first) - counted.bytes AS before FROM (
+            SELECT entries.* FROM entries WHERE entries.topic = :topic AND entries.log = :log
+            AND entries.first >= coalesce((
+                SELECT found.first FROM entries AS found WHERE found.topic = :topic AND found.log = :log
+                AND found.first <= greatest(CAST(:offset AS bigint), extents.start) ORDER BY found.first DESC LIMIT 1), 0)
+            ORDER BY entries.first LIMIT :most) AS counted) AS part ON part.before < :max_bytes
+    WHERE extents.topic = :topic AND extents.log = :log
+    ORDER BY part.first""",
+)
+# The entry that holds an offset, or the last one before it: where a time is, found by halving.
+PROBE: Final = Statement("""
+    SELECT first, rows, first_us, last_us, times FROM entries
+    WHERE topic = :topic AND log = :log AND first <= :offset ORDER BY first DESC LIMIT 1""")
+# What topics have: of one, or of all.
+EXTENTS: Final = Statement("SELECT topic, log, start, next, bytes, entries FROM extents ORDER BY topic, log")
+EXTENTS_OF: Final = Statement("""
+    SELECT topic, log, start, next, bytes, entries FROM extents WHERE topic = :topic ORDER BY log""")
+
+# Topics
+
+TOPICS: Final = Statement("SELECT number, name, slow, age_s, bytes, hold FROM topics ORDER BY number")
+TOPIC: Final = Statement("SELECT number, name, slow, age_s, bytes, hold FROM topics WHERE number = :topic")
+TOPIC_NAMED: Final = Statement("SELECT number, name, slow, age_s, bytes, hold FROM topics WHERE name = :name")
+SCHEMAS: Final = Statement("SELECT topic, text FROM schemas ORDER BY topic, version")
+SCHEMAS_OF: Final = Statement("SELECT topic, text FROM schemas WHERE topic = :topic ORDER BY version")
+MAKE_TOPIC: Final = Statement("""
+    INSERT INTO topics (name, slow, age_s, bytes, hold) VALUES (:name, :slow, :age_s, :bytes, :hold) RETURNING number""")
+ADD_SCHEMA: Final = Statement("""
+    INSERT INTO schemas (topic, version, text)
+    VALUES (:topic, (SELECT count(*) FROM schemas WHERE topic = :topic), :text)""")
+SET_SLOW: Final = Statement("UPDATE topics SET slow = :slow WHERE number = :topic")
+SET_RETENTION: Final = Statement("UPDATE topics SET age_s = :age_s, bytes = :bytes, hold = :hold WHERE number = :topic")
+# A topic goes: its name at once, its entries in steps.
+DROP: Final = (
+    Statement("DELETE FROM cursors WHERE subscription IN (SELECT number FROM subscriptions WHERE topic = :topic)"),
+    Statement("DELETE FROM members WHERE subscription IN (SELECT number FROM subscriptions WHERE topic = :topic)"),
+    Statement("DELETE FROM subscriptions WHERE topic = :topic"),
+    Statement("DELETE FROM extents WHERE topic = :topic"),
+    Statement("DELETE FROM schemas WHERE topic = :topic"),
+    Statement("DELETE FROM trails WHERE topic = :topic"),
+    Statement("INSERT INTO dropped (topic) VALUES (:topic)"),
+)
+DROP_TOPIC: Final = Statement("DELETE FROM topics WHERE number = :topic")
+# Offsets before a position are gone; their entries are removed in steps.
+TRIM: Final = Statement("UPDATE extents SET start = :start WHERE topic = :topic AND log = :log")
+EXTENT: Final = Statement("SELECT start, next FROM extents WHERE topic = :topic AND log = :log {for_update}")
+
+# Named subscriptions
+
+# A subscription by its name, kept from others until the transaction ends.
+FIND_SUBSCRIPTION: Final = Statement("""
+    SELECT number, topic, predicate, options, token, epoch, owner, opening FROM subscriptions
+    WHERE name = :name {for_update}""")
+MAKE_SUBSCRIPTION: Final = Statement("""
+    INSERT INTO subscriptions (name, topic, predicate, options, token, epoch, owner, opening, created_us)
+    VALUES (:name, :topic, :predicate, :options, :token, 1, :log, :opening, :time_us) RETURNING number""")
+# The broker that serves a subscription, and for how long it has been silent.
+OWNER: Final = Statement("SELECT name, address, {now} - seen_us AS silent_us FROM logs WHERE number = :log")
+SERVE: Final = Statement("""
+    UPDATE subscriptions SET epoch = epoch + 1, owner = :log, opening = :opening WHERE number = :subscription
+    RETURNING epoch""")
+RELEASE: Final = Statement("UPDATE subscriptions SET owner = NULL WHERE number = :subscription AND epoch = :epoch")
+CURSORS: Final = Statement("SELECT log, consumed, state FROM cursors WHERE subscription = :subscription")
+SEQUENCE: Final = Statement("""
+    SELECT sequence FROM members WHERE subscription = :subscription AND member = :member""")
+# Which of some subscriptions are there, under which epoch; kept from others until the transaction ends.
+EPOCHS: Final = Statement("""
+    SELECT number, epoch FROM subscriptions WHERE number {in numbers} ORDER BY number {for_update}""")
+MOVE_CURSOR: Final = Statement(
+    """
+    INSERT INTO cursors (subscription, log, consumed, state) VALUES (:subscription, :log, :consumed, :state)
+    ON CONFLICT (subscription, log) DO UPDATE SET consumed = excluded.consumed, state = excluded.state""",
+    postgresql="""
+    INSERT INTO cursors (subscription, log, consumed, state)
+    SELECT * FROM unnest(CAST(:subscription AS bigint[]), CAST(:log AS bigint[]), CAST(:consumed AS bigint[]),
+                         CAST(:state AS bytea[]))
+    ON CONFLICT (subscription, log) DO UPDATE SET consumed = excluded.consumed, state = excluded.state""",
+)
+ACKNOWLEDGE: Final = Statement(
+    """
+    INSERT INTO members (subscription, member, sequence, seen_us) VALUES (:subscription, :member, :sequence, :time_us)
+    ON CONFLICT (subscription, member) DO UPDATE SET sequence = excluded.sequence, seen_us = excluded.seen_us""",
+    postgresql="""
+    INSERT INTO members (subscription, member, sequence, seen_us)
+    SELECT *, :time_us FROM unnest(CAST(:subscription AS bigint[]), CAST(:member AS bytea[]), CAST(:sequence AS bigint[]))
+    ON CONFLICT (subscription, member) DO UPDATE SET sequence = excluded.sequence, seen_us = excluded.seen_us""",
+)
+REMOVE: Final = (
+    Statement("DELETE FROM cursors WHERE subscription = :subscription"),
+    Statement("DELETE FROM members WHERE subscription = :subscription"),
+    Statement("DELETE FROM subscriptions WHERE number = :subscription"),
+)
+REMEMBERED: Final = Statement("SELECT 1 FROM tokens WHERE token = :token")
+SUBSCRIPTIONS_OF: Final = Statement("""
+    SELECT number, name, topic, predicate, options, created_us FROM subscriptions WHERE topic = :topic ORDER BY name""")
+CURSORS_OF: Final = Statement("""
+    SELECT cursors.subscription, cursors.log, cursors.consumed, cursors.state FROM cursors
+    JOIN subscriptions ON subscriptions.number = cursors.subscription WHERE subscriptions.topic = :topic""")

@@ -1,0 +1,305 @@
+"""A store: what a broker keeps, in one database. One thread writes; any thread reads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from milepost.errors import ConfigError, Fenced, StoreError, StoreUnavailable
+from milepost.storage import faults, migrations, reading, statements
+from milepost.storage.database import Database, Session
+from milepost.storage.faults import DRIVER_ERRORS, Kind
+from milepost.storage.operations import (
+    Committed,
+    Entry,
+    Extent,
+    Operation,
+    Position,
+    Start,
+    Stored,
+    SubscriptionRecord,
+    TopicRecord,
+)
+from milepost.storage.postgresql import Postgresql
+from milepost.storage.sqlite import Sqlite
+from milepost.storage.transaction import Holder, Memory, Stale, Transaction
+from milepost.storage.upkeep import Upkeep
+from milepost.storage.url import parsed, url_of
+
+ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or somebody in the way
+PAUSE_S: Final = 0.05  # between attempts at a PostgreSQL that is away; it is away for seconds, if at all
+BEAT_PART: Final = 3  # a broker says three times in its lease that it is alive
+
+
+def open_store(
+    url: str, *, broker: str, address: str = "", broker_id: int, time_us: int, lease_s: float, remember_s: float
+) -> Store:
+    """Open a database, make or migrate its tables, and take the log of the broker of this name.
+
+    `ConfigError` when the database is not ours to open, or when a broker of this name is alive in it.
+    """
+    place = parsed(url_of(url))
+    database: Database = Sqlite(place) if place.drivername.startswith("sqlite") else Postgresql(place, lease_s)
+    try:
+        return Store(database, broker, address, broker_id, time_us, lease_s, remember_s)
+    except BaseException:
+        database.close()
+        raise
+
+
+class Store:
+    """Made by `open_store`."""
+
+    def __init__(
+        self, database: Database, broker: str, address: str, broker_id: int, time_us: int, lease_s: float,
+        remember_s: float,
+    ) -> None:  # fmt: skip
+        self._database = database
+        self._name = broker
+        self._lease_s = lease_s
+        self._memory = Memory()
+        self._closing = threading.Event()
+        self._session: Session | None = None
+        self._pending: tuple[int, Transaction, Committed] | None = None  # a commit whose outcome is not known
+        self._late: list[Entry] = []  # of commits that were found to have happened, after their callers had an error
+        self._must_mend = False
+        self.shared: Final = database.shared
+        try:
+            session = database.write()
+            self._session = session
+            self.id: Final = migrations.migrate(database, session)
+            self._holder, self._commits, self._last_us, self.broker_id = self._take(
+                session, address, broker_id, time_us
+            )
+        except DRIVER_ERRORS as error:
+            self._drop()
+            raise faults.fault(error, database.place) from error
+        except BaseException:
+            self._drop()
+            raise
+        self.log: Final = self._holder.log
+        self._upkeep = Upkeep(database, self._memory, remember_s)
+        self._beaten_us = time_us
+
+    def _take(self, session: Session, address: str, broker_id: int, time_us: int) -> tuple[Holder, int, int, int]:
+        """Take the log over from whoever had it."""
+        free = self._database.claim(session, self._name)
+        session.say(self._database.begin)
+        found = session.row(statements.FIND_LOG, name=self._name, time_us=time_us)
+        if found is None:
+            session.run(statements.MAKE_LOG, name=self._name, broker_id=broker_id, address=address)
+            found = session.row(statements.FIND_LOG, name=self._name, time_us=time_us)
+        number, known_id, opening, epoch, commits, last_us, where, silent_us = found
+        # The claim ends with the other process's connection. While it stands, that process may be paused, or behind a
+        # broken network: then its lease decides.
+        if not free and silent_us < self._lease_s * 1e6:
+            session.say("ROLLBACK")
+            raise ConfigError(
+                f"a broker named {self._name!r} is alive in {self._database.place}{f' ({where})' if where else ''}: "
+                f"give this one another name, or stop the other; one that is stuck is given up after {self._lease_s:g} s"
+            )
+        session.run(statements.OPEN_LOG, log=number, address=address, time_us=time_us)
+        session.say("COMMIT")
+        holder = Holder(number, opening + 1, epoch + 1, self.shared, int(self._lease_s * 1e6))
+        return holder, commits, last_us, known_id
+
+    # Writing
+
+    def write(self, operations: Sequence[Operation], time_us: int) -> Committed:
+        """Carry out operations in one transaction, which is synced when this returns. Called from one thread.
+
+        Each operation has an outcome of its own. A `StoreError` says that none of them was carried out, or, when it is
+        `StoreUnavailable`, that nobody knows yet: they may be given again, and are not carried out twice. `Fenced`:
+        another process has this broker's log, and this one must end.
+        """
+        give_up = time.monotonic() + self._lease_s
+        self._last_us = time_us = max(time_us, self._last_us)  # times do not go back within a log
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                session = self._connected()
+                if self._pending is not None:
+                    committed = self._settle(operations)
+                    if committed is not None:
+                        return self._with_late(committed)
+                return self._with_late(self._attempt(session, operations, time_us))
+            except Stale:
+                self._roll_back()
+                self._memory.clear()
+            except DRIVER_ERRORS as error:
+                kind = faults.kind(error)
+                self._failed(kind)
+                if not self._again(kind, attempt, give_up):
+                    raise faults.fault(error, self._database.place) from error
+            except StoreUnavailable:  # from mending: it is being read
+                self._failed(Kind.LOST)
+                if not self._again(Kind.LOST, attempt, give_up):
+                    raise
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _attempt(self, session: Session, operations: Sequence[Operation], time_us: int) -> Committed:
+        session.say(self._database.begin)
+        holder = self._holder
+        if session.run(statements.TOUCH_LOG, log=holder.log, epoch=holder.epoch, time_us=time_us) != 1:
+            raise self._fenced()
+        transaction = Transaction(session, holder, self._memory, time_us)
+        committed = transaction.run(operations)
+        self._pending = self._commits + 1, transaction, committed  # from here on, an error leaves the outcome open
+        self._operations = operations
+        session.say("COMMIT")
+        self._landed()
+        self._beaten_us = time_us
+        return committed
+
+    def _landed(self) -> Committed:
+        assert self._pending is not None
+        self._commits, transaction, committed = self._pending
+        transaction.learned()
+        self._pending = None
+        return committed
+
+    def _settle(self, operations: Sequence[Operation]) -> Committed | None:
+        """Now that the log is ours again: did the last commit happen? Its result, if it is the one that is asked for."""
+        assert self._pending is not None
+        if self._seen_commits != self._pending[0]:
+            self._pending = None
+            return None
+        committed = self._landed()
+        if operations is self._operations:
+            return committed
+        self._late += (
+            committed.entries
+        )  # its caller was told that nobody knows; readers of the tail need it all the same
+        return None
+
+    def _with_late(self, committed: Committed) -> Committed:
+        if self._late:
+            committed = Committed(committed.outcomes, self._late + committed.entries)
+            self._late = []
+        return committed
+
+    def _connected(self) -> Session:
+        """The writing connection; a new one, with the log in hand, after the old one was lost."""
+        if self._session is not None:
+            return self._session
+        if self._closing.is_set():
+            raise StoreUnavailable("the store is closed")
+        session = self._database.write()
+        self._session = session
+        if self._must_mend:
+            self._database.mend(session)
+            self._must_mend = False
+        holder = self._holder
+        if self.shared:
+            self._database.claim(session, self._name)  # may still be the old connection's; the lease covers that
+            # Waits for the row, and so for whatever the old connection still does with it.
+            found = session.row(statements.REOPEN_LOG, log=holder.log, opening=holder.opening)
+        else:
+            found = session.row(statements.SEE_LOG, log=holder.log, opening=holder.opening)
+        if found is None:
+            raise self._fenced()
+        epoch, self._seen_commits = found
+        self._holder = holder._replace(epoch=epoch)
+        if self._pending is None:
+            self._commits = self._seen_commits
+        return session
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"another process has taken over the log of the broker {self._name!r} in {self._database.place}: "
+            "this one must end"
+        )
+
+    def _failed(self, kind: Kind) -> None:
+        """Clean up after an error. When a commit's outcome is open, or the connection lost, begin with a new one."""
+        if self._pending is not None or kind in (Kind.LOST, Kind.CORRUPT):
+            self._must_mend |= kind is Kind.LOST
+            self._drop()
+        else:
+            self._roll_back()
+
+    def _again(self, kind: Kind, attempt: int, give_up: float) -> bool:
+        if kind not in (Kind.LOST, Kind.AGAIN) and (self._pending is None or attempt >= ATTEMPTS):
+            return False
+        if not self.shared:
+            return attempt < ATTEMPTS
+        return time.monotonic() < give_up and not self._closing.wait(PAUSE_S)
+
+    def _roll_back(self) -> None:
+        if self._session is not None:
+            try:
+                if self.shared or self._session.connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
+                    self._session.say("ROLLBACK")
+            except DRIVER_ERRORS:
+                self._drop()
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            self._session.connection.invalidate()
+            self._session.close()
+            self._session = None
+
+    # Reading
+
+    def read(
+        self, topic: int, log: int, offset: int, *, max_bytes: int = 4 << 20, max_rows: int | None = None
+    ) -> list[Stored]:
+        """Entries of a topic in one log, from the one that holds `offset` on, at least one when there is one.
+
+        The first entry may begin before `offset`, and before what is retained: the caller cuts it. When rows from
+        `offset` on were removed, it begins with what is there. `CorruptLog` when an entry is not what was written.
+        """
+        return self._database.read(lambda session: reading.read(session, topic, log, offset, max_bytes, max_rows))
+
+    def resolve(self, topic: int, start: Start) -> Position:
+        """Where a start is now, in all logs."""
+        return self._database.read(lambda session: reading.resolve(session, topic, start))
+
+    def topics(self) -> list[TopicRecord]:
+        """All durable topics."""
+        return self._database.read(reading.topics)
+
+    def extents(self, topic: int | None = None) -> dict[int, dict[int, Extent]]:
+        """What topics have: by topic, then by log."""
+        return self._database.read(lambda session: reading.extents(session, topic))
+
+    def subscriptions(self, topic: int) -> list[SubscriptionRecord]:
+        """The named subscriptions to a topic."""
+        return self._database.read(lambda session: reading.subscriptions(session, topic))
+
+    # Upkeep and the end
+
+    def maintain(self, time_us: int) -> bool:
+        """One short step of upkeep, from the writing thread; True when there is more to do. Raises as `write` does."""
+        if self._pending is not None or self._session is None:
+            self.write((), time_us)
+        if self.shared and time_us - self._beaten_us > self._lease_s * 1e6 / BEAT_PART:
+            self.write((), time_us)  # says that this broker is alive
+        session = self._connected()
+        try:
+            return self._upkeep.step(session, self._holder, time_us)
+        except DRIVER_ERRORS as error:
+            self._failed(faults.kind(error))
+            raise faults.fault(error, self._database.place) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def close(self) -> None:
+        """Give the log back. Called when nobody writes any more."""
+        self._closing.set()
+        if self._session is not None:
+            try:
+                if self.shared:
+                    holder = self._holder
+                    self._session.run(statements.LEAVE_SUBSCRIPTIONS, log=holder.log, opening=holder.opening)
+                    self._session.run(statements.LEAVE_LOG, log=holder.log, epoch=holder.epoch)
+            except (*DRIVER_ERRORS, StoreError):
+                pass  # whoever comes next waits for the lease
+            self._drop()
+        self._database.close()

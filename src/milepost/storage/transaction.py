@@ -1,0 +1,517 @@
+"""One attempt at writing operations: what each becomes, in one transaction."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from milepost.batch import Batch
+from milepost.errors import (
+    DuplicateMessage,
+    Fenced,
+    MilepostError,
+    ServedElsewhere,
+    StoreError,
+    SubscriptionExists,
+    TopicMismatch,
+    UnknownSubscription,
+    UnknownTopic,
+)
+from milepost.storage import reading, statements
+from milepost.storage.database import Session
+from milepost.storage.joining import After, Piece, joined, new_rows
+from milepost.storage.operations import (
+    Append,
+    Appended,
+    Attach,
+    Attached,
+    ChangeTopic,
+    Committed,
+    Cursor,
+    DropTopic,
+    Enrol,
+    Enrolled,
+    Entry,
+    Made,
+    MakeTopic,
+    Move,
+    Operation,
+    Part,
+    Position,
+    Release,
+    Remove,
+    Retention,
+    Start,
+    Trim,
+)
+
+PUBLISHERS_KNOWN: Final = 200_000  # kept in memory, some 200 bytes each; others are looked up when they write
+_REMOVED: Final = b"-"  # before the token of a removal: tokens of puts have 16 bytes, so the two never meet
+_DRAWS: Final = 100  # tries to draw a publisher's number; with a hundred million of them taken, two suffice
+
+
+class Stale(Exception):  # noqa: N818: a signal within the package, not an error that anybody sees
+    """What this process remembers is no longer so: forget it, and write again."""
+
+
+class Holder(NamedTuple):
+    """Who writes: a log, and this process's hold on it."""
+
+    log: int
+    opening: int
+    epoch: int
+    shared: bool
+    lease_us: int
+
+
+class Publisher(NamedTuple):
+    """A publisher that this process enrolled."""
+
+    epoch: int
+    mark: int
+    home: int  # the log where it was enrolled first
+    trail: dict[int, int]  # topic -> log: where it wrote last, as far as that is not `home`
+
+
+class Memory:
+    """What a process may remember between transactions, because nobody else changes it while its epochs hold."""
+
+    def __init__(self) -> None:
+        self.publishers: Final[dict[int, Publisher]] = {}
+        self.nexts: Final[dict[int, int]] = {}  # topic -> the next offset in this log
+
+    def clear(self) -> None:
+        self.publishers.clear()
+        self.nexts.clear()
+
+    def learn(self, publishers: dict[int, Publisher], nexts: dict[int, int], dropped: set[int]) -> None:
+        """Take over what a transaction did, once it is committed."""
+        self.publishers.update(publishers)
+        while len(self.publishers) > PUBLISHERS_KNOWN:
+            del self.publishers[next(iter(self.publishers))]
+        self.nexts.update(nexts)
+        for topic in dropped:
+            self.nexts.pop(topic, None)
+
+
+class Transaction:
+    """Operations on a session whose transaction has begun. The caller commits, and then calls `learned`.
+
+    Appends and moves gather, and are written set by set before an operation that has to see them, and at the end.
+    """
+
+    def __init__(self, session: Session, holder: Holder, memory: Memory, time_us: int) -> None:
+        self._session = session
+        self._holder = holder
+        self._memory = memory
+        self._time_us = time_us
+        self._outcomes: list[Any] = []
+        self._entries: list[Entry] = []
+        self._appends: list[tuple[int, Append]] = []  # with the place of its outcome
+        self._moves: list[tuple[int, Move]] = []
+        self._publishers: dict[int, Publisher] = {}
+        self._nexts: dict[int, int] = {}
+        self._dropped: set[int] = set()
+
+    def run(self, operations: Sequence[Operation]) -> Committed:
+        """Carry out operations. Errors of the database are raised: then nothing holds."""
+        self._outcomes = [None] * len(operations)
+        for place, operation in enumerate(operations):
+            kind = type(operation)
+            if kind is Append:
+                self._appends.append((place, operation))  # type: ignore[arg-type]
+            elif kind is Move:
+                self._moves.append((place, operation))  # type: ignore[arg-type]
+            else:
+                self._flush()
+                try:
+                    self._outcomes[place] = self._carry_out(operation)
+                except StoreError:
+                    raise
+                except MilepostError as error:
+                    self._outcomes[place] = error
+        self._flush()
+        return Committed(self._outcomes, self._entries)
+
+    def learned(self) -> None:
+        """The transaction is committed: what it did is so from now on."""
+        self._memory.learn(self._publishers, self._nexts, self._dropped)
+
+    def _carry_out(self, operation: Operation) -> Any:
+        match operation:
+            case Enrol():
+                return self._enrol(operation)
+            case MakeTopic():
+                return self._make_topic(operation)
+            case ChangeTopic():
+                return self._change_topic(operation)
+            case DropTopic():
+                return self._drop_topic(operation)
+            case Trim():
+                return self._trim(operation)
+            case Attach():
+                return self._attach(operation)
+            case Release():
+                self._session.run(statements.RELEASE, subscription=operation.subscription, epoch=operation.epoch)
+                return None
+            case Remove():
+                return self._remove(operation)
+        raise AssertionError(operation)
+
+    # Appends and moves
+
+    def _flush(self) -> None:
+        """Write what has gathered."""
+        if not self._appends and not self._moves:
+            return
+        pieces: list[Piece] = []
+        if self._appends:
+            self._take_appends(pieces)
+            self._appends = []
+        if self._moves:
+            self._take_moves(pieces)
+            self._moves = []
+        if pieces:
+            self._store(pieces)
+
+    def _take_appends(self, pieces: list[Piece]) -> None:
+        self._recall({append.publisher for _, append in self._appends})
+        fresh = self._fresh_tokens()
+        marks: dict[int, int] = {}
+        for place, append in self._appends:
+            try:
+                self._outcomes[place] = self._append(append, fresh, marks, pieces)
+            except MilepostError as error:
+                self._outcomes[place] = error
+        if not marks:
+            return
+        rows = []
+        for number in sorted(marks):  # one order for all brokers, so that they do not lock each other out
+            known = self._publisher(number)
+            assert known is not None
+            rows.append({"number": number, "epoch": known.epoch, "mark": marks[number]})
+            self._publishers[number] = known._replace(mark=marks[number])
+        if self._session.each(statements.MOVE_MARKS, rows, time_us=self._time_us) != len(rows):
+            raise Stale  # another process has enrolled one of them
+
+    def _append(self, append: Append, fresh: set[bytes], marks: dict[int, int], pieces: list[Piece]) -> Appended:
+        known = self._publisher(append.publisher)
+        if known is None:
+            raise Fenced("this publisher is connected elsewhere by now, or was never announced here; connect again")
+        before = mark = marks.get(append.publisher, known.mark)
+        kept: list[Piece] = []
+        stored = total = previous = 0
+        for part in append.parts:
+            self._next(part.topic)
+            batch, last = new_rows(part.batch, before, previous)
+            total += len(part.batch)
+            if batch is not None:
+                stored += len(batch)
+                kept.append(Piece(part.topic, batch))
+            previous = last
+            mark = max(mark, last)
+        if not stored:
+            return Appended(0, total)  # a repetition, with or without a token
+        if append.token:
+            if append.token not in fresh:
+                raise DuplicateMessage("a message with this key is stored already, and was not stored again")
+            fresh.discard(append.token)
+        for piece in kept:
+            pieces.append(piece._replace(after=self._after(append.publisher, piece.topic)))
+        marks[append.publisher] = mark
+        return Appended(stored, total - stored)
+
+    def _fresh_tokens(self) -> set[bytes]:
+        """Remember the tokens of appends that will be stored; those that nobody has used before."""
+        given: dict[bytes, None] = {}
+        for _, append in self._appends:
+            if append.token and append.token not in given and self._storable(append):
+                given[append.token] = None
+        if not given:
+            return set()
+        return self._session.fresh(statements.REMEMBER, "token", list(given), time_us=self._time_us)
+
+    def _storable(self, append: Append) -> bool:
+        known = self._publisher(append.publisher)
+        if known is None:
+            return False
+        try:
+            new, previous = False, 0
+            for part in append.parts:
+                self._next(part.topic)
+                batch, previous = new_rows(part.batch, known.mark, previous)
+                new |= batch is not None
+        except MilepostError:
+            return False
+        return new
+
+    def _take_moves(self, pieces: list[Piece]) -> None:
+        session = self._session
+        wanted = session.numbers(sorted({move.subscription for _, move in self._moves}))
+        epochs = dict(tuple(row) for row in session.rows(statements.EPOCHS, numbers=wanted))
+        cursors: dict[tuple[int, int], Cursor] = {}
+        members: dict[tuple[int, bytes], int] = {}
+        for place, move in self._moves:
+            epoch = epochs.get(move.subscription)
+            try:
+                if epoch is None:
+                    raise UnknownSubscription("this subscription was removed; subscribe again to make a new one")
+                if epoch != move.epoch:
+                    raise ServedElsewhere("another broker serves this subscription by now; connect there")
+                for part in move.dead:
+                    self._next(part.topic)
+            except MilepostError as error:
+                self._outcomes[place] = error
+                continue
+            pieces.extend(Piece(part.topic, part.batch) for part in move.dead)
+            for log, cursor in move.cursors.items():
+                cursors[move.subscription, log] = cursor
+            if move.member:
+                members[move.subscription, move.member] = move.sequence
+        if cursors:
+            session.each(
+                statements.MOVE_CURSOR,
+                [
+                    {"subscription": number, "log": log, "consumed": cursor.offset, "state": cursor.state}
+                    for (number, log), cursor in cursors.items()
+                ],
+            )
+        if members:
+            session.each(
+                statements.ACKNOWLEDGE,
+                [
+                    {"subscription": number, "member": member, "sequence": sequence}
+                    for (number, member), sequence in members.items()
+                ],
+                time_us=self._time_us,
+            )
+
+    def _store(self, pieces: list[Piece]) -> None:
+        """Entries and extents for pieces that are sure to be stored."""
+        by_topic: dict[int, list[Piece]] = {}
+        for piece in pieces:
+            by_topic.setdefault(piece.topic, []).append(piece)
+        log = self._holder.log
+        entries: list[dict[str, Any]] = []
+        grown: list[dict[str, Any]] = []
+        for topic in sorted(by_topic):
+            start = first = self._next(topic)
+            size = 0
+            made = joined(by_topic[topic])
+            for piece in made:
+                data = _bytes(piece.batch)
+                entries.append({
+                    "topic": topic, "log": log, "first": first, "rows": len(piece.batch), "bytes": len(data),
+                    "first_us": self._time_us, "last_us": self._time_us, "times": None,
+                    "after_log": piece.after and piece.after[0], "after_offset": piece.after and piece.after[1],
+                    "data": data,
+                })  # fmt: skip
+                self._entries.append(Entry(topic, log, first, piece.batch, piece.after))
+                first += len(piece.batch)
+                size += len(data)
+            grown.append(
+                {"topic": topic, "log": log, "first": start, "next": first, "bytes": size, "entries": len(made)}
+            )
+            self._nexts[topic] = first
+        if self._session.each(statements.GROW, grown) != len(grown):
+            raise Stale  # another process has dropped one of the topics
+        self._session.each(statements.INSERT_ENTRY, entries)
+
+    def _next(self, topic: int) -> int:
+        """The offset of a topic's next row in this log. `UnknownTopic` when there is no such topic."""
+        found = self._nexts.get(topic)
+        if found is None and topic not in self._dropped:
+            found = self._memory.nexts.get(topic)
+        if found is not None:
+            return found
+        row = self._session.row(statements.FIND_NEXT, topic=topic, log=self._holder.log)
+        if row is None or self._session.row(statements.HOLD_TOPIC, topic=topic) is None:
+            raise UnknownTopic(f"no durable topic has the number {topic}; it was deleted")
+        if row[0] is None:
+            self._session.run(statements.MAKE_EXTENT, topic=topic, log=self._holder.log)
+        self._nexts[topic] = row[0] or 0
+        return self._nexts[topic]
+
+    # Publishers
+
+    def _publisher(self, number: int) -> Publisher | None:
+        return self._publishers.get(number) or self._memory.publishers.get(number)
+
+    def _recall(self, numbers: set[int]) -> None:
+        """Look up publishers that this process enrolled, and does not remember."""
+        missing = [number for number in numbers if self._publisher(number) is None]
+        if not missing:
+            return
+        found = self._session.rows(
+            statements.KNOWN_PUBLISHERS, numbers=self._session.numbers(missing),
+            log=self._holder.log, opening=self._holder.opening,
+        )  # fmt: skip
+        for number, mark, epoch, home in found:
+            self._publishers[number] = Publisher(epoch, mark, home, self._trail(number))
+
+    def _trail(self, number: int) -> dict[int, int]:
+        if not self._holder.shared:
+            return {}
+        return {topic: log for topic, log in self._session.rows(statements.TRAIL, publisher=number)}
+
+    def _after(self, number: int, topic: int) -> After | None:
+        """Where the publisher wrote this topic before it came here, for the first rows since; noted as written here."""
+        known = self._publisher(number)
+        assert known is not None
+        last = known.trail.get(topic, known.home)
+        if last == self._holder.log:
+            return None
+        # The end of that log as it is now, and not as it was when the publisher came: both are committed, and behind
+        # all of its rows, since its enrolment here waited for them.
+        row = self._session.row(statements.OTHER_NEXT, topic=topic, log=last)
+        self._session.run(statements.FOLLOW, publisher=number, topic=topic, log=self._holder.log)
+        self._publishers[number] = known._replace(trail=known.trail | {topic: self._holder.log})
+        return (last, row[0]) if row is not None and row[0] else None
+
+    def _enrol(self, enrol: Enrol) -> Enrolled | None:
+        holder, session = self._holder, self._session
+        here: dict[str, Any] = {"log": holder.log, "opening": holder.opening, "time_us": self._time_us}
+        row = session.row(statements.ENROL, key=enrol.key, **here)
+        if row is None:
+            if not enrol.create:
+                return None
+            number = enrol.number
+            for _ in range(_DRAWS):
+                if number and session.row(statements.NUMBER_TAKEN, number=number) is None:
+                    break
+                number = secrets.randbits(32)
+            session.run(statements.MAKE_PUBLISHER, key=enrol.key, number=number, **here)
+            row = number, 0, 1, holder.log
+        number, mark, epoch, home = row
+        self._publishers[number] = Publisher(epoch, mark, home, self._trail(number))
+        return Enrolled(number, mark)
+
+    # Topics
+
+    def _make_topic(self, make: MakeTopic) -> Made:
+        found = self._session.row(statements.TOPIC_NAMED, name=make.name)
+        if found is not None:
+            return Made(reading.topic(self._session, found), False)
+        values = {"name": make.name, "slow": make.slow, **_retention(make.retention)}
+        (number,) = self._session.row(statements.MAKE_TOPIC, **values)
+        for text in make.schemas:
+            self._session.run(statements.ADD_SCHEMA, topic=number, text=text)
+        found = self._session.row(statements.TOPIC, topic=number)
+        return Made(reading.topic(self._session, found), True)
+
+    def _require_topic(self, topic: int) -> Any:
+        found = self._session.row(statements.TOPIC, topic=topic)
+        if found is None:
+            raise UnknownTopic(f"no durable topic has the number {topic}; it was deleted")
+        return found
+
+    def _change_topic(self, change: ChangeTopic) -> None:
+        self._require_topic(change.topic)
+        if change.schema is not None:
+            self._session.run(statements.ADD_SCHEMA, topic=change.topic, text=change.schema)
+        if change.slow is not None:
+            self._session.run(statements.SET_SLOW, topic=change.topic, slow=change.slow)
+        if change.retention is not None:
+            self._session.run(statements.SET_RETENTION, topic=change.topic, **_retention(change.retention))
+
+    def _drop_topic(self, drop: DropTopic) -> None:
+        if not self._session.run(statements.DROP_TOPIC, topic=drop.topic):
+            raise UnknownTopic(f"no durable topic has the number {drop.topic}; it was deleted")
+        for statement in statements.DROP:
+            self._session.run(statement, topic=drop.topic)
+        self._nexts.pop(drop.topic, None)
+        self._dropped.add(drop.topic)
+
+    def _trim(self, trim: Trim) -> int:
+        self._require_topic(trim.topic)
+        gone = 0
+        for log in sorted(trim.before):
+            row = self._session.row(statements.EXTENT, topic=trim.topic, log=log)
+            if row is None:
+                continue
+            start = min(max(row[0], trim.before[log]), row[1])
+            if start > row[0]:
+                self._session.run(statements.TRIM, topic=trim.topic, log=log, start=start)
+                gone += start - row[0]
+        return gone
+
+    # Named subscriptions
+
+    def _attach(self, attach: Attach) -> Attached:
+        session, holder = self._session, self._holder
+        found = session.row(statements.FIND_SUBSCRIPTION, name=attach.name)
+        if found is None:
+            if not attach.create:
+                raise UnknownSubscription(f"no durable subscription is called {attach.name!r}")
+            self._require_topic(attach.topic)
+            (number,) = session.row(
+                statements.MAKE_SUBSCRIPTION, name=attach.name, topic=attach.topic, predicate=attach.where,
+                options=json.dumps(attach.options), token=attach.token, log=holder.log, opening=holder.opening,
+                time_us=self._time_us,
+            )  # fmt: skip
+            position = self._resolved(attach.topic, attach.start)
+            rows = [
+                {"subscription": number, "log": log, "consumed": offset, "state": b""}
+                for log, offset in position.items()
+                if offset
+            ]
+            if rows:
+                session.each(statements.MOVE_CURSOR, rows)
+            return self._attached(attach, number, 1, True, attach.topic, attach.where, attach.options)
+        number, topic, where, options, token, epoch, owner, opening = found
+        if topic != attach.topic:
+            raise TopicMismatch(f"the durable subscription {attach.name!r} is one to another topic; take another name")
+        if where != attach.where:
+            raise SubscriptionExists(
+                f"the durable subscription {attach.name!r} has another filter: {where or 'none'}; "
+                "take another name, or remove it first"
+            )
+        if owner is not None and owner != holder.log:
+            name, address, silent_us = session.row(statements.OWNER, log=owner, time_us=self._time_us)
+            if silent_us < holder.lease_us:
+                raise ServedElsewhere(
+                    f"the broker {name!r} serves the subscription {attach.name!r}; "
+                    f"connect {f'to {address}' if address else 'there'}, or try again"
+                )
+        if (owner, opening) != (holder.log, holder.opening):
+            (epoch,) = session.row(statements.SERVE, subscription=number, log=holder.log, opening=holder.opening)
+        created = bool(token) and bytes(token) == attach.token
+        return self._attached(attach, number, epoch, created, topic, where, json.loads(options))
+
+    def _attached(
+        self, attach: Attach, number: int, epoch: int, created: bool, topic: int, where: str | None, options: Any
+    ) -> Attached:
+        found = self._session.rows(statements.CURSORS, subscription=number)
+        cursors = {log: Cursor(consumed, bytes(state)) for log, consumed, state in found}
+        row = self._session.row(statements.SEQUENCE, subscription=number, member=attach.member)
+        return Attached(number, epoch, created, topic, where, options, cursors, row[0] if row is not None else 0)
+
+    def _resolved(self, topic: int, start: Start) -> Position:
+        return reading.resolve(self._session, topic, start)
+
+    def _remove(self, remove: Remove) -> bool:
+        session = self._session
+        token = _REMOVED + remove.token
+        if remove.token and session.row(statements.REMEMBERED, token=token) is not None:
+            return True  # also when there is a new one of this name: it is not the one that was meant
+        found = session.row(statements.FIND_SUBSCRIPTION, name=remove.name)
+        if found is None:
+            raise UnknownSubscription(f"no durable subscription is called {remove.name!r}")
+        for statement in statements.REMOVE:
+            session.run(statement, subscription=found[0])
+        if remove.token:
+            session.fresh(statements.REMEMBER, "token", [token], time_us=self._time_us)
+        return True
+
+
+def _retention(retention: Retention) -> dict[str, Any]:
+    return {"age_s": retention.age_s, "bytes": retention.bytes, "hold": int(retention.hold)}
+
+
+def _bytes(batch: Batch) -> bytes:
+    return batch.data if type(batch.data) is bytes else bytes(batch.data)
+
+
+__all__ = ["Holder", "Memory", "Part", "Stale", "Transaction"]

@@ -1,0 +1,165 @@
+"""The writer: a thread that commits whatever waits, in groups."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, Final, NamedTuple
+
+from milepost.errors import Closed, Fenced, MilepostError, StoreError
+from milepost.storage.operations import Append, Entry, Move, Operation
+from milepost.storage.store import Store
+
+GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten milliseconds of a disk
+GROUP_OPERATIONS: Final = 10_000  # the same for what has no batches
+MAINTAIN_S: Final = 1.0  # seconds between looks at upkeep, while there is nothing to do
+_log: Final = logging.getLogger(__name__)
+
+Done = Callable[[list[tuple[Any, Any]], list[Entry]], None]
+
+
+class _Given(NamedTuple):
+    operation: Operation | None  # None: `session` goes on, or `function` is called
+    context: Any
+    session: Hashable | None
+    function: Callable[[], None] | None = None
+
+
+class Writer:
+    """Takes operations from any thread and commits them in the order they came; whatever waits goes together.
+
+    `done(results, entries)` is called in the writer's thread after each group: `results` pairs each operation's context
+    with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, the sessions of
+    its Appends are broken: what they give after it fails in the same way, so that nothing overtakes what failed, until
+    `resume` has come through the queue. After `Fenced` everything fails.
+    """
+
+    def __init__(self, store: Store, *, time_us: Callable[[], int], done: Done, maintain_s: float = MAINTAIN_S) -> None:
+        self._store = store
+        self._time_us = time_us
+        self._done = done
+        self._maintain_s = maintain_s
+        self._waiting: deque[_Given] = deque()
+        self._wake = threading.Condition(threading.Lock())
+        self._closing = False
+        self._broken: dict[Hashable, MilepostError] = {}
+        self._over: MilepostError | None = None  # set once another process has the log
+        self._thread = threading.Thread(target=self._run, name="milepost-writer", daemon=True)
+        self._thread.start()
+
+    def give(self, operation: Operation, context: Any = None, session: Hashable | None = None) -> None:
+        """Have an operation written. `session` is whose order counts: of Appends, the connection's."""
+        self._put(_Given(operation, context, session))
+
+    def resume(self, session: Hashable) -> None:
+        """The session knows what failed: what it gives from here on is written again."""
+        self._put(_Given(None, None, session))
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run something in the writer's thread, after what was given before it and before what comes after."""
+        self._put(_Given(None, None, None, function))
+
+    def close(self) -> None:
+        """Write what was given, then end. Does not close the store. Not to be called from `done`."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _put(self, given: _Given) -> None:
+        with self._wake:
+            if self._closing:
+                raise Closed("the writer was closed")
+            self._waiting.append(given)
+            if len(self._waiting) == 1:
+                self._wake.notify()
+
+    def _run(self) -> None:
+        wait_s: float = self._maintain_s
+        while True:
+            with self._wake:
+                if not self._waiting and not self._closing:
+                    self._wake.wait(wait_s)
+                if not self._waiting and self._closing:
+                    return
+                group = self._group()
+            if group:
+                self._write(group)
+            elif self._over is None:
+                wait_s = 0.0 if self._maintain() else self._maintain_s
+
+    def _group(self) -> list[_Given]:
+        """What is written next: up to the bounds of a group, or a single call."""
+        group: list[_Given] = []
+        size = 0
+        while self._waiting and size < GROUP_BYTES and len(group) < GROUP_OPERATIONS:
+            if self._waiting[0].function is not None:
+                if not group:
+                    group.append(self._waiting.popleft())
+                break
+            given = self._waiting.popleft()
+            group.append(given)
+            size += _size(given.operation)
+        return group
+
+    def _write(self, group: list[_Given]) -> None:
+        if group[0].function is not None:
+            group[0].function()
+            return
+        results: list[tuple[Any, Any]] = []
+        chosen: list[_Given] = []
+        places: list[int] = []
+        for given in group:
+            if given.operation is None:
+                self._broken.pop(given.session, None)
+                continue
+            error = self._over
+            if error is None and type(given.operation) is Append:
+                error = self._broken.get(given.session)
+            if error is None:
+                chosen.append(given)
+                places.append(len(results))
+            results.append((given.context, error))
+        entries: list[Entry] = []
+        if chosen:
+            try:
+                committed = self._store.write([given.operation for given in chosen if given.operation], self._time_us())
+            except MilepostError as error:
+                self._fail(error, chosen, places, results)
+            except Exception as error:  # a fault of ours: the group fails, and the broker goes on to say so
+                _log.exception("writing %d operations", len(chosen))
+                self._fail(StoreError(f"writing failed: {error!r:.200}"), chosen, places, results)
+            else:
+                entries = committed.entries
+                for place, outcome in zip(places, committed.outcomes, strict=True):
+                    results[place] = results[place][0], outcome
+        self._done(results, entries)
+
+    def _fail(
+        self, error: MilepostError, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]
+    ) -> None:
+        if isinstance(error, Fenced):
+            self._over = error
+        for given, place in zip(chosen, places, strict=True):
+            results[place] = given.context, error
+            if type(given.operation) is Append and given.session is not None:
+                self._broken[given.session] = error
+
+    def _maintain(self) -> bool:
+        try:
+            return self._store.maintain(self._time_us())
+        except Fenced as error:
+            self._over = error
+        except MilepostError as error:
+            _log.warning("upkeep of the store: %s", error)
+        return False
+
+
+def _size(operation: Operation | None) -> int:
+    if type(operation) is Append:
+        return sum(len(part.batch.data) for part in operation.parts)
+    if type(operation) is Move:
+        return sum(len(part.batch.data) for part in operation.dead)
+    return 0
