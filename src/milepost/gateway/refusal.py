@@ -1,0 +1,64 @@
+"""The nine ways in which a request over ZeroMQ can be refused, and which of them an error of Milepost is."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias, get_args
+
+from milepost import errors
+
+Name: TypeAlias = Literal[
+    "SubscriberNotRegistered",
+    "SubscriberAlreadyRegistered",
+    "InexistentTopic",
+    "DuplicateMessage",
+    "TopicMismatch",
+    "AckMessageMismatch",
+    "UnknownMessage",
+    "NoPostsInTopic",
+    "NotExpectingAck",
+]
+NAMES: Final = get_args(Name)
+DESCRIPTION_CHARS: Final = 1_000  # of an answer: a sentence, and no echo of a huge request
+
+# The first that fits: an error comes before the one it is a kind of.
+_BY_ERROR: Final[tuple[tuple[type[errors.MilepostError], Name], ...]] = (
+    (errors.UnknownTopic, "InexistentTopic"),
+    (errors.NotDurable, "InexistentTopic"),
+    (errors.UnknownSubscription, "SubscriberNotRegistered"),
+    (errors.TopicMismatch, "TopicMismatch"),
+    (errors.SubscriptionExists, "SubscriberAlreadyRegistered"),
+    (errors.DuplicateMessage, "DuplicateMessage"),
+    (errors.AckMismatch, "AckMessageMismatch"),
+    (errors.NotExpectingAck, "NotExpectingAck"),
+    (errors.NothingThere, "NoPostsInTopic"),
+)
+
+
+class Refusal(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, name: Name, description: str, *, code: str, retry: bool = False) -> None:
+        super().__init__(description)
+        self.name: Final[Name] = name
+        self.description: Final = _short(description)
+        self.code: Final = code
+        self.retry: Final = retry
+
+
+def refusal(error: errors.MilepostError) -> Refusal:
+    """An error as ZeroMQ clients hear of it.
+
+    What the nine names have no word for, as a full disk or a payload that does not fit its schema, is an
+    UnknownMessage: the request as it stands was not carried out. Its `code` and `retry` say more.
+    """
+    name: Name = next((name for kind, name in _BY_ERROR if isinstance(error, kind)), "UnknownMessage")
+    return Refusal(name, str(error), code=error.code, retry=error.retriable)
+
+
+def not_understood(description: str) -> Refusal:
+    """A body that nobody can make sense of."""
+    return Refusal("UnknownMessage", description, code=errors.UnknownRequest.code)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= DESCRIPTION_CHARS else text[:DESCRIPTION_CHARS] + " …"

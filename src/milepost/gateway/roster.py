@@ -1,0 +1,92 @@
+"""The subscribers of a gateway: a bounded number is known, a smaller one attached, and the idle are detached."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from milepost.gateway.refusal import Refusal
+from milepost.gateway.subscriber import Subscriber
+
+KNOWN: Final = 100_000  # subscribers whose topic and last message are remembered; some hundred bytes each
+ATTACHED: Final = 5_000  # subscribers whose messages the broker hands to us, a few ahead each
+QUEUED: Final = 16  # requests of one subscriber that wait for their turn: a REQ socket has one
+IDLE_S: Final = 300.0  # without a request: whoever polls does so more often, and whoever comes back is attached again
+
+
+class Roster:
+    """Subscribers by sub_id, the one that was used last at the end."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Subscriber] = OrderedDict()
+        self._attached: dict[str, Subscriber] = {}  # and some that no longer are: a subscription may end by itself
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def attached(self) -> int:
+        """How many are attached."""
+        return sum(each.attached for each in self._attached.values())
+
+    def find(self, sub_id: str) -> Subscriber | None:
+        return self._known.get(sub_id)
+
+    def enter(self, sub_id: str, topic: str) -> Subscriber:
+        """The subscriber of this id, known from now on."""
+        found = self._known.get(sub_id)
+        if found is None:
+            if len(self._known) >= KNOWN:
+                self._forget_one()
+            found = self._known[sub_id] = Subscriber(sub_id, topic)
+        return found
+
+    def touch(self, subscriber: Subscriber, now: float) -> None:
+        """A request came."""
+        if subscriber.queued >= QUEUED:
+            raise Refusal(
+                "UnknownMessage", f"{subscriber.sub_id!r} has {QUEUED} requests waiting", code="busy", retry=True
+            )
+        subscriber.used = now
+        if subscriber.sub_id in self._known:
+            self._known.move_to_end(subscriber.sub_id)
+
+    def remove(self, subscriber: Subscriber) -> None:
+        if self._known.get(subscriber.sub_id) is subscriber:
+            del self._known[subscriber.sub_id]
+
+    def _forget_one(self) -> None:
+        for sub_id, each in self._known.items():
+            if not each.attached and not each.queued:
+                del self._known[sub_id]
+                return
+        raise Refusal("UnknownMessage", f"there are {KNOWN} subscribers here", code="busy", retry=True)
+
+    def attached_now(self, subscriber: Subscriber) -> None:
+        """The broker hands a subscriber's messages to us from now on."""
+        self._attached[subscriber.sub_id] = subscriber
+
+    async def make_room(self) -> None:
+        """Have at most `ATTACHED` - 1 attached: the one that was silent for longest goes."""
+        if len(self._attached) < ATTACHED:
+            return
+        self._attached = {sub_id: each for sub_id, each in self._attached.items() if each.attached}
+        if len(self._attached) < ATTACHED:
+            return
+        silent = min(
+            (each for each in self._attached.values() if not each.queued), key=lambda each: each.used, default=None
+        )
+        if silent is None:
+            raise Refusal("UnknownMessage", f"{ATTACHED} subscribers are busy here", code="busy", retry=True)
+        await self._detach(silent)
+
+    async def sweep(self, now: float) -> None:
+        """Detach who has been idle. Called now and then."""
+        for each in list(self._attached.values()):
+            if not each.queued and now - each.used >= IDLE_S:
+                await self._detach(each)
+
+    async def _detach(self, subscriber: Subscriber) -> None:
+        self._attached.pop(subscriber.sub_id, None)
+        async with subscriber.turn:
+            await subscriber.detach()

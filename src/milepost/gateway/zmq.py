@@ -1,0 +1,409 @@
+"""The ZeroMQ gateway: a ROUTER socket for other people's REQ sockets, in front of a broker.
+
+Each request is a task of its own, so that one that waits holds up nobody; their number is bounded, and beyond it
+nothing more is read, which ZeroMQ's own queues pass on to the clients. The gateway reaches the broker as any client
+does. One bound is missing, for libzmq has none: it gathers the frames of one message before it shows any of them, so
+that a hostile peer can make it hold many of `BODY_BYTES` each. Who opens the port beyond this machine asks for CURVE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import zmq
+import zmq.asyncio
+import zmq.auth
+
+from milepost.client import AsyncClient, Subscription
+from milepost.errors import (
+    ConfigError,
+    IncompatibleSchema,
+    MilepostError,
+    NotExpectingAck,
+    StateLost,
+    SubscriptionExists,
+    UnknownTopic,
+)
+from milepost.gateway import rows
+from milepost.gateway.bodies import (
+    BODY_BYTES,
+    Ack,
+    Encoding,
+    Get,
+    Put,
+    Request,
+    Sub,
+    Unsub,
+    encoding_of,
+    payload_bytes,
+    read_request,
+    uuid_bytes,
+    write_error,
+    write_reply,
+)
+from milepost.gateway.refusal import Refusal, refusal
+from milepost.gateway.roster import Roster
+from milepost.gateway.subscriber import PREFETCH_ROWS, Subscriber
+from milepost.schema import Schema
+
+REQUESTS: Final = 256  # under way at once
+POLLS: Final = 4_000  # of gets that wait for a message, beside those; one more is answered at once
+FRAMES: Final = 10  # of a request with its envelope: a REQ socket sends three, and devices between add one each
+HWM: Final = 8  # messages that ZeroMQ keeps for a client or from it; a REQ socket has one
+HANDSHAKE_MS: Final = 10_000
+HEARTBEAT_MS: Final = 30_000  # ZeroMQ's own; a peer that is silent for three of them is gone
+SWEEP_S: Final = 15.0  # between looks for idle subscribers
+SCHEMAS: Final = 1_000  # of topics, kept for the objects of JSON bodies
+
+_log = logging.getLogger("milepost.gateway")
+
+
+class Gateway:
+    """Serves ZeroMQ clients at `listen` ("host:port", port 0 finds a free one) with the broker at `address`.
+
+    ::
+
+        async with Gateway("milepost://127.0.0.1:7450", "127.0.0.1:7451") as gateway: ...
+
+    `curve` names a file with a CURVE certificate and its secret key, as `zmq.auth.create_certificates` writes it; only
+    clients that know its public key can talk then. `ConfigError` when that cannot be, `OSError` when the port is taken,
+    `ConnectionLost` when there is no broker.
+    """
+
+    def __init__(self, address: str, listen: str, *, curve: str = "") -> None:
+        self._broker = address
+        self._endpoint = _endpoint(listen)
+        self._keys = _certificate(curve) if curve else None
+        self._roster = Roster()
+        self._schemas: dict[str, Schema] = {}
+        self._counts: Counter[str] = Counter()
+        self._polls = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(REQUESTS)
+        self._services: list[asyncio.Task[None]] = []
+        self.address = ""  # where it listens, as tcp://host:port
+
+    async def __aenter__(self) -> Gateway:
+        self._client = await AsyncClient(self._broker).connect()
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        try:
+            self._bind()
+        except BaseException:
+            self._context.destroy(linger=0)
+            await self._client.close()
+            raise
+        self._services = [asyncio.create_task(self._serve()), asyncio.create_task(self._sweep())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = [*self._services, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._context.destroy(linger=0)
+        await self._client.close()  # which detaches every subscription; what is in hand comes again
+
+    def _bind(self) -> None:
+        socket = self._socket
+        socket.maxmsgsize = BODY_BYTES  # of one frame; libzmq closes the connection of whoever sends a longer one
+        socket.rcvhwm = socket.sndhwm = HWM
+        socket.router_mandatory = True  # an answer for a client that is gone, or takes none, is an error we can count
+        socket.handshake_ivl = HANDSHAKE_MS
+        socket.heartbeat_ivl = HEARTBEAT_MS
+        socket.heartbeat_timeout = socket.heartbeat_ttl = 3 * HEARTBEAT_MS
+        socket.linger = 0
+        if "[" in self._endpoint:
+            socket.ipv6 = True
+        if self._keys is not None:
+            socket.curve_server = True
+            socket.curve_publickey, socket.curve_secretkey = self._keys
+        try:
+            socket.bind(self._endpoint)
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, f"{error} ({self._endpoint})") from None
+        self.address = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+    @property
+    def broker_id(self) -> str:
+        """The identity of the broker's stored state."""
+        return self._client.broker_id
+
+    def statistics(self) -> dict[str, Any]:
+        """Requests by type, errors by name, what was dropped, and who is here."""
+        return {
+            **self._counts,
+            "under_way": len(self._tasks),
+            "waiting": self._polls,
+            "subscribers": len(self._roster),
+            "attached": self._roster.attached,
+        }
+
+    # Frames
+
+    async def _serve(self) -> None:
+        while True:
+            await self._room.acquire()
+            try:
+                frames = await self._socket.recv_multipart()
+            except zmq.ZMQError as error:
+                self._room.release()
+                _log.warning("ZeroMQ: %s", error)
+                continue
+            envelope = _envelope(frames)
+            if envelope is None:
+                self._room.release()
+                self._counts["dropped"] += 1  # nothing that a REQ socket sends, so nobody waits for an answer
+                continue
+            task = asyncio.create_task(self._answer(frames[:envelope], frames[envelope]))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                await self._roster.sweep(asyncio.get_running_loop().time())
+            except MilepostError as error:
+                _log.warning("an idle subscriber could not be detached: %s", error)
+
+    async def _answer(self, envelope: list[bytes], body: bytes) -> None:
+        place = _Place(self._room)
+        try:
+            reply = await self._reply(body, place)
+            try:
+                await self._socket.send_multipart([*envelope, reply], flags=zmq.NOBLOCK)
+            except zmq.ZMQError:
+                self._counts["unsent"] += 1
+        finally:
+            place.leave()
+
+    async def _reply(self, body: bytes, place: _Place) -> bytes:
+        encoding = encoding_of(body)
+        try:
+            request, encoding = read_request(body)
+            self._counts[type(request).__name__.lower()] += 1
+            fields = await self._carry_out(request, encoding, place)
+            return write_reply(request, fields | {"broker_id": self.broker_id}, encoding)
+        except Refusal as error:
+            refused = error
+        except StateLost as error:
+            refused = refusal(error)
+            await self._begin_anew()
+        except MilepostError as error:
+            refused = refusal(error)
+        except Exception:  # a fault of ours: this request suffers, and everybody else goes on
+            _log.exception("a request over ZeroMQ failed")
+            refused = Refusal("UnknownMessage", "the gateway failed; its log says why", code="error")
+        self._counts[refused.name] += 1
+        return write_error(refused, self.broker_id, encoding)
+
+    # Requests
+
+    async def _carry_out(self, request: Request, encoding: Encoding, place: _Place) -> dict[str, Any]:
+        match request:
+            case Put():
+                return await self._put(request, encoding)
+            case Get():
+                return await self._get(request, encoding, place)
+            case Ack():
+                return await self._ack(request)
+            case Sub():
+                return await self._subscribe(request)
+            case Unsub():
+                return await self._unsubscribe(request)
+
+    async def _put(self, request: Put, encoding: Encoding) -> dict[str, Any]:
+        key = uuid_bytes(request.message_uuid)
+        raw = payload_bytes(request.payload, encoding)
+        if raw is not None:
+            row: Any = {"payload": raw}
+        else:
+            row = rows.fitted(await self._schema(request.topic), request.payload)
+        await self._client.put(request.topic, row, key=key)
+        return {"message_uuid": request.message_uuid, "topic": request.topic}
+
+    async def _schema(self, topic: str) -> Schema:
+        """The newest schema of a topic, from a moment ago perhaps: what does not fit is refused by the put itself."""
+        found = self._schemas.get(topic)
+        if found is None:
+            described = await self._client.topics(topic)
+            exact = [each for each in described if each.name == topic]
+            if not exact:
+                raise UnknownTopic(f"there is no topic {topic!r}: subscribe to it first, or declare it")
+            if len(self._schemas) >= SCHEMAS:
+                self._schemas.clear()
+            found = self._schemas[topic] = exact[0].schema
+        return found
+
+    async def _get(self, request: Get, encoding: Encoding, place: _Place) -> dict[str, Any]:
+        seconds = request.timeout_ms / 1000
+        polls = seconds > 0 and self._polls < POLLS
+        if polls:
+            place.leave()  # waiting takes none of the places of those who work
+            self._polls += 1
+        try:
+            async with self._turn(request.sub_id, request.topic) as subscriber:
+                await self._attach(subscriber, request.topic)
+                held = await subscriber.get(self._client, seconds if polls else 0.0)
+        finally:
+            if polls:
+                self._polls -= 1
+        if held is None:
+            raise Refusal(
+                "NoPostsInTopic", f"nothing new in {request.topic!r}; ask again later", code="nothing_there", retry=True
+            )
+        payload = rows.shown(held.message, encoding)
+        return {"sub_id": request.sub_id, "message_no": held.number, "payload": payload}
+
+    async def _ack(self, request: Ack) -> dict[str, Any]:
+        known = self._roster.find(request.sub_id)
+        topic = request.topic or (known.topic if known is not None else None)
+        if topic is None:
+            raise NotExpectingAck(f"nothing is handed out to {request.sub_id!r}: get it again, then acknowledge it")
+        async with self._turn(request.sub_id, topic) as subscriber:
+            await self._attach(subscriber, topic)
+            await subscriber.ack(request.message_no)
+        return {"sub_id": request.sub_id, "message_no": request.message_no}
+
+    async def _subscribe(self, request: Sub) -> dict[str, Any]:
+        """Find or make the subscription. Without a `request_uuid`, the same again counts as a repetition."""
+        async with self._turn(request.sub_id, request.topic) as subscriber:
+            if subscriber.attached:
+                subscriber.require_topic(request.topic)
+                await subscriber.detach()
+            subscriber.topic = request.topic
+            await self._roster.make_room()
+            try:
+                made = await self._make(request)
+            except UnknownTopic:
+                try:
+                    await self._client.declare_topic(request.topic, rows.POST_SCHEMA, durable=True)
+                except IncompatibleSchema:
+                    pass  # somebody else was faster, with another schema
+                made = await self._make(request)
+            subscriber.attach(made, made=made.created)
+            self._roster.attached_now(subscriber)
+            if request.request_uuid is not None and not made.created:
+                raise SubscriptionExists(
+                    f"{request.sub_id!r} is subscribed to {request.topic!r} already, by another request: go on with GET"
+                )
+        offset = sum(made.position.values())
+        return {"sub_id": request.sub_id, "topic": request.topic, "post_offset": offset}
+
+    async def _make(self, request: Sub) -> Subscription:
+        token = _token("SUB", request.sub_id, request.topic, request.request_uuid)
+        return await self._client.subscribe(
+            request.topic, name=request.sub_id, start="new", ack="explicit", prefetch=PREFETCH_ROWS, token=token
+        )
+
+    async def _unsubscribe(self, request: Unsub) -> dict[str, Any]:
+        async with self._turn(request.sub_id, "") as subscriber:
+            await subscriber.detach()
+            token = _token("UNSUB", request.sub_id, "", request.request_uuid)
+            await self._client.unsubscribe(name=request.sub_id, token=token)
+            self._roster.remove(subscriber)
+        return {"sub_id": request.sub_id}
+
+    @asynccontextmanager
+    async def _turn(self, sub_id: str, topic: str) -> AsyncIterator[Subscriber]:
+        """Be the only request of a subscriber. One that merely waits for a message gives way."""
+        subscriber = self._roster.enter(sub_id, topic)
+        self._roster.touch(subscriber, asyncio.get_running_loop().time())
+        subscriber.interrupt()
+        subscriber.queued += 1
+        try:
+            async with subscriber.turn:
+                yield subscriber
+        finally:
+            subscriber.queued -= 1
+            if not subscriber.queued and not subscriber.known:
+                self._roster.remove(subscriber)  # names that nobody subscribed under are not remembered
+
+    async def _attach(self, subscriber: Subscriber, topic: str) -> None:
+        if subscriber.attached:
+            subscriber.require_topic(topic)
+            return
+        await self._roster.make_room()
+        found = await self._client.subscribe(
+            topic, name=subscriber.sub_id, create=False, ack="explicit", prefetch=PREFETCH_ROWS
+        )
+        subscriber.topic = topic
+        subscriber.attach(found, made=False)
+        self._roster.attached_now(subscriber)
+
+    async def _begin_anew(self) -> None:
+        """The broker came back without its state, and the client stopped for that. Ours hear of it by the broker_id."""
+        lost = self._client
+        made = await AsyncClient(self._broker).connect()
+        if lost is not self._client:
+            await made.close()  # another request was faster
+            return
+        self._client = made
+        self._schemas.clear()
+        self._roster = Roster()
+        await lost.close(drain=False)
+
+
+class _Place:
+    """One of the places for requests under way, given back once."""
+
+    def __init__(self, room: asyncio.Semaphore) -> None:
+        self._room: asyncio.Semaphore | None = room
+
+    def leave(self) -> None:
+        if self._room is not None:
+            self._room.release()
+            self._room = None
+
+
+def _envelope(frames: list[bytes]) -> int | None:
+    """How many frames stand before the body: the peer's identity, what devices added, an empty one. None: not so."""
+    if 3 <= len(frames) <= FRAMES and b"" in frames[1:-1] and frames.index(b"", 1) == len(frames) - 2:
+        return len(frames) - 1
+    return None
+
+
+def _endpoint(listen: str) -> str:
+    """Where to listen, as ZeroMQ writes it; IPv6 hosts stand in brackets."""
+    host, colon, port = listen.removeprefix("tcp://").rpartition(":")
+    if not colon or not host or not (port == "*" or (port.isdecimal() and int(port) <= 65_535)):
+        raise ConfigError(f"{listen!r} is no place for ZeroMQ to listen: write HOST:PORT, as in 127.0.0.1:7451")
+    return f"tcp://{host}:{'*' if port == '0' else port}"
+
+
+def _certificate(file: str) -> tuple[bytes, bytes]:
+    try:
+        public, secret = zmq.auth.load_certificate(Path(file).expanduser())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"zmq_curve: {file} is no CURVE certificate: {error}; {_MAKE_ONE}") from None
+    if secret is None:
+        raise ConfigError(f"zmq_curve: {file} has no secret key, which the broker needs; {_MAKE_ONE}")
+    if not zmq.has("curve"):
+        raise ConfigError("zmq_curve: this build of ZeroMQ has no CURVE; install pyzmq from its wheel")
+    return public, secret
+
+
+_MAKE_ONE: Final = (
+    """make one with python -c 'import zmq.auth; zmq.auth.create_certificates(".", "milepost")', """
+    "name milepost.key_secret here, and give milepost.key to clients"
+)
+
+
+def _token(kind: str, sub_id: str, topic: str, request_uuid: str | None) -> bytes:
+    """What a request and its repetition have in common: the broker remembers it with what was done."""
+    parts = (kind, sub_id, topic, "" if request_uuid is None else uuid_bytes(request_uuid).hex())
+    digest = blake2b(digest_size=16, person=b"milepost zmq")
+    for part in parts:
+        digest.update(len(part.encode()).to_bytes(4, "little") + part.encode())
+    return digest.digest()
