@@ -5,23 +5,40 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+import os
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal, overload
 
+from milepost import limits
 from milepost.batch.collector import REFUSED
+from milepost.client.atomic import Atomic
+from milepost.client.backoff import Backoff
 from milepost.client.connection import Connection, software
+from milepost.client.durable import TOKEN_BYTES, DurableSubscription, Options
 from milepost.client.publisher import Publisher
 from milepost.client.session import Session
+from milepost.client.start import Start, position_on_wire, start_on_wire
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
-from milepost.client.topic import KnownTopic, TopicInfo, declaration, described, require_text, schema_from
-from milepost.errors import Closed, ConnectionLost, MilepostError, UnknownSubscription
-from milepost.transport import parse_address
-from milepost.wire import Control, Delete, Hello, List, Status, Subscribe, Unsubscribe, Welcome
+from milepost.client.topic import KnownTopic, Retention, TopicInfo, declaration, described, require_text, schema_from
+from milepost.errors import (
+    Closed,
+    ConnectionLost,
+    InvalidValue,
+    MilepostError,
+    StateLost,
+    TimedOut,
+    UnknownSubscription,
+)
+from milepost.transport import Address, parse_address
+from milepost.wire import Control, Delete, Hello, List, Look, Status, Subscribe, Trim, Unsubscribe, Welcome
 
 DEFAULT_ADDRESS: Final = "milepost://127.0.0.1:7450"
 WINDOW_BYTES: Final = 4 << 20  # of deliveries under way: some milliseconds of the fastest publisher
+PREFETCH: Final = 10_000  # rows handed out and not acknowledged: some ten milliseconds of the fastest consumer
+INSTANCE_BYTES: Final = 16
 
 Callback = Callable[[Any], Awaitable[None] | None]
 _log = logging.getLogger("milepost.client")
@@ -41,6 +58,11 @@ class AsyncClient:
     sent. What had been sent and not yet been processed by the broker is lost; `flush` says that it may be. With
     `reconnect=False` everything fails with `ConnectionLost` instead.
 
+    Durable topics are exactly-once: a put that returned is stored, and one that was under way when a connection broke
+    is sent again and stored once. `broker_id` names what the broker has stored, and changes only when that was lost:
+    then everything raises `StateLost`, if this client has used a durable topic, or was told what to expect by
+    `known_broker_id`. Several addresses, with commas between them, are tried one after the other.
+
     All methods belong to the event loop that `connect` ran in. `name` identifies a publisher: of two clients with one
     name the older is closed. `slow` ("throttle", "drop" or "disconnect") replaces, for this client, what topics say
     about slow subscribers. `window` is the number of bytes of deliveries that may be under way or waiting here,
@@ -58,12 +80,25 @@ class AsyncClient:
         reconnect: bool = True,
         timeout: float = 10.0,
         clock: Callable[[], float] | None = None,
+        known_broker_id: str | None = None,
     ) -> None:
         require_text("the name of a client", name)
-        hello = Hello(name=name, auth={"method": "none"}, software=software(), window=window, slow=slow)
+        if known_broker_id is not None:
+            require_text("the ID of a broker", known_broker_id)
+        hello = Hello(
+            name=name,
+            auth={"method": "none"},
+            software=software(),
+            window=window,
+            slow=slow,
+            instance=os.urandom(INSTANCE_BYTES),
+        )
+        self._known = known_broker_id
+        self._broker_id: str | None = None  # until it is connected
+        self._used = False  # a durable subscription was made
         self._subscriptions: dict[int, Subscription] = {}
         self._numbers = 0
-        self._session = Session(_Host(self), self._subscriptions, parse_address(address), hello, timeout, reconnect)
+        self._session = Session(_Host(self), self._subscriptions, _addresses(address), hello, timeout, reconnect)
         self._publisher = Publisher(self._session, clock)
         self._boxes = self._publisher.boxes
         self._delivered = [0, 0, 0]  # rows, batches, bytes of connections that are gone
@@ -85,34 +120,66 @@ class AsyncClient:
         await self.close(drain=kind is None)
 
     async def close(self, *, drain: bool = True) -> None:
-        """Send what waits in outboxes, for at most the client's timeout, and leave. Without `drain`, leave now."""
+        """Send what waits in outboxes, for at most the client's timeout, and leave. Without `drain`, leave now.
+
+        Also waits for durable puts and for acknowledgements that are under way. Named subscriptions stay.
+        """
         try:
-            if drain and self._publisher.waiting and self._session.failure is None:
+            if drain and self._session.failure is None and self._session.begun:
                 try:
                     async with asyncio.timeout(self._session.timeout):
-                        await self._publisher.emptied()
+                        if self._publisher.waiting or self._publisher.unsettled:
+                            await self._publisher.drained()
+                        for subscription in list(self._subscriptions.values()):
+                            if isinstance(subscription, DurableSubscription):
+                                await subscription.settle()
                 except (TimeoutError, MilepostError) as error:
-                    rows = self._publisher.waiting
-                    _log.warning("%d rows were not sent before the client was closed: %s", rows, error)
+                    rows, batches = self._publisher.waiting, len(self._publisher.unsettled)
+                    _log.warning(
+                        "%d rows were not sent, and %d batches perhaps not stored, before the client was closed: %s",
+                        rows, batches, error,
+                    )  # fmt: skip
         finally:
             await self._session.end()
 
+    @property
+    def broker_id(self) -> str:
+        """The ID of what the broker has stored, which changes only when that was lost; empty: it stores nothing.
+
+        An application that keeps it, and gives it as `known_broker_id` the next time, is told of a loss even then.
+        """
+        if self._broker_id is None:
+            raise Closed("this client is not connected; write `async with AsyncClient(...)`, or await connect()")
+        return self._broker_id
+
     # Topics
 
-    async def declare_topic(self, name: str, schema: Any, *, slow: str | None = None) -> TopicInfo:
+    async def declare_topic(
+        self,
+        name: str,
+        schema: Any,
+        *,
+        slow: str | None = None,
+        durable: bool | None = None,
+        retain: Retention | Mapping[str, Any] | None = None,
+    ) -> TopicInfo:
         """Make a topic, or a new version of its schema; a topic that is there as declared stays as it is.
 
         `schema` is a text, a `Schema`, a `MessageType` or a dataclass. `slow` says what happens to subscribers that
-        are slow: "throttle" the publishers (the default), "drop" the oldest rows, or "disconnect". Raises
-        `IncompatibleSchema` when readers of the existing versions would break.
+        are slow: "throttle" the publishers (the default), "drop" the oldest rows, or "disconnect". `durable` keeps its
+        messages in a log, for as long as `retain` says: see `Retention`. Raises `IncompatibleSchema` when readers of
+        the existing versions would break.
         """
         wanted = schema_from(schema)
-        reply = await self._session.ask(declaration(name, wanted, slow))
+        if durable is not None and not isinstance(durable, bool):
+            raise InvalidValue(f"durable={durable!r}: takes True, False, or None for as it is")
+        reply = await self._session.ask(declaration(name, wanted, slow, durable, retain))
         created = bool(reply["created"])
         self._publisher.declare(name, int(reply["number"]), wanted, slow)
         known = None if self._session.connection is None else self._session.connection.by_name.get(name)
         if known is None:
-            return TopicInfo(name, wanted, (wanted,), slow or "throttle", created)
+            kept = name in self._publisher.durable
+            return TopicInfo(name, wanted, (wanted,), slow or "throttle", created, durable=kept)
         return known.info(created)
 
     async def delete_topic(self, name: str) -> None:
@@ -135,20 +202,63 @@ class AsyncClient:
         found: dict[str, Any] = await self._session.ask(lambda request: Status(request=request))
         return found
 
+    async def look(self, topic: str, start: Start = None) -> dict[str, Any]:
+        """A durable topic as the broker stores it: "logs" and their sizes, named "subscriptions" and their cursors.
+
+        With `start`, as `subscribe` takes it, "position" is where that is now. `NotDurable` for a live topic.
+        """
+        require_text("the name of a topic", topic)
+        wanted = await self._resolved(topic, start_on_wire(start))
+        found: dict[str, Any] = await self._session.ask(
+            lambda request: Look(request=request, topic=topic, start=wanted)
+        )
+        return found
+
+    async def trim(self, topic: str, before: int | Mapping[int, int]) -> int:
+        """Remove the rows of a durable topic before a position, or an offset of its only log; how many went.
+
+        Also those that a named subscription has not consumed: it is told which it lost.
+        """
+        require_text("the name of a topic", topic)
+        if isinstance(before, Mapping):
+            position = position_on_wire(before)
+        elif isinstance(before, int) and not isinstance(before, bool):
+            position = (await self._resolved(topic, start_on_wire(before)))["position"]
+        else:
+            raise InvalidValue(f"trim takes an offset or a position {{log: offset}}, not {before!r:.60}")
+        return int(await self._session.ask(lambda request: Trim(request=request, topic=topic, before=position)) or 0)
+
+    async def _resolved(self, topic: str, start: Any) -> Any:
+        """`start` with the log's number where only an offset was given."""
+        if not isinstance(start, int):
+            return start
+        logs = [int(each["log"]) for each in (await self.look(topic))["logs"]]
+        if len(logs) > 1:
+            raise InvalidValue(
+                f"topic {topic!r} has {len(logs)} logs, and an offset is a place in one: give {{log: offset}}"
+            )
+        return {"position": dict.fromkeys(logs, start)}
+
     # Putting
 
-    async def put(self, topic: str, row: Any) -> None:
+    async def put(self, topic: str, row: Any, key: bytes | uuid.UUID | None = None, *, wait: bool = True) -> None:
         """Put one message: a dict, a dataclass, a node, or a row of another batch.
 
-        Returns when the message is in the client's outbox, which is bounded: while the broker does not keep up, this
-        waits. The first message leaves at once; those that come while it is in flight leave together. Raises
-        `InvalidValue` or `CheckFailed`, and then nothing was put; `UnknownTopic` for a topic that nobody declared. A
-        put that was cancelled has put nothing.
+        On a live topic this returns when the message is in the client's outbox, which is bounded: while the broker does
+        not keep up, it waits. The first message leaves at once; those that come while it is in flight leave together.
+        Raises `InvalidValue` or `CheckFailed`, and then nothing was put; `UnknownTopic` for a topic that nobody
+        declared. A put that was cancelled has put nothing.
+
+        On a durable topic it returns when the message is stored: committed, and synced to disk. Puts that run at the
+        same time are stored together. With `wait=False` it returns as on a live topic, which costs far less than a
+        task for each message; `flush` then waits for all of them, and raises what failed. A `key`, a UUID or 16
+        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before. A durable put
+        that was cancelled may have been stored.
         """
         box = self._boxes.get(topic)
-        if box is None or not box.gathering:
-            if box is None or not self._publisher.put_alone(box, row):
-                await self._publisher.put(topic, row)
+        if box is None or not box.gathering or key is not None:
+            if box is None or key is not None or not self._publisher.put_alone(box, row):
+                await self._publisher.put(topic, row, key, wait)
             return
         try:
             box.add(row)
@@ -162,12 +272,13 @@ class AsyncClient:
 
         A source that is an iterator is encoded and sent piece by piece; any other is encoded whole first, so that
         either all of its messages are put or, when one does not fit, none. Returns when all are handed to the network,
-        and waits while the broker does not keep up. A batch gets IDs of this client.
+        and waits while the broker does not keep up; on a durable topic, when all are stored. A source of more than a
+        megabyte is stored in several pieces, of which one may fail: see `atomic`. A batch gets IDs of this client.
         """
         return await self._publisher.put_many(topic, source)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until the broker has processed everything that was put before.
+        """Wait until the broker has processed everything that was put before, and stored what is durable.
 
         Raises what went wrong with puts since the last flush: the error of one that the broker refused, or
         `ConnectionLost` when the connection broke and some may not have arrived. `TimedOut` after `timeout` seconds,
@@ -175,10 +286,54 @@ class AsyncClient:
         """
         await self._publisher.flush(timeout)
 
+    def atomic(self) -> Atomic:
+        """Put into several durable topics, all or nothing::
+
+        async with client.atomic() as together:
+            together.put("orders", order)
+            together.put_many("lines", lines)
+        """
+        self._session.require_open()
+        return Atomic(self._publisher)
+
     # Subscribing
 
+    @overload
     async def subscribe(
         self, pattern: str, where: str | None = None, *, callback: Callback | None = None, batches: bool = False
+    ) -> Subscription: ...
+    @overload
+    async def subscribe(
+        self,
+        pattern: str,
+        where: str | None = None,
+        *,
+        callback: Callback | None = None,
+        batches: bool = False,
+        name: str | None = None,
+        start: Start = None,
+        ack: Literal["auto", "explicit"] = "auto",
+        prefetch: int = PREFETCH,
+        max_deliveries: int | None = None,
+        dead_letter: str | None = None,
+        create: bool = True,
+        token: bytes | None = None,
+    ) -> DurableSubscription: ...
+    async def subscribe(
+        self,
+        pattern: str,
+        where: str | None = None,
+        *,
+        callback: Callback | None = None,
+        batches: bool = False,
+        name: str | None = None,
+        start: Start = None,
+        ack: Literal["auto", "explicit"] = "auto",
+        prefetch: int = PREFETCH,
+        max_deliveries: int | None = None,
+        dead_letter: str | None = None,
+        create: bool = True,
+        token: bytes | None = None,
     ) -> Subscription:
         """Have the messages of a topic delivered, or of all topics of a pattern, those that satisfy `where` only.
 
@@ -190,16 +345,37 @@ class AsyncClient:
         loop itself, outside of any task. An exception in it is logged and ends this
         subscription: it is in `error`, and raised by `unsubscribe`. Raises `UnknownTopic` for a plain name that nobody
         declared, `QuerySyntaxError` or `QueryTypeError` for a predicate that does not fit.
+
+        A `name` or a `start` makes it a `DurableSubscription`, to one durable topic. With a name its cursor is stored:
+        it goes on where it was, and clients that share the name share its messages. `start` is where a new one begins:
+        "new" (the default), "earliest", a datetime, a position {log: offset}, or an offset when the topic has one log;
+        without a name it is a replay from there. `ack="explicit"` leaves acknowledging to you, `prefetch` is the number
+        of messages that may be here and not acknowledged, and one that came `max_deliveries` times goes to the topic
+        `dead_letter`. With `create=False` it must be there. A `token` of 16 bytes names the request: made again
+        with the same one, also by another client, it has the effect that it had, and `created` says so. Raises
+        `SubscriptionExists` or `TopicMismatch` when the name belongs to another one, `NotDurable` for a live topic.
         """
         self._session.require_open()
         require_text("a pattern", pattern)
         if where is not None:
             require_text("a predicate", where)
-        self._numbers += 1
-        subscription = Subscription(self, self._numbers, pattern, where)
+        if name is None and start is None:
+            if (ack, prefetch, max_deliveries, dead_letter, create) != ("auto", PREFETCH, None, None, True):
+                raise InvalidValue(
+                    "only a durable subscription has ack, prefetch and the like: give it a name or a start"
+                )
+            subscription = Subscription(self, self._next_number(), pattern, where)
+        else:
+            asked = _options(name, start_on_wire(start), ack, prefetch, max_deliveries, dead_letter, create)
+            options = asked._replace(start=await self._resolved(pattern, asked.start))
+            subscription = DurableSubscription(self, self._next_number(), pattern, where, options, _token(token))
+            self._used = True
         self._subscriptions[subscription.number] = subscription  # deliveries may come right behind the reply
         try:
-            _confirm(subscription, await self._session.ask(_subscribe(subscription)))
+            if isinstance(subscription, DurableSubscription):
+                await self._attach(subscription)
+            else:
+                _confirm(subscription, await self._session.ask(_subscribe(subscription)))
         except BaseException as error:
             del self._subscriptions[subscription.number]
             if self._session.connection is not None and not isinstance(error, MilepostError):
@@ -208,6 +384,66 @@ class AsyncClient:
         if callback is not None:
             self._session.start(self._serve(subscription, callback, batches), f"callback of {subscription.name}")
         return subscription
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    async def _attach(self, subscription: DurableSubscription) -> None:
+        """Ask for a durable subscription, again and again for the client's timeout when that can help.
+
+        Another broker of the cell may serve it until it has noticed that its clients are gone.
+        """
+        backoff = Backoff()
+        refused: MilepostError | None = None
+        try:
+            async with asyncio.timeout(self._session.timeout):
+                while True:
+                    try:
+                        connection, reply = await self._session.ask_on(subscription.request)
+                    except (ConnectionLost, TimedOut):
+                        raise
+                    except MilepostError as error:
+                        if not error.retriable:
+                            raise
+                        refused = error
+                        await asyncio.sleep(backoff.next())
+                        continue
+                    subscription.attached(connection, reply)
+                    return
+        except TimeoutError:
+            if refused is not None:
+                raise refused from None
+            raise TimedOut(f"the broker did not answer within {self._session.timeout:g} s") from None
+
+    async def get(self, topic: str, timeout: float | None = None) -> Any:
+        """The next message of this client's subscription to a topic, or of that name; None after `timeout` seconds.
+
+        Of a named subscription it is acknowledged before this returns, and so will not be returned again.
+        """
+        return await self._one(topic).get(timeout)
+
+    async def get_many(self, topic: str, count: int, timeout: float | None = None) -> list[Any]:
+        """The same for up to `count` messages, with one acknowledgement; those that are here, at least one."""
+        subscription = self._one(topic)
+        if not isinstance(subscription, DurableSubscription):
+            raise InvalidValue(f"the subscription to {topic!r} is not durable; iterate over it, or over its batches()")
+        return await subscription.get_many(count, timeout)
+
+    def _one(self, topic: str) -> Subscription:
+        self._session.require_open()
+        found = self._called(topic)
+        if not found:
+            raise UnknownSubscription(f"nothing is subscribed to {topic!r}; call subscribe first")
+        if len(found) > 1:
+            raise InvalidValue(f"{len(found)} subscriptions are to {topic!r}; call get on the one you mean")
+        return found[0]
+
+    def _called(self, name: str) -> Sequence[Subscription]:
+        """The subscriptions that a text means: a durable one of that name, or all to that topic or pattern."""
+        every = list(self._subscriptions.values())
+        named = [each for each in every if isinstance(each, DurableSubscription) and each.options.name == name]
+        return named or [each for each in every if each.pattern == name]
 
     async def _serve(self, subscription: Subscription, callback: Callback, batches: bool) -> None:
         """The task of a callback."""
@@ -224,26 +460,81 @@ class AsyncClient:
                 _log.exception("the callback of the subscription to %s failed; it ends here", subscription.name)
                 self._stop(subscription, error)
 
-    async def unsubscribe(self, subscription: str | Subscription) -> None:
-        """Take no more of a subscription, or of all subscriptions to a topic or pattern of this name."""
-        if isinstance(subscription, str):
-            found = [each for each in self._subscriptions.values() if each.pattern == subscription]
+    async def unsubscribe(
+        self, subscription: str | Subscription | None = None, *, name: str | None = None, token: bytes | None = None
+    ) -> None:
+        """Take no more of a subscription, or of all subscriptions to a topic or pattern of this name.
+
+        A named one is removed for good, whoever shares it; `detach` leaves it. `name` removes one that this client
+        does not take part in; `UnknownSubscription` when there is none, unless the request with this `token`, of 16
+        bytes, was what removed it.
+        """
+        if name is not None:
+            require_text("the name of a subscription", name)
+            found = [each for each in self._called(name) if isinstance(each, DurableSubscription)]
             if not found:
-                raise UnknownSubscription(f"nothing is subscribed to {subscription!r}")
+                await self._remove(name, 0, _token(token))
             for each in found:
                 await self.unsubscribe(each)
             return
-        if self._subscriptions.pop(subscription.number, None) is not None:
-            number = subscription.number
-            self._dropped += subscription.dropped
-            subscription.end()
-            if self._session.connection is not None and self._session.failure is None:
+        if isinstance(subscription, str):
+            called = self._called(subscription)
+            if not called:
+                raise UnknownSubscription(f"nothing is subscribed to {subscription!r}")
+            for one in called:
+                await self.unsubscribe(one)
+            return
+        if subscription is None:
+            raise InvalidValue("unsubscribe takes a subscription, the name of a topic, or name=")
+        if self._subscriptions.get(subscription.number) is subscription:
+            durable = subscription.options.name if isinstance(subscription, DurableSubscription) else ""
+            if durable:
+                assert isinstance(subscription, DurableSubscription)
+                # Removed first, and forgotten then: if this fails, it is still there, and so is the way to try again.
                 try:
-                    await self._session.ask(lambda request: Unsubscribe(request=request, subscription=number))
-                except (UnknownSubscription, ConnectionLost):
+                    await self._remove(durable, subscription.number, subscription.removal)
+                except UnknownSubscription:
                     pass  # either way it is gone
+                self._forget(subscription)
+            else:
+                self._forget(subscription)
+                await self._let_go(subscription)
         if subscription.error is not None:
             raise subscription.error
+
+    async def detach(self, subscription: DurableSubscription) -> None:
+        """Take no more of a durable subscription here. A named one stays, and collects what comes."""
+        if self._subscriptions.get(subscription.number) is subscription:
+            if self._session.failure is None:
+                try:
+                    async with asyncio.timeout(self._session.timeout):
+                        await subscription.settle()
+                except (TimeoutError, MilepostError) as error:
+                    _log.warning("acknowledgements of %s may be missing: %s", subscription.name, error)
+            self._forget(subscription)
+            await self._let_go(subscription)
+        if subscription.error is not None:
+            raise subscription.error
+
+    def _forget(self, subscription: Subscription) -> None:
+        if self._subscriptions.pop(subscription.number, None) is not None:
+            self._dropped += subscription.dropped
+        subscription.end()
+
+    async def _let_go(self, subscription: Subscription) -> None:
+        """Tell the broker to deliver no more for a subscription."""
+        number = subscription.number
+        if self._session.connection is not None and self._session.failure is None:
+            try:
+                await self._session.ask(lambda request: Unsubscribe(request=request, subscription=number))
+            except (UnknownSubscription, ConnectionLost):
+                pass  # either way it is gone
+
+    async def _remove(self, name: str, number: int, token: bytes) -> None:
+        """Remove a named subscription. The same token again is the same removal, over connections too."""
+        await self._session.ask(
+            lambda request: Unsubscribe(request=request, subscription=number, name=name, token=token)
+        )
 
     def _stop(self, subscription: Subscription, error: BaseException | None = None, *, told: bool = False) -> None:
         """End a subscription that cannot go on; `told`: the broker knows."""
@@ -284,7 +575,21 @@ class _Host:
         self._client = client
 
     def welcomed(self, welcome: Welcome) -> None:
-        self._client._publisher.welcomed(welcome)
+        client = self._client
+        known = client._known
+        if known is None and client._broker_id is not None and (client._used or client._session.remembered):
+            known = client._broker_id
+        if known is not None and known != welcome.store_id:
+            raise StateLost(
+                f"the broker {welcome.broker!r} came back with other stored state: its ID is "
+                f"{welcome.store_id or 'empty'!r}, and was {known!r}. Messages that it had acknowledged may be gone. "
+                "Find out what was lost; a new client, without known_broker_id, goes on from here"
+            )
+        client._broker_id = welcome.store_id
+        client._publisher.welcomed(welcome)
+
+    def stored(self, put: int) -> None:
+        self._client._publisher.stored(put)
 
     def room(self) -> None:
         self._client._publisher.room()
@@ -292,8 +597,8 @@ class _Host:
     def announced(self, topic: KnownTopic) -> None:
         self._client._publisher.announced(topic)
 
-    def put_refused(self, error: MilepostError, topic: str) -> None:
-        self._client._publisher.refuse(error, topic)
+    def put_refused(self, error: MilepostError, topic: str, put: int) -> None:
+        self._client._publisher.refuse(error, topic, put)
 
     def subscription_ended(self, number: int, error: MilepostError) -> None:
         """What waits can still be taken; the error is raised behind it."""
@@ -307,12 +612,14 @@ class _Host:
         delivered = self._client._delivered
         for place, count in enumerate((connection.rows, connection.batches, connection.bytes)):
             delivered[place] += count
-        if was_used:
-            self._client._publisher.lost(error)
+        self._client._publisher.lost(error, was_used)
+        for subscription in list(self._client._subscriptions.values()):
+            if isinstance(subscription, DurableSubscription):
+                subscription.detached()
 
     def failed(self, error: MilepostError) -> None:
         """Messages that are here can still be taken, unless the client was closed on purpose."""
-        self._client._publisher.stop()
+        self._client._publisher.stop(error)
         closed = isinstance(error, Closed)
         for subscription in list(self._client._subscriptions.values()):
             subscription.end(None if closed else error, keep=not closed)
@@ -323,6 +630,9 @@ class _Host:
         for subscription in list(client._subscriptions.values()):
             if not subscription.confirmed or subscription.ended:
                 continue  # whoever asked for it is still asking, or no longer wants it
+            if isinstance(subscription, DurableSubscription):
+                await self._attach_again(connection, subscription)
+                continue
             try:
                 if subscription.pattern in client._publisher.schemas:
                     await client._publisher.redeclare(connection, subscription.pattern)
@@ -335,6 +645,41 @@ class _Host:
                 _log.error("the subscription to %s did not come back: %s", subscription.name, error)
                 client._stop(subscription, error)
 
+    async def _attach_again(self, connection: Connection, subscription: DurableSubscription) -> None:
+        """Put a durable subscription on a new connection; what can change by itself is waited for, beside all else."""
+        client = self._client
+        try:
+            subscription.attached(
+                connection, await connection.ask(lambda number: subscription.request(number, back=True))
+            )
+            if subscription.number not in client._subscriptions:
+                connection.unsubscribe(subscription.number)
+        except ConnectionLost:
+            raise
+        except MilepostError as error:
+            if error.retriable:
+                _log.warning("the subscription %s is not back yet: %s", subscription.name, error)
+                client._session.start(self._keep_attaching(connection, subscription), f"attaching {subscription.name}")
+                return
+            _log.error("the subscription %s did not come back: %s", subscription.name, error)
+            client._stop(subscription, error)
+
+    async def _keep_attaching(self, connection: Connection, subscription: DurableSubscription) -> None:
+        backoff = Backoff()
+        while connection.alive and not subscription.ended:
+            await asyncio.sleep(backoff.next())
+            try:
+                reply = await connection.ask(lambda number: subscription.request(number, back=True))
+                subscription.attached(connection, reply)
+                return
+            except ConnectionLost:
+                return  # the next connection tries
+            except MilepostError as error:
+                if not error.retriable:
+                    _log.error("the subscription %s did not come back: %s", subscription.name, error)
+                    self._client._stop(subscription, error)
+                    return
+
 
 def _confirm(subscription: Subscription, reply: dict[str, Any]) -> None:
     subscription.confirmed = True
@@ -346,3 +691,49 @@ def _subscribe(subscription: Subscription) -> Callable[[int], Control]:
     return lambda request: Subscribe(
         request=request, subscription=subscription.number, pattern=subscription.pattern, where=subscription.where
     )
+
+
+def _addresses(text: str) -> list[Address]:
+    """The addresses between commas."""
+    require_text("an address", text)
+    return [parse_address(each.strip()) for each in text.split(",")]
+
+
+def _token(token: bytes | None) -> bytes:
+    """The name of a request: what makes its repetition the same one."""
+    if token is None:
+        return os.urandom(TOKEN_BYTES)
+    if not isinstance(token, bytes) or len(token) != TOKEN_BYTES:
+        raise InvalidValue(f"a token is {TOKEN_BYTES} bytes")
+    return token
+
+
+def _options(
+    name: str | None,
+    start: Any,
+    ack: str,
+    prefetch: int,
+    max_deliveries: int | None,
+    dead_letter: str | None,
+    create: bool,
+) -> Options:
+    """What a durable subscription was asked for with, checked; the broker would close the connection over it."""
+    if name is not None:
+        require_text("the name of a subscription", name)
+        if not name:
+            raise InvalidValue("the name of a subscription is empty; leave it out for a replay")
+        limits.require("NAME_CHARS", len(name), "the characters of a subscription's name")
+    elif max_deliveries is not None or dead_letter is not None or ack != "auto" or not create:
+        raise InvalidValue("a replay acknowledges nothing; give the subscription a name")
+    if ack not in ("auto", "explicit"):
+        raise InvalidValue(f'ack={ack!r}: takes "auto" or "explicit"')
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
+        raise InvalidValue(f"prefetch={prefetch!r}: takes a number of messages, from 1 on")
+    limits.require("PREFETCH_ROWS", prefetch, "the messages that may be here and not acknowledged")
+    if max_deliveries is not None and (isinstance(max_deliveries, bool) or max_deliveries < 1):
+        raise InvalidValue(f"max_deliveries={max_deliveries!r}: takes a number from 1 on, or None for no bound")
+    if dead_letter is not None:
+        require_text("a dead-letter topic", dead_letter)
+        if max_deliveries is None:
+            raise InvalidValue("dead_letter takes messages that came max_deliveries times: give that too")
+    return Options(name or "", start, ack == "explicit", prefetch, max_deliveries or 0, dead_letter or "", create)

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from milepost import limits, transport
 from milepost.batch import Batch
 from milepost.client.dispatch import Rows, shares
+from milepost.client.logbatch import LogBatch
 from milepost.client.topic import KnownTopic
 from milepost.errors import (
     ConnectionLost,
@@ -39,6 +40,7 @@ from milepost.wire import (
     Ping,
     Pong,
     Reply,
+    Stored,
     Topic,
     Unsubscribe,
     Welcome,
@@ -46,12 +48,14 @@ from milepost.wire import (
     encode_control,
     put_parts,
     read_deliver,
+    read_hand,
 )
 
 SILENT_HEARTBEATS: Final = 3  # without a word before the broker counts as gone
 HEARTBEAT_PING: Final = 0  # its pong is nobody's
 
 _DELIVER: Final = int(Kind.DELIVER)
+_HAND: Final = int(Kind.HAND)
 _HEADER: Final = HEADER.size
 
 
@@ -64,7 +68,12 @@ class Inbox(Protocol):
     def take(self, topic: str, batch: Batch, connection: Connection, size: int) -> None:
         """One row, for `hand`; the connection is told that its bytes are consumed."""
 
+    def handed(self, topic: str, batch: LogBatch, parcel: Parcel) -> None:
+        """Rows of a log."""
+
     def drop(self, rows: int) -> None: ...
+    def lose(self, log: int, first: int, after: int) -> None:
+        """Rows of a log that an operator removed."""
 
 
 class Owner(Protocol):
@@ -76,8 +85,11 @@ class Owner(Protocol):
     def announced(self, topic: KnownTopic) -> None:
         """A topic, or a new version of its schema."""
 
-    def put_refused(self, error: MilepostError, topic: str) -> None:
-        """The broker did not take a batch."""
+    def put_refused(self, error: MilepostError, topic: str, put: int) -> None:
+        """The broker did not take a batch, the one with this number on the connection."""
+
+    def stored(self, put: int) -> None:
+        """Every durable put up to this number is stored."""
 
     def subscription_ended(self, number: int, error: MilepostError) -> None:
         """The broker has ended a subscription, and says why."""
@@ -115,6 +127,7 @@ class Connection:
         self._welcomed: asyncio.Future[Welcome] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._pings: dict[int, asyncio.Future[None]] = {}
+        self._roomless: list[asyncio.Future[None]] = []  # wait for room before the connection is in use
         self._number = 0  # of requests and pings
         self._consumed = 0  # bytes that were taken and are not yet given back
         self._fatal: MilepostError | None = None
@@ -162,6 +175,8 @@ class Connection:
             for kind, flags, body in frames:
                 if kind == _DELIVER:
                     self._deliver(flags, body)
+                elif kind == _HAND:
+                    self._hand(flags, body)
                 else:
                     self._hear(decode_control(kind, body))
         except MilepostError as error:
@@ -169,7 +184,13 @@ class Connection:
 
     def drained(self) -> None:
         self._kept = False
+        self._roomy()
+
+    def _roomy(self) -> None:
         if self.has_room:
+            for waiter in self._roomless:
+                if not waiter.done():
+                    waiter.set_result(None)
             self._owner.room()
 
     def refused(self, error: Exception) -> None:
@@ -186,6 +207,7 @@ class Connection:
             "what was put and not yet confirmed by flush() may not have arrived"
         )
         waiting: list[asyncio.Future[Any]] = [self._welcomed, *self._requests.values(), *self._pings.values()]
+        waiting += self._roomless
         for future in waiting:
             if not future.done():
                 future.set_exception(why)
@@ -201,8 +223,9 @@ class Connection:
         match said:
             case Credit():
                 self.outstanding = max(0, self.outstanding - said.bytes)
-                if self.has_room:
-                    self._owner.room()
+                self._roomy()
+            case Stored():
+                self._owner.stored(said.put)
             case Reply():
                 self._answer(said.request, said.value)
             case Failure():
@@ -216,6 +239,12 @@ class Connection:
                     inbox = self._inboxes.get(number)
                     if inbox is not None:
                         inbox.drop(rows)
+                for lost in said.lost:
+                    if len(lost) != 4:
+                        raise ProtocolError(f"a DROPPED names rows by {len(lost)} numbers; it takes 4")
+                    inbox = self._inboxes.get(lost[0])
+                    if inbox is not None:
+                        inbox.lose(*lost[1:])
             case Ping():
                 self.say(Pong(said.number))
             case Pong():
@@ -254,7 +283,7 @@ class Connection:
         if said.fatal:
             self._fatal = error
         elif said.put:
-            self._owner.put_refused(error, said.topic)
+            self._owner.put_refused(error, said.topic, said.put)
         elif said.subscription:
             self._owner.subscription_ended(said.subscription, error)
         else:
@@ -294,6 +323,23 @@ class Connection:
         for inbox, rows in found:
             inbox.deliver(topic.name, batch, rows, parcel)
 
+    def _hand(self, flags: int, body: bytes | bytearray | memoryview) -> None:
+        hand = read_hand(flags, body)
+        topic = self.topics.get(hand.topic)
+        if topic is None:
+            raise ProtocolError(f"rows of topic number {hand.topic}, which was not announced")
+        batch = topic.decode_hand(hand)
+        size = len(body) + _HEADER
+        self.rows += len(batch)
+        self.batches += 1
+        self.bytes += size
+        self.queued += size
+        inbox = self._inboxes.get(hand.subscription)
+        if inbox is None:  # it may have been given up while this was under way
+            self.consumed(size)
+        else:
+            inbox.handed(topic.name, batch, Parcel(self, size, 1))
+
     # What is said to the broker
 
     @property
@@ -301,9 +347,21 @@ class Connection:
         """Whether a put may be sent now. One may overshoot the window, so that a large one can pass at all."""
         return self.alive and not self._kept and self.outstanding < self.put_window
 
-    def put(self, topic: int, data: bytes | bytearray | memoryview) -> int:
+    async def room(self, before: int = 0) -> None:
+        """Wait until a put may be sent, and `before` bytes of others before it; `ConnectionLost` when it never may."""
+        while not self.has_room or self.outstanding + min(before, self.put_window - 1) >= self.put_window:
+            if not self.alive:
+                raise self._fatal or ConnectionLost("the connection to the broker is gone")
+            waiter = self._loop.create_future()
+            self._roomless.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._roomless.remove(waiter)
+
+    def put(self, topic: int, data: bytes | bytearray | memoryview, key: bytes = b"", linked: bool = False) -> int:
         """Send a batch; its frame's size in bytes."""
-        head, body = put_parts(topic, data)
+        head, body = put_parts(topic, data, key, linked)
         size = len(head) + len(body)
         self.outstanding += size
         self.puts += 1
@@ -336,6 +394,15 @@ class Connection:
 
     async def ask(self, make: Callable[[int], Control]) -> Any:
         """Send a request and wait for the value of its reply; raises the error that it failed with."""
+        future = self.request(make)
+        number = self._number
+        try:
+            return await future
+        finally:
+            self._requests.pop(number, None)
+
+    def request(self, make: Callable[[int], Control]) -> asyncio.Future[Any]:
+        """Send a request: a future of its reply's value, or of the error that it failed with."""
         if not self.alive:
             raise self._fatal or ConnectionLost("the connection to the broker is gone")
         self._number += 1
@@ -343,10 +410,7 @@ class Connection:
         message = make(number)
         self._requests[number] = future
         self.say(message)
-        try:
-            return await future
-        finally:
-            self._requests.pop(number, None)
+        return future
 
     async def ping(self) -> None:
         """Wait until the broker has processed everything that was sent before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any, Final
@@ -21,7 +22,8 @@ class Outbox:
     """A bounded number of rows, in order.
 
     `gathering` is true while rows are to be added and not sent: something is in flight, or nothing can be sent, and
-    there is room. `AsyncClient.put` looks at nothing else on its short way.
+    there is room. `AsyncClient.put` looks at nothing else on its short way. Of a durable topic it stays false, and
+    `alone` is None, so that its puts take the long way: they wait until they are stored.
     """
 
     __slots__ = (
@@ -32,6 +34,7 @@ class Outbox:
         "alone",
         "batch_bytes",
         "collected",
+        "durable",
         "flying",
         "gathering",
         "kept",
@@ -39,6 +42,8 @@ class Outbox:
         "name",
         "number",
         "schema",
+        "unwatched",
+        "waiters",
     )
 
     def __init__(
@@ -48,7 +53,10 @@ class Outbox:
         self.number = number  # the broker's for the topic; 0 when it has to be asked for
         self.batch_bytes = batch_bytes  # that the broker takes; larger puts are split
         self.gathering = False
-        self.flying = False  # something was sent in this turn of the event loop
+        self.flying = False  # something was sent in this turn of the event loop, or, if durable, is to be at its end
+        self.durable = False
+        self.waiters: list[asyncio.Future[None]] = []  # of durable puts: for the storing of rows that are here
+        self.unwatched = False  # rows are here that nobody waits for
         self._pieces: list[Batch] = []  # in order, before what is collected
         self.kept = 0  # rows in the pieces
         self._bytes = 0
@@ -59,7 +67,7 @@ class Outbox:
         flat = Collector.of(schema)
         self._collector = flat if flat is not None else Copier.of(schema)  # not `or`: an empty one is false
         self.add: Callable[[Any], None] = _refuse if self._collector is None else self._collector.add
-        self.alone: Callable[[Any, int, int, int], bytes] | None = None if flat is None else flat.alone
+        self.alone: Callable[[Any, int, int, int], bytes] | None = None if flat is None or self.durable else flat.alone
         self.collected: list[Any] = [] if self._collector is None else self._collector.parts
         self.most = GATHERED_ROWS if self._collector is None else GATHERED_ROWS * self._collector.width
 
@@ -68,6 +76,19 @@ class Outbox:
         if schema != self.schema:
             self._cut()
             self._use(schema)
+
+    def become(self, durable: bool) -> None:
+        """The topic is durable, or live: what waits leaves as the topic is then."""
+        if durable != self.durable:
+            self.durable, self.gathering = durable, False
+            self._cut()
+            self._use(self.schema)
+
+    def watched(self) -> tuple[list[asyncio.Future[None]], bool]:
+        """Who waits for the rows that are taken out now, and whether some have nobody."""
+        found = self.waiters, self.unwatched
+        self.waiters, self.unwatched = [], False
+        return found
 
     def __len__(self) -> int:
         return self.kept + (0 if self._collector is None else len(self._collector))

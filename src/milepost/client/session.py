@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
+
+import msgspec
 
 from milepost.client.backoff import Backoff
 from milepost.client.connection import Connection, Inbox
@@ -21,14 +23,15 @@ class Host(Protocol):
     """Whose session it is; told in the event loop's thread."""
 
     def welcomed(self, welcome: Welcome) -> None:
-        """A handshake was done; the connection is not yet in use."""
+        """A handshake was done; the connection is not yet in use. Raising refuses the broker."""
 
     async def restore(self, connection: Connection) -> None:
         """Put topics and subscriptions on a new connection, which knows none; it is in use when this is done."""
 
     def room(self) -> None: ...
     def announced(self, topic: KnownTopic) -> None: ...
-    def put_refused(self, error: MilepostError, topic: str) -> None: ...
+    def put_refused(self, error: MilepostError, topic: str, put: int) -> None: ...
+    def stored(self, put: int) -> None: ...
     def subscription_ended(self, number: int, error: MilepostError) -> None: ...
 
     def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:
@@ -39,14 +42,25 @@ class Host(Protocol):
 
 
 class Session:
-    """Connects, connects again, and lets requests wait for it. Holds the tasks of its client."""
+    """Connects, connects again, and lets requests wait for it. Holds the tasks of its client.
+
+    Of several addresses it tries one after the other, beginning with the one that it was connected to last: a broker
+    that only restarts keeps its clients.
+    """
 
     def __init__(
-        self, host: Host, inboxes: dict[int, Any], address: Address, hello: Hello, timeout: float, reconnects: bool
+        self,
+        host: Host,
+        inboxes: dict[int, Any],
+        addresses: Sequence[Address],
+        hello: Hello,
+        timeout: float,
+        reconnects: bool,
     ) -> None:
         self._host = host
         self._inboxes: dict[int, Inbox] = inboxes
-        self._address = address
+        self._addresses = addresses
+        self._at = 0  # the address in use, or to be tried next
         self._hello = hello
         self._reconnects = reconnects
         self._supervisor: asyncio.Task[None] | None = None
@@ -63,7 +77,7 @@ class Session:
         """Connect for the first time; raises when that fails."""
         if self._supervisor is not None or self.failure is not None:
             raise self.failure or Closed("this client is connected already")
-        connection = await self._open()
+        connection = await self._first()
         ready = asyncio.get_running_loop().create_future()
         self._supervisor = asyncio.create_task(self._supervise(connection, ready), name="milepost client")
         try:
@@ -106,6 +120,11 @@ class Session:
             self._host.failed(error)
             self.wake()
 
+    @property
+    def begun(self) -> bool:
+        """Whether it was ever connected."""
+        return self._supervisor is not None
+
     def require_open(self) -> None:
         """Raise `Closed`, or whatever else is the reason why nothing works."""
         if self.failure is not None:
@@ -115,9 +134,41 @@ class Session:
 
     # Connecting
 
+    @property
+    def _address(self) -> Address:
+        return self._addresses[self._at]
+
+    def _next_address(self) -> None:
+        self._at = (self._at + 1) % len(self._addresses)
+
+    def remember(self) -> None:
+        """Something was put to a durable topic: new connections are to find its number and its mark again."""
+        if not self._hello.resume:
+            self._hello = msgspec.structs.replace(self._hello, resume=True)
+
+    @property
+    def remembered(self) -> bool:
+        return self._hello.resume
+
+    async def _first(self) -> Connection:
+        """A connection to the first broker that is there; raises what the last one has against it when none is."""
+        for attempt in range(1, len(self._addresses) + 1):
+            try:
+                return await self._open()
+            except (ConnectionLost, TimedOut, OSError) as error:
+                if attempt == len(self._addresses):
+                    raise
+                _log.info("no broker at %s: %s; trying the next", self._address, error)
+                self._next_address()
+        raise AssertionError  # there is at least one address
+
     async def _open(self) -> Connection:
         connection, welcome = await Connection.open(self._address, self, self._inboxes, self._hello, self.timeout)
-        self._host.welcomed(welcome)
+        try:
+            self._host.welcomed(welcome)
+        except BaseException:
+            connection.abort()
+            raise
         return connection
 
     def _use(self, connection: Connection) -> None:
@@ -144,8 +195,12 @@ class Session:
     async def _again(self) -> Connection | None:
         """A new connection with everything on it that was on the old one, however long it takes; None if never."""
         backoff = Backoff()
+        attempts = 0
         while True:
-            await asyncio.sleep(backoff.next())
+            # A round of all addresses without a pause: another broker of the cell is there at once.
+            if attempts % len(self._addresses) == 0:
+                await asyncio.sleep(backoff.next())
+            attempts += 1
             connection = None
             try:
                 connection = await self._open()
@@ -158,7 +213,8 @@ class Session:
                     _log.error("not connecting to %s again: %s", self._address, error)
                     self.fail(error)
                     return None
-                _log.info("attempt %d to connect to %s again: %s", backoff.attempts, self._address, error)
+                _log.info("attempt %d to connect to %s again: %s", attempts, self._address, error)
+                self._next_address()
                 continue
             except BaseException:
                 if connection is not None:
@@ -166,7 +222,7 @@ class Session:
                 raise
             if connection.alive:
                 self.reconnected += 1
-                _log.warning("connected to %s again, after %d attempts", self._address, backoff.attempts)
+                _log.warning("connected to %s again, after %d attempts", self._address, attempts)
                 self._use(connection)
                 return connection
 
@@ -179,8 +235,11 @@ class Session:
     def announced(self, topic: KnownTopic) -> None:
         self._host.announced(topic)
 
-    def put_refused(self, error: MilepostError, topic: str) -> None:
-        self._host.put_refused(error, topic)
+    def put_refused(self, error: MilepostError, topic: str, put: int) -> None:
+        self._host.put_refused(error, topic, put)
+
+    def stored(self, put: int) -> None:
+        self._host.stored(put)
 
     def subscription_ended(self, number: int, error: MilepostError) -> None:
         self._host.subscription_ended(number, error)
@@ -205,13 +264,17 @@ class Session:
 
     async def ask(self, make: Callable[[int], Control], *, again: bool = True) -> Any:
         """A request's value; on a new connection when the one it was sent on is lost and doing it twice is harmless."""
+        return (await self.ask_on(make, again=again))[1]
+
+    async def ask_on(self, make: Callable[[int], Control], *, again: bool = True) -> tuple[Connection, Any]:
+        """The same, with the connection that brought the reply."""
         self.require_open()
         try:
             async with asyncio.timeout(self.timeout):
                 while True:
                     connection = await self.connected()
                     try:
-                        return await connection.ask(make)
+                        return connection, await connection.ask(make)
                     except ConnectionLost:
                         if not again or not self._reconnects:
                             raise

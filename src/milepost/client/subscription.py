@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from milepost.batch import Batch
 from milepost.client.connection import Connection, Parcel
 from milepost.client.dispatch import Rows
+from milepost.client.logbatch import LogBatch
+from milepost.errors import ProtocolError
 
 BREATH_ROWS: Final = 4_096  # messages that are handed out before the rest of the program gets a turn
 
@@ -247,9 +249,16 @@ class Subscription:
         self._parcel = Parcel(connection, size, 1)
         self._wake()
 
+    def handed(self, topic: str, batch: LogBatch, parcel: Parcel) -> None:
+        """Rows of a log, which a subscription that is not durable does not get."""
+        raise ProtocolError(f"rows of a log came for the subscription to {self.name}, which is not durable")
+
     def drop(self, rows: int) -> None:
         """The broker says that it dropped rows."""
         self.dropped += rows
+
+    def lose(self, log: int, first: int, after: int) -> None:
+        """Rows of a log were removed, which is nothing to a subscription that is not durable."""
 
     def _wake(self) -> None:
         for waiter in self._waiters:
@@ -280,11 +289,15 @@ class Subscription:
             self._ended = True
             self.error = error
         if not keep:
-            while self._queue:
-                self._queue.popleft().parcel.release()
-            deque(self._indexes, maxlen=0)  # a loop that is on its way through them ends too
-            self._rest = ()
-            if self._parcel is not None:
-                self._parcel.release()
-                self._parcel = self._batch = None
+            self._drop_waiting()
         self._wake()
+
+    def _drop_waiting(self) -> None:
+        """Forget what waits to be taken; its bytes go back."""
+        while self._queue:
+            self._queue.popleft().parcel.release()
+        deque(self._indexes, maxlen=0)  # a loop that is on its way through them ends too
+        self._rest = ()
+        if self._parcel is not None:
+            self._parcel.release()
+            self._parcel = self._batch = None

@@ -9,14 +9,26 @@ from typing import Any, Final
 
 from milepost.batch import Batch
 from milepost.batch.header import Buffer, fingerprint_of
-from milepost.errors import InvalidValue, ProtocolError
+from milepost.client.logbatch import LogBatch
+from milepost.errors import InvalidValue, ProtocolError, did_you_mean
 from milepost.query import parse_schema
 from milepost.schema import MessageType, Schema, from_dataclass
-from milepost.wire import Control, Declare, Topic
+from milepost.wire import Control, Declare, Hand, Topic
 
 SCHEMAS_KEPT: Final = 512  # parsed texts; a client that reconnects hears of the same ones again
 
 parsed = lru_cache(maxsize=SCHEMAS_KEPT)(parse_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a durable topic keeps. A row may go when it is over one of the bounds; while `hold`, only when all named
+    subscriptions have consumed it as well.
+    """
+
+    age_s: float | None = 7 * 86_400.0  # None: however old; 0: as soon as it is consumed
+    bytes: int | None = None  # of the whole topic; the oldest go first
+    hold: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +41,13 @@ class TopicInfo:
     slow: str  # what happens to subscribers that are slow: "throttle", "drop" or "disconnect"
     created: bool = False  # whether the call that gave this made the topic
     figures: Mapping[str, Any] = field(default_factory=dict)  # the broker's counts, where they were asked for
+    durable: bool = False  # kept in a log; a live topic is kept nowhere
 
 
 class KnownTopic:
     """A topic that the broker has announced on a connection; its number is good for that connection only."""
 
-    __slots__ = ("_schemas", "name", "number", "slow", "versions")
+    __slots__ = ("_schemas", "durable", "name", "number", "slow", "versions")
 
     def __init__(self, said: Topic) -> None:
         if not said.schemas:
@@ -42,6 +55,7 @@ class KnownTopic:
         self.number: Final = said.number
         self.name: Final = said.name
         self.slow: Final = said.slow
+        self.durable: Final = said.durable
         self.versions: Final = tuple(parsed(text) for text in said.schemas)
         self._schemas = {schema.fingerprint: schema for schema in self.versions}
 
@@ -53,20 +67,31 @@ class KnownTopic:
         """A batch that was delivered, checked whole."""
         schema = self._schemas.get(int.from_bytes(data[8:16], "little"))  # `fingerprint_of`, without a call
         if schema is None:
-            fingerprint_of(data)  # says so when the bytes are too few
-            raise ProtocolError(f"a delivery from topic {self.name!r} is of a schema that was not announced")
+            raise self._unannounced(data)
         return Batch.decode(data, schema)
+
+    def decode_hand(self, hand: Hand) -> LogBatch:
+        """The same for rows out of the topic's log."""
+        schema = self._schemas.get(int.from_bytes(hand.data[8:16], "little"))
+        if schema is None:
+            raise self._unannounced(hand.data)
+        return LogBatch.opened(hand.data, schema, hand.log, hand.offsets, hand.tries)
+
+    def _unannounced(self, data: Buffer) -> ProtocolError:
+        fingerprint_of(data)  # says so when the bytes are too few
+        return ProtocolError(f"a delivery from topic {self.name!r} is of a schema that was not announced")
 
     def info(self, created: bool = False) -> TopicInfo:
         """For the application."""
-        return TopicInfo(self.name, self.versions[-1], self.versions, self.slow, created)
+        return TopicInfo(self.name, self.versions[-1], self.versions, self.slow, created, durable=self.durable)
 
 
 def described(said: Mapping[str, Any]) -> TopicInfo:
     """A topic from the reply to a LIST."""
     versions = tuple(parsed(text) for text in said["schemas"])
-    figures = {name: value for name, value in said.items() if name not in ("name", "schemas", "slow")}
-    return TopicInfo(said["name"], versions[-1], versions, said["slow"], figures=figures)
+    figures = {name: value for name, value in said.items() if name not in ("name", "schemas", "slow", "durable")}
+    durable = bool(said.get("durable", False))
+    return TopicInfo(said["name"], versions[-1], versions, said["slow"], figures=figures, durable=durable)
 
 
 def schema_from(schema: Any) -> Schema:
@@ -90,13 +115,38 @@ def schema_text(schema: Schema) -> str:
     return str(schema.message_type or schema)
 
 
-def declaration(name: str, schema: Schema | None, slow: str | None = None) -> Callable[[int], Control]:
+def declaration(
+    name: str,
+    schema: Schema | None,
+    slow: str | None = None,
+    durable: bool | None = None,
+    retain: Retention | Mapping[str, Any] | None = None,
+) -> Callable[[int], Control]:
     """The request for a topic: to be made, or, without a schema, to be there."""
     require_text("the name of a topic", name)
     if slow is not None:
         require_text("a policy for the slow", slow)
     text = None if schema is None else schema_text(schema)
-    return lambda request: Declare(request=request, name=name, schema=text, slow=slow)
+    kept = None if retain is None else retained(retain)
+    return lambda request: Declare(request=request, name=name, schema=text, slow=slow, durable=durable, retain=kept)
+
+
+def retained(retain: Retention | Mapping[str, Any]) -> dict[str, Any]:
+    """What a topic is to keep, as it travels; `InvalidValue` says what cannot be."""
+    if isinstance(retain, Mapping):
+        names = Retention.__slots__
+        for name in retain:
+            if name not in names:
+                raise InvalidValue(f"a retention has no {name!r}{did_you_mean(str(name), names)}; it has {names}")
+        retain = Retention(**retain)
+    if not isinstance(retain, Retention):
+        raise InvalidValue(f"retain takes a Retention or a mapping, not a {type(retain).__name__}")
+    for what, value, kinds in (("age_s", retain.age_s, int | float), ("bytes", retain.bytes, int)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0):
+            raise InvalidValue(f"{what} = {value!r}: takes a number from 0 on, or None for no bound")
+    if not isinstance(retain.hold, bool):
+        raise InvalidValue(f"hold = {retain.hold!r}: takes True or False")
+    return {"age_s": retain.age_s, "bytes": retain.bytes, "hold": retain.hold}
 
 
 def require_text(what: str, value: Any) -> None:

@@ -1,0 +1,515 @@
+"""A durable subscription: rows out of a topic's log, acknowledged, or replayed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from operator import length_hint
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.batch import Batch
+from milepost.client.acks import Acks, Grant, Span
+from milepost.client.connection import Connection, Parcel
+from milepost.client.logbatch import LogBatch
+from milepost.client.subscription import Delivered, Subscription
+from milepost.errors import AckMismatch, Closed, InvalidValue, MilepostError, NotExpectingAck
+from milepost.wire import Subscribe
+
+ACKED_ROWS: Final = 2_048  # rows that automatic acknowledgement gathers at most while more are there: frames cost
+GOTTEN_ROWS: Final = 50_000  # most of one get_many: one acknowledgement names them all
+TOKEN_BYTES: Final = 16
+
+_log = logging.getLogger("milepost.client")
+
+
+class Options(NamedTuple):
+    """What a durable subscription was asked for with."""
+
+    name: str  # empty: a replay, which is this client's alone and acknowledges nothing
+    start: Any  # as on the wire
+    explicit: bool
+    prefetch: int  # rows that may be handed out and not acknowledged
+    most: int  # deliveries of a row before it is dead; 0: any number
+    dead: str  # topic for dead rows
+    create: bool
+
+
+class Detacher(Protocol):
+    """The client, as its durable subscriptions know it."""
+
+    async def unsubscribe(self, subscription: Subscription) -> None: ...
+    async def detach(self, subscription: DurableSubscription) -> None: ...
+
+
+class Out:
+    """Rows of a batch that the application has and has not acknowledged, for explicit acknowledgement."""
+
+    __slots__ = ("batch", "open")
+
+    def __init__(self, batch: LogBatch) -> None:
+        self.batch: Final = batch
+        self.open: Final[npt.NDArray[np.bool_]] = np.zeros(len(batch), np.bool_)
+
+
+class DurableSubscription(Subscription):
+    """Messages out of the log of one durable topic. Made by `AsyncClient.subscribe(..., name=...)` or `start=...`.
+
+    ::
+
+        message = await subscription.get(timeout=1.0)       # exactly once: acknowledged before it returns
+        messages = await subscription.get_many(500)         # the same for up to so many, with one acknowledgement
+        async for message in subscription: ...              # acknowledged when the loop comes back for more
+        await subscription.ack(message)                     # with ack="explicit"; a batch, or () for all so far
+        await subscription.nack(message)                    # again, later: `tries` counts
+
+    With a name, its cursor is stored: it goes on where it was, and several clients of one name share its messages.
+    Without one it is a replay, from `start` on: nothing is acknowledged, and the application keeps `position`.
+
+    After a lost connection, rows that were handed out and not acknowledged come again; `get` alone never returns a
+    message twice. With automatic acknowledgement one task reads: when it comes back for more, all is done.
+    """
+
+    def __init__(
+        self, client: Detacher, number: int, topic: str, where: str | None, options: Options, token: bytes
+    ) -> None:
+        super().__init__(client, number, topic, where)
+        self._detacher = client
+        self.options: Final = options
+        self.token: Final = token  # of the request that makes it
+        self.removal: Final = os.urandom(TOKEN_BYTES)  # … and of the one that removes it
+        self.created = False  # whether this client's subscribing made it
+        self.lost: list[tuple[int, int, int]] = []  # rows an operator removed: log, first offset, offset after the last
+        self._acks = Acks(self)
+        self._position: dict[int, int] = {}  # by log: the offset after what was handed out
+        self._received: dict[int, int] = {}  # … and after what has arrived
+        self._granted: deque[tuple[Any, Span | None]] = deque()  # acknowledged for a get that was given up meanwhile
+        self._orphans: set[Grant] = set()  # of gets that were given up: not yet clear whether acknowledged
+        self._kept: deque[tuple[Span, list[Any]]] = deque()  # the store did not take their ack: still to be got
+        self._due: list[Span] = []  # handed out by iteration and done with
+        self._due_rows = 0
+        self._outs: dict[int, Out] = {}  # by the identity of the batch
+        self._blocks: dict[int, Out] = {}  # … and of its columns, which is what a message knows
+        self._from = self._stop = 0  # rows of the batch: first not accounted for, and the end of this breath
+        self._told: tuple[LogBatch, int] | None = None  # the row handed out last, when it was by get
+
+    def __repr__(self) -> str:
+        what = f"DurableSubscription {self.options.name!r} to" if self.options.name else "Replay of"
+        return f"<{what} {super().name}>"
+
+    @property
+    def name(self) -> str:
+        """Its name; of a replay, for people, what is replayed."""
+        return self.options.name or super().name
+
+    # About the message or batch handed out last
+
+    @property
+    def log(self) -> int:
+        """The log that the message handed out last is in."""
+        return self._last()[0].log
+
+    @property
+    def offset(self) -> int:
+        """Where in its log the message handed out last is; of a batch, its last row."""
+        batch, row = self._last()
+        return int(batch.offsets[row])
+
+    @property
+    def tries(self) -> int:
+        """How often the message handed out last was handed out before, to whomever."""
+        batch, row = self._last()
+        return 0 if batch.tries is None else int(batch.tries[row])
+
+    def _last(self) -> tuple[LogBatch, int]:
+        row = self._stop - length_hint(self._indexes) - 1
+        if self._told is not None:
+            return self._told
+        if not isinstance(self._batch, LogBatch) or row < 0:
+            raise InvalidValue("nothing was handed out yet")
+        return self._batch, row
+
+    @property
+    def position(self) -> dict[int, int]:
+        """{log: offset} after the messages handed out so far: what an application stores to go on with `start=`."""
+        found = dict(self._position)
+        batch, row = self._batch, self._stop - length_hint(self._indexes) - 1
+        if isinstance(batch, LogBatch) and row >= self._from:
+            _advance(found, batch.log, int(batch.offsets[row]) + 1)
+        return found
+
+    # Getting
+
+    async def get(self, timeout: float | None = None) -> Any:
+        """The next message, acknowledged before this returns: it will not be returned again.
+
+        With ack="explicit", and of a replay, it is not: the first waits for your `ack`, the second needs none.
+
+        None when none came within `timeout` seconds, or when the subscription has ended. Whoever gives up waiting
+        loses nothing: a message whose acknowledgement was under way is returned by the next get.
+        """
+        found = await self.get_many(1, timeout)
+        return found[0] if found else None
+
+    async def get_many(self, count: int, timeout: float | None = None) -> list[Any]:
+        """Up to `count` messages, as many as are here, with one acknowledgement; an empty list after `timeout`."""
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidValue(f"get_many takes the number of messages, from 1 on, not {count!r}")
+        count = min(count, GOTTEN_ROWS)
+        if timeout is None:
+            return await self._get(count)
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await self._get(count)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return []
+
+    async def _get(self, count: int) -> list[Any]:
+        await self._breathe()
+        while True:
+            if self._granted:
+                pairs = [self._granted.popleft() for _ in range(min(count, len(self._granted)))]
+                self._tell(pairs[-1][1])
+                return [message for message, _ in pairs]
+            # A get that was given up took rows before those that are here: they come first, if they were acknowledged.
+            if not self._orphans:
+                grant = self._take(count)
+                if grant is not None:
+                    if not self._acknowledges or await self._acknowledged(grant):
+                        self._tell(grant.spans[-1])
+                        return grant.messages
+                    continue
+                if self._ended:
+                    if self.error is not None:
+                        raise self.error
+                    return []
+            await self._more()
+
+    @property
+    def _acknowledges(self) -> bool:
+        return bool(self.options.name) and not self.options.explicit
+
+    async def _acknowledged(self, grant: Grant) -> bool:
+        due, self._due, self._due_rows = self._due, [], 0
+        self._acks.grant(grant, due)
+        try:
+            return await grant.acked
+        except asyncio.CancelledError:
+            if grant.acked.cancelled():
+                self._orphans.add(grant)
+            elif grant.acked.exception() is None and grant.acked.result():
+                self._keep_granted(grant)  # the answer and the cancelling came in one turn of the event loop
+            raise
+
+    def _keep_granted(self, grant: Grant) -> None:
+        self._granted.extend((message, None) for message in grant.messages[:-1])
+        self._granted.append((grant.messages[-1], grant.spans[-1]))
+        self._wake()
+
+    def abandoned(self, grant: Grant, acked: bool) -> None:
+        self._orphans.discard(grant)
+        if acked:
+            self._keep_granted(grant)
+        self._wake()
+
+    def refused(self, grant: Grant) -> None:
+        self._orphans.discard(grant)
+        messages = iter(grant.messages)
+        for span in grant.spans:
+            self._kept.append((span, list(islice(messages, len(span.batch.offsets[span.rows])))))
+        self._wake()
+
+    def _take(self, count: int) -> Grant | None:
+        """Up to so many rows that are here, in order; None when none are."""
+        acked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if self._kept:
+            span, kept = self._kept.popleft()
+            assert isinstance(span.rows, slice)
+            middle = span.rows.start + min(count, len(kept))
+            if count < len(kept):
+                self._kept.appendleft((Span(span.batch, slice(middle, span.rows.stop)), kept[count:]))
+            return Grant([Span(span.batch, slice(span.rows.start, middle))], kept[:count], acked)
+        spans: list[Span] = []
+        messages: list[Any] = []
+        while len(messages) < count:
+            left = length_hint(self._indexes)
+            if not left:
+                if not (self._rest or self._queue):
+                    break
+                self._step()
+                continue
+            self._came_back()
+            batch, start = self._batch, self._stop - left
+            assert isinstance(batch, LogBatch)
+            messages += islice(self.current, count - len(messages))
+            self._from = self._stop - length_hint(self._indexes)
+            spans.append(Span(batch, slice(start, self._from)))
+            if self.options.name and self.options.explicit:
+                self._out(batch).open[start : self._from] = True
+            _advance(self._position, batch.log, int(batch.offsets[self._from - 1]) + 1)
+        if not messages:
+            self._step()  # what was handed out is done with: its bytes go back
+            return None
+        return Grant(spans, messages, acked)
+
+    def _tell(self, span: Span | None) -> None:
+        if span is not None and isinstance(span.rows, slice):
+            self._told = span.batch, span.rows.stop - 1
+
+    async def _more(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
+
+    # Iteration
+
+    def _step(self) -> bool:
+        """Go on to rows that are here. The loop has come back: what it was given before is done with."""
+        self._came_back()
+        if self._kept and not self._rest:
+            while self._kept:
+                span, _ = self._kept.pop()
+                parcel = Parcel(_NOWHERE, 0, 1)  # its bytes went back when the rows were taken
+                self._queue.appendleft(Delivered(self.topic, span.batch.some(span.rows), None, parcel))
+        found = super()._step()
+        if self._due_rows >= ACKED_ROWS or (self._due and not found):
+            self._acknowledge_due()
+        return found
+
+    def _inhale(self, rows: Sequence[int]) -> None:
+        super()._inhale(rows)
+        self._from, self._stop = rows[0], rows[0] + length_hint(self._indexes)
+        self._told = None
+
+    def _came_back(self) -> None:
+        """Account for rows that iteration has handed out since this was called last."""
+        batch, row = self._batch, self._stop - length_hint(self._indexes)
+        if row <= self._from or not isinstance(batch, LogBatch):
+            return
+        start, self._from = self._from, row
+        _advance(self._position, batch.log, int(batch.offsets[row - 1]) + 1)
+        if not self.options.name:
+            return
+        if self.options.explicit:
+            self._out(batch).open[start:row] = True
+            return
+        self._due.append(Span(batch, slice(start, row)))
+        self._due_rows += row - start
+
+    def _acknowledge_due(self) -> None:
+        due, self._due, self._due_rows = self._due, [], 0
+        if due:
+            self._acks.automatic(due)
+
+    def _out(self, batch: LogBatch) -> Out:
+        out = self._outs.get(id(batch))
+        if out is None:
+            out = self._outs[id(batch)] = Out(batch)
+            for group in batch.groups:
+                self._blocks[id(group.block)] = out
+        return out
+
+    async def next_batch(self) -> Batch | None:
+        """The next batch, a `LogBatch`, or what is left of the one whose messages are being taken; None at the end."""
+        while True:
+            batch, left = self._batch, length_hint(self._indexes) + len(self._rest)
+            if left and isinstance(batch, LogBatch):
+                self._came_back()
+                deque(self._indexes, maxlen=0)
+                self._rest = ()
+                if left < len(batch):
+                    batch = self._batch = batch.some(slice(len(batch) - left, None))
+                    self._from = 0
+                self._stop = len(batch)
+                self._told = None
+                return batch
+            if not await self.advance():
+                return None
+
+    # Acknowledging
+
+    async def ack(self, what: Any = None) -> None:
+        """Say that a message, a batch, or everything handed out so far is done with; returns when that is stored.
+
+        Only with ack="explicit". `AckMismatch` for what is not waiting for it: it was acknowledged before, or the
+        connection broke since, and then it comes again, here or to another consumer.
+        """
+        await self._explicit(what, again=False)
+
+    async def nack(self, what: Any = None) -> None:
+        """Have a message, a batch, or everything handed out so far delivered again, here or to another consumer.
+
+        One that came `max_deliveries` times goes to the dead-letter topic instead.
+        """
+        await self._explicit(what, again=True)
+
+    async def _explicit(self, what: Any, *, again: bool) -> None:
+        if not self.options.name:
+            raise NotExpectingAck("a replay acknowledges nothing: keep `position`, and go on with start=position")
+        if not self.options.explicit:
+            raise NotExpectingAck('this subscription acknowledges by itself; subscribe with ack="explicit"')
+        if self._ended:
+            raise self.error or Closed("this subscription is closed")
+        self._came_back()
+        spans = self._named(what)
+        await (self._acks.explicit([], spans) if again else self._acks.explicit(spans, []))
+
+    def _named(self, what: Any) -> list[Span]:
+        """The rows that the application means, which are then acknowledged no more."""
+        if what is None:
+            spans = [Span(out.batch, np.flatnonzero(out.open)) for out in self._outs.values() if out.open.any()]
+            if not spans:
+                raise NotExpectingAck("nothing that was handed out waits for an acknowledgement; get something first")
+            self._forget_outs()
+            return spans
+        if isinstance(what, LogBatch):
+            out, rows = self._outs.get(id(what)), np.arange(len(what))
+        else:
+            block, row = getattr(what, "_block", None), getattr(what, "_row", None)
+            if block is None or row is None:
+                raise InvalidValue(
+                    f"a {type(what).__name__} does not know where it came from; acknowledge everything so far, by ack()"
+                )
+            out, rows = self._blocks.get(id(block)), np.array([row])
+        if out is None or not out.open[rows].all():
+            raise AckMismatch(
+                "this message is not waiting for an acknowledgement: it was acknowledged before, or the connection "
+                "broke since it was handed out, and it comes again"
+            )
+        out.open[rows] = False
+        if not out.open.any():
+            del self._outs[id(out.batch)]
+            for group in out.batch.groups:
+                del self._blocks[id(group.block)]
+        return [Span(out.batch, rows)]
+
+    def _forget_outs(self) -> None:
+        self._outs.clear()
+        self._blocks.clear()
+
+    # Told by the connection and the client
+
+    def handed(self, topic: str, batch: LogBatch, parcel: Parcel) -> None:
+        """Rows arrived."""
+        first, after = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
+        if first < self._received.get(batch.log, 0):
+            # Rows between those of earlier frames: a range over a gap could take in one that nobody has looked at.
+            self._acks.merged = False
+        _advance(self._received, batch.log, after)
+        self.deliver(topic, batch, None, parcel)
+
+    def lose(self, log: int, first: int, after: int) -> None:
+        """An operator removed rows that this subscription had not consumed."""
+        self.lost.append((log, first, after))
+        _log.warning("rows %d to %d of log %d of %s were removed unread", first, after - 1, log, self.name)
+        _advance(self._received, log, after)
+
+    def request(self, number: int, *, back: bool = False) -> Subscribe:
+        """What to ask the broker for; `back`: on a new connection, what this client had on an old one."""
+        options = self.options
+        start = options.start
+        if back and not options.name:
+            start = {"position": dict(self._received)}
+        return Subscribe(
+            request=number,
+            subscription=self.number,
+            pattern=self.pattern,
+            where=self.where,
+            durable=True,
+            name=options.name,
+            start=start,
+            # One that was removed meanwhile is not made anew: it would begin elsewhere, and nobody would notice.
+            create=options.create and not (back and options.name),
+            token=self.token,
+            prefetch=options.prefetch,
+            most=options.most,
+            dead=options.dead,
+        )
+
+    def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:
+        """The broker has it, on this connection."""
+        if not self.confirmed:
+            self.confirmed = True
+            self.created = bool(reply.get("created", False))
+            for log, offset in dict(reply.get("position") or {}).items():
+                self._position.setdefault(log, offset)
+                self._received.setdefault(log, offset)
+        self.topics.add(self.pattern)
+        self._acks.attached(connection, int(reply.get("sequence", 0)))
+
+    def detached(self) -> None:
+        """The connection is gone. What is here of a named one comes again; a replay goes on behind it."""
+        if not self.options.name:
+            return
+        self._came_back()
+        if isinstance(self._batch, LogBatch) and self._from:
+            self._told = self._batch, self._from - 1
+        self._drop_waiting()
+        self._kept.clear()
+        self._due, self._due_rows = [], 0
+        self._forget_outs()
+        self._acks.merged = True
+        self._received.clear()
+        self._acks.detached()
+
+    async def settle(self) -> None:
+        """Wait for acknowledgements that are under way, and for automatic ones that are due."""
+        self._acknowledge_due()
+        await self._acks.settled()
+
+    # Ending
+
+    async def detach(self) -> None:
+        """Take no more here. A named subscription stays, and collects what comes until somebody is there again."""
+        await self._detacher.detach(self)
+
+    close = detach
+
+    async def unsubscribe(self) -> None:
+        """Remove the subscription for good, whoever shares it; a retry of this is the same removal."""
+        await self._client.unsubscribe(self)
+
+    async def __aenter__(self) -> DurableSubscription:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            await self.detach()
+        except Exception:
+            if kind is None:  # otherwise an exception is on its way already
+                raise
+
+    def end(self, error: BaseException | None = None, *, keep: bool = False) -> None:
+        # Rows of a named subscription that are here and cannot be acknowledged are somebody else's by now.
+        super().end(error, keep=keep and not self.options.name)
+        if self.options.name:
+            self._kept.clear()
+        why = error if isinstance(error, MilepostError) else Closed("this subscription is closed")
+        self._acks.end(why)
+        self._wake()
+
+
+def _advance(position: dict[int, int], log: int, offset: int) -> None:
+    if offset > position.get(log, 0):
+        position[log] = offset
+
+
+class _Nowhere:
+    """Takes the bytes of parcels that have gone back already."""
+
+    def consumed(self, size: int) -> None:
+        """Nothing."""
+
+
+_NOWHERE: Any = _Nowhere()

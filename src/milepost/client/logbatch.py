@@ -1,0 +1,63 @@
+"""Rows of a durable topic as they come out of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.batch import Batch
+from milepost.batch.header import Buffer
+from milepost.errors import ProtocolError
+from milepost.schema import Schema
+
+
+class LogBatch(Batch):
+    """A batch whose rows have places in a log: `offsets[row]` in log number `log`.
+
+    `tries[row]` says how often a row was handed out before, to whomever; None: none of them was.
+    """
+
+    log: int
+    offsets: npt.NDArray[np.uint64]
+    tries: npt.NDArray[np.uint32] | None
+
+    @classmethod
+    def opened(
+        cls,
+        data: Buffer,
+        schema: Schema,
+        log: int,
+        offsets: npt.NDArray[np.uint64],
+        tries: npt.NDArray[np.uint32] | None,
+    ) -> LogBatch:
+        """The batch of a HAND, checked whole."""
+        made = cls.decode(data, schema)
+        assert isinstance(made, LogBatch)
+        if len(made) != len(offsets):
+            raise ProtocolError(f"a HAND has {len(offsets)} offsets for {len(made)} rows")
+        made.log, made.offsets, made.tries = log, offsets, tries
+        return made
+
+    def some(self, rows: Sequence[int] | npt.NDArray[Any] | slice) -> LogBatch:
+        """Some rows, ascending, with their places."""
+        index = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows)
+        made = LogBatch.trusted(self.take(index).data, self.schema)
+        assert isinstance(made, LogBatch)
+        made.log, made.offsets = self.log, self.offsets[index]
+        made.tries = None if self.tries is None else self.tries[index]
+        return made
+
+
+def ranges(offsets: npt.NDArray[np.uint64]) -> list[list[int]]:
+    """Ascending offsets as [first, last] of each run without a gap. No Python for each row: acks come in thousands."""
+    if not len(offsets):
+        return []
+    cuts = np.flatnonzero(np.diff(offsets) != 1)
+    ends = np.empty((len(cuts) + 1, 2), np.uint64)
+    ends[0, 0], ends[-1, 1] = offsets[0], offsets[-1]
+    ends[1:, 0], ends[:-1, 1] = offsets[cuts + 1], offsets[cuts]
+    found: list[list[int]] = ends.tolist()
+    return found
