@@ -1,8 +1,8 @@
 """Durable state, in SQL: the log, cursors, publishers and topics; SQLite and PostgreSQL.
 
-`open_store` gives a `Store`; `operations` are what it writes; `Writer` is the thread that does. Beneath: `transaction` (one
-attempt at a group), `joining` (rows to entries), `reading`, `upkeep`; `database` with its two kinds, `statements`, `faults`
-(what a driver's errors mean) and `migrations`.
+`open_store` gives a `Store`; `operations` are what it writes; `Writer` is the thread that does. Beneath: `transaction`
+(one attempt at a group), `joining` (rows to entries), `reading`, `upkeep` and `compaction`; `database` with its two
+kinds, `statements`, `faults` (what a driver's errors mean) and `migrations`.
 """
 
 from milepost.storage.operations import (

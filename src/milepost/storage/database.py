@@ -71,6 +71,12 @@ class Session:
         """Run a text without values: BEGIN, COMMIT, settings."""
         self._execute(text)
 
+    def roll_back(self) -> None:
+        """Undo what was begun, if anything was."""
+        driver: Any = self.connection.connection.driver_connection
+        if driver.info.transaction_status if self._arrays else driver.in_transaction:
+            self.say("ROLLBACK")
+
     def close(self) -> None:
         """Give the connection back; when it is broken, that is no news."""
         try:

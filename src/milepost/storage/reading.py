@@ -36,13 +36,15 @@ def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, ma
     made: list[Stored] = []
     size = rows = 0
     try:
-        for start, end, first, count, _, time_us, times, after_log, after_offset, data in result:
+        row: Any
+        for row in result:
+            start, end, first, count, _, time_us, times, after_log, after_offset, data = row
             wanted = made[-1].first + made[-1].rows if made else max(offset, start)
             if wanted >= end:
                 break
             if first is None or (not made and not first <= wanted < first + count) or (made and first != wanted):
                 raise _corrupt(topic, log, wanted, "the rows are missing")
-            whole = _checked(topic, log, first, count, data)
+            whole = checked(topic, log, first, count, data)
             time_us = _time(times, wanted - first) or time_us
             made.append(Stored(first, count, time_us, whole, None if after_log is None else (after_log, after_offset)))
             size += len(whole)
@@ -54,7 +56,8 @@ def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, ma
     return made
 
 
-def _checked(topic: int, log: int, first: int, rows: int, data: Any) -> bytes:
+def checked(topic: int, log: int, first: int, rows: int, data: Any) -> bytes:
+    """The bytes of an entry, if they are what was written; whether they fit a schema is the reader's to find out."""
     whole = data if type(data) is bytes else bytes(data or b"")
     if len(whole) < HEADER.size:
         raise _corrupt(topic, log, first, f"an entry of {len(whole)} bytes is cut off")
@@ -97,7 +100,7 @@ def resolve(session: Session, topic: int, start: Start) -> Position:
     if start == "earliest":
         return {log: extent.start for log, extent in found.items()}
     assert isinstance(start, tuple)
-    return {log: _at(session, topic, log, extent, int(start[1])) for log, extent in found.items()}  # type: ignore[call-overload]
+    return {log: _at(session, topic, log, extent, int(start[1])) for log, extent in found.items()}
 
 
 def _at(session: Session, topic: int, log: int, extent: Extent, time_us: int) -> int:
@@ -119,8 +122,8 @@ def _at(session: Session, topic: int, log: int, extent: Extent, time_us: int) ->
         elif first_us >= time_us:
             high = max(first, low)
         else:
-            begins = next(row for row, since in TIME.iter_unpack(times or b"") if since >= time_us)
-            return min(max(first + begins, extent.start), extent.next)
+            begins = next(at for at, since in TIME.iter_unpack(times or b"") if since >= time_us)
+            return int(min(max(first + begins, extent.start), extent.next))
     return low
 
 

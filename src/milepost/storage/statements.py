@@ -20,7 +20,8 @@ MAKE_LOG: Final = Statement("""
     VALUES (:name, :broker_id, :address, 0, 0, 0, 0, 0)""")
 # A process begins to write a log: whoever wrote it before has lost it.
 OPEN_LOG: Final = Statement("""
-    UPDATE logs SET opening = opening + 1, epoch = epoch + 1, address = :address, seen_us = {now} WHERE number = :log""")
+    UPDATE logs SET opening = opening + 1, epoch = epoch + 1, address = :address, seen_us = {now}
+    WHERE number = :log""")
 # Connected again: wait for what the old connection still does, and refuse what it may still send.
 REOPEN_LOG: Final = Statement("""
     UPDATE logs SET epoch = epoch + 1, seen_us = {now} WHERE number = :log AND opening = :opening
@@ -65,10 +66,11 @@ FOLLOW: Final = Statement("""
     ON CONFLICT (publisher, topic) DO UPDATE SET log = excluded.log""")
 # Move the marks of publishers that are still enrolled here; the count tells whether all were.
 MOVE_MARKS: Final = Statement(
-    "UPDATE publishers SET mark = :mark, seen_us = :time_us WHERE number = :number AND epoch = :epoch",
+    "UPDATE publishers SET mark = :mark WHERE number = :number AND epoch = :epoch",
     postgresql="""
-    UPDATE publishers SET mark = moved.mark, seen_us = :time_us
-    FROM unnest(CAST(:number AS bigint[]), CAST(:epoch AS bigint[]), CAST(:mark AS bigint[])) AS moved (number, epoch, mark)
+    UPDATE publishers SET mark = moved.mark
+    FROM unnest(CAST(:number AS bigint[]), CAST(:epoch AS bigint[]), CAST(:mark AS bigint[]))
+        AS moved (number, epoch, mark)
     WHERE publishers.number = moved.number AND publishers.epoch = moved.epoch""",
 )
 # Remember a key, unless it is remembered.
@@ -107,7 +109,7 @@ GROW: Final = Statement(
                 CAST(:bytes AS bigint[]), CAST(:entries AS bigint[])) AS grown (topic, log, first, next, bytes, entries)
     WHERE extents.topic = grown.topic AND extents.log = grown.log AND extents.next = grown.first""",
 )
-# Entries from the one that holds an offset on, each with what the topic has; one row without an entry when none is there.
+# Entries from the one that holds an offset on, each with what the topic has; when none is there, one row without one.
 READ: Final = Statement(
     """
     SELECT extents.start, extents.next, entries.first, entries.rows, entries.bytes, entries.first_us, entries.times,
@@ -126,7 +128,8 @@ READ: Final = Statement(
             SELECT entries.* FROM entries WHERE entries.topic = :topic AND entries.log = :log
             AND entries.first >= coalesce((
                 SELECT found.first FROM entries AS found WHERE found.topic = :topic AND found.log = :log
-                AND found.first <= greatest(CAST(:offset AS bigint), extents.start) ORDER BY found.first DESC LIMIT 1), 0)
+                AND found.first <= greatest(CAST(:offset AS bigint), extents.start)
+                ORDER BY found.first DESC LIMIT 1), 0)
             ORDER BY entries.first LIMIT :most) AS counted) AS part ON part.before < :max_bytes
     WHERE extents.topic = :topic AND extents.log = :log
     ORDER BY part.first""",
@@ -148,7 +151,8 @@ TOPIC_NAMED: Final = Statement("SELECT number, name, slow, age_s, bytes, hold FR
 SCHEMAS: Final = Statement("SELECT topic, text FROM schemas ORDER BY topic, version")
 SCHEMAS_OF: Final = Statement("SELECT topic, text FROM schemas WHERE topic = :topic ORDER BY version")
 MAKE_TOPIC: Final = Statement("""
-    INSERT INTO topics (name, slow, age_s, bytes, hold) VALUES (:name, :slow, :age_s, :bytes, :hold) RETURNING number""")
+    INSERT INTO topics (name, slow, age_s, bytes, hold) VALUES (:name, :slow, :age_s, :bytes, :hold)
+    RETURNING number""")
 ADD_SCHEMA: Final = Statement("""
     INSERT INTO schemas (topic, version, text)
     VALUES (:topic, (SELECT count(*) FROM schemas WHERE topic = :topic), :text)""")
@@ -206,7 +210,8 @@ ACKNOWLEDGE: Final = Statement(
     ON CONFLICT (subscription, member) DO UPDATE SET sequence = excluded.sequence, seen_us = excluded.seen_us""",
     postgresql="""
     INSERT INTO members (subscription, member, sequence, seen_us)
-    SELECT *, :time_us FROM unnest(CAST(:subscription AS bigint[]), CAST(:member AS bytea[]), CAST(:sequence AS bigint[]))
+    SELECT *, :time_us
+    FROM unnest(CAST(:subscription AS bigint[]), CAST(:member AS bytea[]), CAST(:sequence AS bigint[]))
     ON CONFLICT (subscription, member) DO UPDATE SET sequence = excluded.sequence, seen_us = excluded.seen_us""",
 )
 REMOVE: Final = (
@@ -220,3 +225,60 @@ SUBSCRIPTIONS_OF: Final = Statement("""
 CURSORS_OF: Final = Statement("""
     SELECT cursors.subscription, cursors.log, cursors.consumed, cursors.state FROM cursors
     JOIN subscriptions ON subscriptions.number = cursors.subscription WHERE subscriptions.topic = :topic""")
+
+# Upkeep
+
+# Some topics, in the order of their numbers.
+SOME_TOPICS: Final = Statement("""
+    SELECT number, name, slow, age_s, bytes, hold FROM topics WHERE number > :after ORDER BY number LIMIT :most""")
+# Logs whose brokers are gone: whoever finds them looks after them.
+SILENT_LOGS: Final = Statement("SELECT number FROM logs WHERE {now} - seen_us > :lease_us")
+# Nobody may make a subscription to a topic while its rows go.
+CLAIM_TOPIC: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_update}")
+# The oldest entries of a topic in a log.
+OLDEST: Final = Statement("""
+    SELECT first, rows, bytes, last_us FROM entries WHERE topic = :topic AND log = :log ORDER BY first LIMIT :most""")
+# How far the slowest named subscription of a topic is in a log; NULL: there is none.
+SLOWEST: Final = Statement("""
+    SELECT min(coalesce(cursors.consumed, 0)) FROM subscriptions
+    LEFT JOIN cursors ON cursors.subscription = subscriptions.number AND cursors.log = :log
+    WHERE subscriptions.topic = :topic""")
+# Entries go, oldest first.
+DELETE_OLDEST: Final = Statement("DELETE FROM entries WHERE topic = :topic AND log = :log AND first <= :last")
+SHRINK: Final = Statement("""
+    UPDATE extents SET start = CASE WHEN start < :start THEN :start ELSE start END, bytes = bytes - :bytes,
+        entries = entries - :entries WHERE topic = :topic AND log = :log""")
+# Entries that may be joined, from an offset on.
+HEADERS: Final = Statement("""
+    SELECT first, rows, bytes, after_log IS NOT NULL FROM entries
+    WHERE topic = :topic AND log = :log AND first >= :first ORDER BY first LIMIT :most""")
+# The entries of a run, whole.
+WHOLE: Final = Statement("""
+    SELECT first, rows, first_us, last_us, times, after_log, after_offset, data FROM entries
+    WHERE topic = :topic AND log = :log AND first >= :first AND first <= :last ORDER BY first""")
+# A run makes room for what it was joined to.
+DELETE_RUN: Final = Statement("""
+    DELETE FROM entries WHERE topic = :topic AND log = :log AND first >= :first AND first <= :last""")
+JOIN: Final = Statement("""
+    UPDATE extents SET bytes = bytes + :bytes, entries = entries - :entries WHERE topic = :topic AND log = :log""")
+# Topics that were dropped, and their entries.
+DROPPED: Final = Statement("SELECT topic FROM dropped ORDER BY topic LIMIT 1")
+DROPPED_ENTRIES: Final = Statement("""
+    SELECT log, first, bytes FROM entries WHERE topic = :topic ORDER BY log, first LIMIT :most""")
+DROPPED_DONE: Final = Statement("DELETE FROM dropped WHERE topic = :topic")
+# Keys that have been remembered for long enough.
+FORGET_TOKENS: Final = Statement("""
+    DELETE FROM tokens WHERE token IN (
+        SELECT token FROM tokens WHERE seen_us < :before ORDER BY seen_us LIMIT :most)""")
+# Clients of subscriptions that have been silent for long.
+FORGET_MEMBERS: Final = Statement("""
+    DELETE FROM members WHERE (subscription, member) IN (
+        SELECT subscription, member FROM members WHERE seen_us < :before ORDER BY seen_us LIMIT :most)""")
+# Publishers that were enrolled long ago, to look at.
+OLD_PUBLISHERS: Final = Statement("""
+    SELECT number, key, mark, seen_us FROM publishers
+    WHERE seen_us < :before AND seen_us > :after ORDER BY seen_us LIMIT :most""")
+# A publisher goes, unless it has come back.
+FORGET_PUBLISHER: Final = Statement("""
+    DELETE FROM publishers WHERE number = :number AND mark = :mark AND seen_us = :seen_us""")
+FORGET_TRAIL: Final = Statement("DELETE FROM trails WHERE publisher = :number")

@@ -98,7 +98,7 @@ class Store:
             session.say("ROLLBACK")
             raise ConfigError(
                 f"a broker named {self._name!r} is alive in {self._database.place}{f' ({where})' if where else ''}: "
-                f"give this one another name, or stop the other; one that is stuck is given up after {self._lease_s:g} s"
+                f"give this one another name, or stop the other; one that hangs is given up after {self._lease_s:g} s"
             )
         session.run(statements.OPEN_LOG, log=number, address=address, time_us=time_us)
         session.say("COMMIT")
@@ -164,7 +164,7 @@ class Store:
         return committed
 
     def _settle(self, operations: Sequence[Operation]) -> Committed | None:
-        """Now that the log is ours again: did the last commit happen? Its result, if it is the one that is asked for."""
+        """Now that the log is ours again: did the last commit happen? Its result, if that is what is asked for."""
         assert self._pending is not None
         if self._seen_commits != self._pending[0]:
             self._pending = None
@@ -233,8 +233,7 @@ class Store:
     def _roll_back(self) -> None:
         if self._session is not None:
             try:
-                if self.shared or self._session.connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
-                    self._session.say("ROLLBACK")
+                self._session.roll_back()
             except DRIVER_ERRORS:
                 self._drop()
 

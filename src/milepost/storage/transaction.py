@@ -52,7 +52,7 @@ _REMOVED: Final = b"-"  # before the token of a removal: tokens of puts have 16 
 _DRAWS: Final = 100  # tries to draw a publisher's number; with a hundred million of them taken, two suffice
 
 
-class Stale(Exception):  # noqa: N818: a signal within the package, not an error that anybody sees
+class Stale(Exception):
     """What this process remembers is no longer so: forget it, and write again."""
 
 
@@ -193,7 +193,7 @@ class Transaction:
             assert known is not None
             rows.append({"number": number, "epoch": known.epoch, "mark": marks[number]})
             self._publishers[number] = known._replace(mark=marks[number])
-        if self._session.each(statements.MOVE_MARKS, rows, time_us=self._time_us) != len(rows):
+        if self._session.each(statements.MOVE_MARKS, rows) != len(rows):
             raise Stale  # another process has enrolled one of them
 
     def _append(self, append: Append, fresh: set[bytes], marks: dict[int, int], pieces: list[Piece]) -> Appended:
@@ -354,7 +354,7 @@ class Transaction:
     def _trail(self, number: int) -> dict[int, int]:
         if not self._holder.shared:
             return {}
-        return {topic: log for topic, log in self._session.rows(statements.TRAIL, publisher=number)}
+        return {row[0]: row[1] for row in self._session.rows(statements.TRAIL, publisher=number)}
 
     def _after(self, number: int, topic: int) -> After | None:
         """Where the publisher wrote this topic before it came here, for the first rows since; noted as written here."""
@@ -445,7 +445,8 @@ class Transaction:
         if found is None:
             if not attach.create:
                 raise UnknownSubscription(f"no durable subscription is called {attach.name!r}")
-            self._require_topic(attach.topic)
+            if session.row(statements.HOLD_TOPIC, topic=attach.topic) is None:  # its rows stay as they are meanwhile
+                raise UnknownTopic(f"no durable topic has the number {attach.topic}; it was deleted")
             (number,) = session.row(
                 statements.MAKE_SUBSCRIPTION, name=attach.name, topic=attach.topic, predicate=attach.where,
                 options=json.dumps(attach.options), token=attach.token, log=holder.log, opening=holder.opening,

@@ -2,16 +2,308 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from milepost.batch.header import HEADER
+from milepost.errors import CorruptLog, Fenced, MilepostError
+from milepost.query import parse_schema
+from milepost.schema import Schema
+from milepost.storage import compaction, faults, reading, statements
+from milepost.storage.compaction import Joint, Small
 from milepost.storage.database import Database, Session
+from milepost.storage.operations import Extent, Retention
 from milepost.storage.transaction import Holder, Memory
+
+STEP_TOPICS: Final = 100  # looked at in one step
+STEP_ENTRIES: Final = 64  # removed in one step,
+STEP_BYTES: Final = 16 << 20  # or as many as have this size
+STEP_ROWS: Final = 1_000  # of small tables, removed in one step
+NAMED_SILENT_S: Final = 366 * 86_400  # a named publisher's mark is kept so long after its last put
+UNNAMED_SILENT_S: Final = 90 * 86_400  # one without a name cannot come back once its process has ended
+MEMBER_SILENT_S: Final = 90 * 86_400  # the same for the clients of a subscription
+_STAMP_US: Final = 65.536  # a stamp counts milliseconds in its upper 48 bits
+_log: Final = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """The upkeep of one store; it remembers how far it is."""
+    """The upkeep of one store; it remembers how far it is.
+
+    A cycle goes over everything once, a step at a time; each step that changes something is a transaction of its own,
+    under the broker's hold on its log. What goes wrong with one topic is reported, and the others go on.
+    """
 
     def __init__(self, database: Database, memory: Memory, remember_s: float) -> None:
         self._database = database
+        self._memory = memory
+        self._remember_us = int(remember_s * 1e6)
+        self._session: Session
+        self._holder: Holder
+        self._time_us = 0
+        self._cycle: Iterator[None] | None = None
+        self._worked = False
+        self._compacted: dict[tuple[int, int], tuple[int, int]] = {}  # how far, and the log's end at that time
+        self._schemas: dict[int, dict[int, Schema]] = {}
 
     def step(self, session: Session, holder: Holder, time_us: int) -> bool:
-        """One step; True when there is more to do."""
-        return self._database.give_back(session)
+        """One step; False after a cycle that found nothing to do."""
+        self._session, self._holder, self._time_us = session, holder, time_us
+        if self._cycle is None:
+            self._cycle, self._worked = self._steps(), False
+        try:
+            next(self._cycle)
+        except StopIteration:
+            self._cycle = None
+            return self._worked
+        except BaseException:
+            self._cycle = None
+            raise
+        return True
+
+    def _steps(self) -> Iterator[None]:
+        yield from self._dropped()
+        after = 0
+        while True:
+            topics = self._session.rows(statements.SOME_TOPICS, after=after, most=STEP_TOPICS)
+            silent = self._session.rows(statements.SILENT_LOGS, time_us=self._time_us, lease_us=self._holder.lease_us)
+            logs = {self._holder.log} | {row[0] for row in silent}
+            for number, *_, age_s, size, hold in topics:
+                try:
+                    yield from self._topic(number, Retention(age_s, size, bool(hold)), logs)
+                except faults.DRIVER_ERRORS as error:
+                    if faults.kind(error) is not faults.Kind.CORRUPT:
+                        raise
+                    self._session.roll_back()
+                    _log.error("upkeep of topic %d: %s", number, faults.fault(error, self._database.place))
+            if len(topics) < STEP_TOPICS:
+                break
+            after = topics[-1][0]
+            yield
+        yield from self._forgotten()
+        while self._database.give_back(self._session):
+            self._worked = True
+            yield
+
+    def _write(self, function: Callable[[], int]) -> int:
+        """A transaction, as long as the log is ours; what the function did, and nothing is written when that is 0."""
+        session, holder = self._session, self._holder
+        session.say(self._database.begin)
+        if session.run(statements.BEAT, log=holder.log, epoch=holder.epoch, time_us=self._time_us) != 1:
+            raise Fenced("another process has taken over this broker's log: this one must end")
+        done = function()
+        session.say("COMMIT" if done else "ROLLBACK")
+        self._worked |= done > 0
+        return done
+
+    # Rows that go
+
+    def _dropped(self) -> Iterator[None]:
+        while (found := self._session.row(statements.DROPPED)) is not None:
+            topic = found[0]
+            rows = _bounded(self._session.rows(statements.DROPPED_ENTRIES, topic=topic, most=STEP_ENTRIES), size=2)
+
+            def remove(topic: int = topic, rows: list[Any] = rows) -> int:
+                last = {log: first for log, first, _ in rows}
+                for log, first in last.items():
+                    self._session.run(statements.DELETE_OLDEST, topic=topic, log=log, last=first)
+                if not rows:
+                    self._session.run(statements.DROPPED_DONE, topic=topic)
+                return 1
+
+            self._write(remove)
+            self._schemas.pop(topic, None)
+            yield
+
+    def _topic(self, topic: int, retention: Retention, logs: set[int]) -> Iterator[None]:
+        while True:
+            extents = reading.extents(self._session, topic).get(topic, {})
+            if not self._looks_due(topic, retention, extents, logs):
+                break
+            if not self._write(lambda: self._retain(topic, retention, logs)):
+                break
+            yield
+        for log in sorted(logs & extents.keys()):
+            while self._compact(topic, log, extents[log]):
+                yield
+
+    def _looks_due(self, topic: int, retention: Retention, extents: dict[int, Extent], logs: set[int]) -> bool:
+        """Whether rows may have to go, found out without a transaction."""
+        if retention.bytes is not None and sum(extent.bytes for extent in extents.values()) > retention.bytes:
+            return True
+        for log in logs & extents.keys():
+            oldest = self._session.row(statements.OLDEST, topic=topic, log=log, most=1)
+            if oldest is not None:
+                first, rows, _, last_us = oldest
+                if first + rows <= extents[log].start:
+                    return True
+                if retention.age_s is not None and last_us + retention.age_s * 1e6 <= self._time_us:
+                    return True
+        return False
+
+    def _retain(self, topic: int, retention: Retention, logs: set[int]) -> int:
+        """Remove the oldest entries that may go, as many as fit into a step; how many went."""
+        session = self._session
+        if session.row(statements.CLAIM_TOPIC, topic=topic) is None:
+            return 0
+        extents = reading.extents(session, topic).get(topic, {})
+        total = sum(extent.bytes for extent in extents.values())
+        heads: dict[int, list[Any]] = {}
+        bounds: dict[int, int] = {}
+        for log in sorted(logs & extents.keys()):
+            heads[log] = list(session.rows(statements.OLDEST, topic=topic, log=log, most=STEP_ENTRIES))
+            slowest = session.row(statements.SLOWEST, topic=topic, log=log)[0] if retention.hold else None
+            bounds[log] = extents[log].next if slowest is None else slowest
+        going: dict[int, list[Any]] = {log: [] for log in heads}
+        size = 0
+        while size < STEP_BYTES:
+            # The oldest of all logs first, as far as their subscriptions let them.
+            open_ = [log for log in heads if heads[log] and self._may_go(heads[log][0], extents[log], bounds[log])]
+            if not open_:
+                break
+            log = min(open_, key=lambda log: heads[log][0][3])
+            first, rows, count, last_us = heads[log][0]
+            gone = first + rows <= extents[log].start
+            old = retention.age_s is not None and last_us + retention.age_s * 1e6 <= self._time_us
+            if not (gone or old or (retention.bytes is not None and total > retention.bytes)):
+                break
+            going[log].append(heads[log].pop(0))
+            total -= count
+            size += count
+        for log, entries in going.items():
+            if entries:
+                self._remove(topic, log, entries)
+        return sum(map(len, going.values()))
+
+    @staticmethod
+    def _may_go(entry: Any, extent: Extent, bound: int) -> bool:
+        end = entry[0] + entry[1]
+        return bool(end <= extent.start or end <= bound)
+
+    def _remove(self, topic: int, log: int, entries: list[Any]) -> None:
+        last = entries[-1]
+        self._session.run(statements.DELETE_OLDEST, topic=topic, log=log, last=last[0])
+        self._session.run(
+            statements.SHRINK, topic=topic, log=log, start=last[0] + last[1],
+            bytes=sum(entry[2] for entry in entries), entries=len(entries),
+        )  # fmt: skip
+
+    # Entries that are joined
+
+    def _compact(self, topic: int, log: int, extent: Extent) -> bool:
+        """Join one run of small entries; False when there is none."""
+        place = topic, log
+        done, end = self._compacted.get(place, (0, -1))
+        if end == extent.next:
+            return False
+        headers = self._session.rows(
+            statements.HEADERS, topic=topic, log=log, first=max(done, 0), most=2 * compaction.RUN_ENTRIES
+        )
+        run, done = compaction.run_of([Small(row[0], row[1], row[2], bool(row[3])) for row in headers])
+        if not run:
+            if len(headers) < 2 * compaction.RUN_ENTRIES:
+                self._compacted[place] = done, extent.next
+                return False
+            done = max(done, headers[-1][0])
+        elif not self._write(lambda: self._join(topic, log, run)):
+            done = run[0].first + run[0].rows  # of a schema of its own, or damaged: it stays as it is
+        self._compacted[place] = done, -1
+        return True
+
+    def _join(self, topic: int, log: int, run: list[Small]) -> int:
+        session = self._session
+        if self._database.shared and session.row(statements.EXTENT, topic=topic, log=log) is None:
+            return 0
+        rows = session.rows(statements.WHOLE, topic=topic, log=log, first=run[0].first, last=run[-1].first)
+        if [row[0] for row in rows] != [entry.first for entry in run]:
+            return 0  # somebody else has looked after them
+        entries, fingerprints = [], []
+        for first, count, first_us, last_us, times, _, _, data in rows:
+            try:
+                whole = reading.checked(topic, log, first, count, data)
+            except CorruptLog as error:
+                _log.error("upkeep: %s", error)  # readers are told as well; it is left as it is
+                break
+            entries.append(Joint(first, count, first_us, last_us, times and bytes(times), whole))
+            fingerprints.append(int(HEADER.unpack_from(whole)[2]))
+        if len(entries) < 2:
+            return 0
+        made = compaction.join(entries, self._schemas_of(topic, fingerprints), fingerprints)
+        if made is None:
+            return 0
+        joint, count = made
+        last = entries[count - 1].first
+        session.run(statements.DELETE_RUN, topic=topic, log=log, first=joint.first, last=last)
+        session.run(
+            statements.INSERT_ENTRY, topic=topic, log=log, first=joint.first, rows=joint.rows, bytes=len(joint.data),
+            first_us=joint.first_us, last_us=joint.last_us, times=joint.times, after_log=rows[0][5],
+            after_offset=rows[0][6], data=joint.data,
+        )  # fmt: skip
+        grown = len(joint.data) - sum(len(entry.data) for entry in entries[:count])
+        session.run(statements.JOIN, topic=topic, log=log, bytes=grown, entries=count - 1)
+        return count
+
+    def _schemas_of(self, topic: int, fingerprints: list[int]) -> dict[int, Schema]:
+        known = self._schemas.get(topic, {})
+        if fingerprints[0] not in known:
+            known = {}
+            for _, text in self._session.rows(statements.SCHEMAS_OF, topic=topic):
+                try:
+                    schema = parse_schema(text)
+                except MilepostError as error:
+                    _log.error("upkeep of topic %d: one of its schemas cannot be read: %s", topic, error)
+                    continue
+                known[schema.fingerprint] = schema
+            self._schemas[topic] = known
+        return known
+
+    # What is remembered for a time
+
+    def _forgotten(self) -> Iterator[None]:
+        for statement, age_us in (
+            (statements.FORGET_TOKENS, self._remember_us),
+            (statements.FORGET_MEMBERS, int(MEMBER_SILENT_S * 1e6)),
+        ):
+            while self._forget(statement, self._time_us - age_us):
+                yield
+        yield from self._forgotten_publishers()
+
+    def _forget(self, statement: Any, before_us: int) -> bool:
+        count = self._session.run(statement, before=before_us, most=STEP_ROWS)
+        self._worked |= count > 0
+        return count >= STEP_ROWS
+
+    def _forgotten_publishers(self) -> Iterator[None]:
+        after = 0
+        unnamed, named = self._time_us - int(UNNAMED_SILENT_S * 1e6), self._time_us - int(NAMED_SILENT_S * 1e6)
+        while rows := self._session.rows(statements.OLD_PUBLISHERS, before=unnamed, after=after, most=STEP_ROWS):
+            # A mark is the time of the last put, by the publisher's clock: one that still writes is not silent.
+            gone = [
+                {"number": number, "mark": mark, "seen_us": seen_us}
+                for number, key, mark, seen_us in rows
+                if max(seen_us, mark / _STAMP_US) < (unnamed if key.startswith("~") else named)
+            ]
+            if gone:
+                self._write(partial(self._forget_publishers, gone))
+            after = rows[-1][3]
+            yield
+
+    def _forget_publishers(self, gone: list[dict[str, int]]) -> int:
+        self._session.each(statements.FORGET_PUBLISHER, gone)
+        self._session.each(statements.FORGET_TRAIL, [{"number": row["number"]} for row in gone])
+        for row in gone:
+            self._memory.publishers.pop(row["number"], None)
+        return len(gone)
+
+
+def _bounded(rows: Any, size: int) -> list[Any]:
+    """As many of the first rows as a step may remove: one at least. `size` is the column that has their bytes."""
+    kept: list[Any] = []
+    total = 0
+    for row in rows:
+        if kept and total + row[size] > STEP_BYTES:
+            break
+        kept.append(row)
+        total += row[size]
+    return kept
