@@ -179,7 +179,7 @@ class Acks:
             self._succeed(pending)
         elif isinstance(error, StoreError):
             self._retained += pending.auto
-            for grant in pending.grants:
+            for grant in reversed(pending.grants):  # each goes before everything that waits
                 self._subscription.refused(grant)
                 _raise(grant.acked, error)
             for waiter in pending.waiters:

@@ -491,10 +491,14 @@ class AsyncClient:
             if durable:
                 assert isinstance(subscription, DurableSubscription)
                 # Removed first, and forgotten then: if this fails, it is still there, and so is the way to try again.
+                subscription.removing = True
                 try:
                     await self._remove(durable, subscription.number, subscription.removal)
                 except UnknownSubscription:
                     pass  # either way it is gone
+                except BaseException:
+                    subscription.removing = False
+                    raise
                 self._forget(subscription)
             else:
                 self._forget(subscription)
@@ -661,6 +665,8 @@ class _Host:
                 _log.warning("the subscription %s is not back yet: %s", subscription.name, error)
                 client._session.start(self._keep_attaching(connection, subscription), f"attaching {subscription.name}")
                 return
+            if subscription.removing and isinstance(error, UnknownSubscription):
+                return  # the answer was lost, and whoever removed it asks again
             _log.error("the subscription %s did not come back: %s", subscription.name, error)
             client._stop(subscription, error)
 

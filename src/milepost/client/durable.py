@@ -84,6 +84,7 @@ class DurableSubscription(Subscription):
         self.options: Final = options
         self.token: Final = token  # of the request that makes it
         self.removal: Final = os.urandom(TOKEN_BYTES)  # … and of the one that removes it
+        self.removing = False  # the broker was asked to remove it, and may have done so
         self.created = False  # whether this client's subscribing made it
         self.lost: list[tuple[int, int, int]] = []  # rows an operator removed: log, first offset, offset after the last
         self._acks = Acks(self)
@@ -91,7 +92,6 @@ class DurableSubscription(Subscription):
         self._received: dict[int, int] = {}  # … and after what has arrived
         self._granted: deque[tuple[Any, Span | None]] = deque()  # acknowledged for a get that was given up meanwhile
         self._orphans: set[Grant] = set()  # of gets that were given up: not yet clear whether acknowledged
-        self._kept: deque[tuple[Span, list[Any]]] = deque()  # the store did not take their ack: still to be got
         self._due: list[Span] = []  # handed out by iteration and done with
         self._due_rows = 0
         self._outs: dict[int, Out] = {}  # by the identity of the batch
@@ -221,22 +221,22 @@ class DurableSubscription(Subscription):
         self._wake()
 
     def refused(self, grant: Grant) -> None:
+        """Its rows go back to where they were taken from, before everything that waits."""
         self._orphans.discard(grant)
-        messages = iter(grant.messages)
-        for span in grant.spans:
-            self._kept.append((span, list(islice(messages, len(span.batch.offsets[span.rows])))))
+        self._came_back()
+        batch, left = self._batch, length_hint(self._indexes) + len(self._rest)
+        if left and isinstance(batch, LogBatch):
+            deque(self._indexes, maxlen=0)
+            self._rest = ()
+            parcel, self._parcel, self._batch = self._parcel or _done(), None, None
+            self._queue.appendleft(Delivered(self.topic, batch.some(slice(len(batch) - left, None)), None, parcel))
+        for span in reversed(grant.spans):
+            self._queue.appendleft(Delivered(self.topic, span.batch.some(span.rows), None, _done()))
         self._wake()
 
     def _take(self, count: int) -> Grant | None:
         """Up to so many rows that are here, in order; None when none are."""
         acked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        if self._kept:
-            span, kept = self._kept.popleft()
-            assert isinstance(span.rows, slice)
-            middle = span.rows.start + min(count, len(kept))
-            if count < len(kept):
-                self._kept.appendleft((Span(span.batch, slice(middle, span.rows.stop)), kept[count:]))
-            return Grant([Span(span.batch, slice(span.rows.start, middle))], kept[:count], acked)
         spans: list[Span] = []
         messages: list[Any] = []
         while len(messages) < count:
@@ -277,11 +277,6 @@ class DurableSubscription(Subscription):
     def _step(self) -> bool:
         """Go on to rows that are here. The loop has come back: what it was given before is done with."""
         self._came_back()
-        if self._kept and not self._rest:
-            while self._kept:
-                span, _ = self._kept.pop()
-                parcel = Parcel(_NOWHERE, 0, 1)  # its bytes went back when the rows were taken
-                self._queue.appendleft(Delivered(self.topic, span.batch.some(span.rows), None, parcel))
         found = super()._step()
         if self._due_rows >= ACKED_ROWS or (self._due and not found):
             self._acknowledge_due()
@@ -456,7 +451,6 @@ class DurableSubscription(Subscription):
         if isinstance(self._batch, LogBatch) and self._from:
             self._told = self._batch, self._from - 1
         self._drop_waiting()
-        self._kept.clear()
         self._due, self._due_rows = [], 0
         self._forget_outs()
         self._acks.merged = True
@@ -493,8 +487,6 @@ class DurableSubscription(Subscription):
     def end(self, error: BaseException | None = None, *, keep: bool = False) -> None:
         # Rows of a named subscription that are here and cannot be acknowledged are somebody else's by now.
         super().end(error, keep=keep and not self.options.name)
-        if self.options.name:
-            self._kept.clear()
         why = error if isinstance(error, MilepostError) else Closed("this subscription is closed")
         self._acks.end(why)
         self._wake()
@@ -513,3 +505,7 @@ class _Nowhere:
 
 
 _NOWHERE: Any = _Nowhere()
+
+
+def _done() -> Parcel:
+    return Parcel(_NOWHERE, 0, 1)

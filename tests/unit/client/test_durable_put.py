@@ -1,0 +1,321 @@
+"""Puts to durable topics: stored once, in order, whatever happens to connections."""
+
+import asyncio
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milepost.errors import (
+    Closed,
+    DuplicateMessage,
+    InvalidValue,
+    LimitExceeded,
+    NotDurable,
+    StateLost,
+    StoreFull,
+    TimedOut,
+    UnknownTopic,
+)
+from milepost.wire import Hello, Resume, Stored
+from tests.unit.client.storing import rows, with_store
+
+
+def test_a_put_returns_when_it_is_stored():
+    async def test(store, client):
+        store.paused = True
+        putting = asyncio.create_task(client.put("kept", {"n": 1}))
+        await store.until(lambda: store.values() == [1])
+        assert not putting.done()
+        store.peer.say(Stored(1))
+        await putting
+        assert not client._publisher.unsettled
+
+    with_store(test)
+
+
+def test_puts_that_run_together_are_stored_together():
+    async def test(store, client):
+        await client.declare_topic("kept", "s: [n: int]")
+        await asyncio.gather(*(client.put("kept", {"n": n}) for n in range(500)))
+        assert store.values() == list(range(500))
+        assert len(store.batches) == 1
+
+    with_store(test)
+
+
+def test_many_at_once_and_what_was_put_before_leaves_before():
+    async def test(store, client):
+        await client.put("kept", {"n": 0}, wait=False)
+        assert await client.put_many("kept", rows(range(1, 4))) == 3
+        assert await client.put_many("kept", iter(rows(range(4, 6)))) == 2
+        assert store.values() == [0, 1, 2, 3, 4, 5]
+
+    with_store(test)
+
+
+def test_without_waiting_flush_says_what_became_of_it():
+    async def test(store, client):
+        for n in range(3_000):
+            await client.put("kept", {"n": n}, wait=False)
+        await client.flush()
+        assert store.values() == list(range(3_000))
+        store.faults = iter(["store"])
+        await client.put("kept", {"n": -1}, wait=False)
+        with pytest.raises(StoreFull):
+            await client.flush()
+        await client.flush()
+        await client.put("kept", {"n": 3_000})
+        assert store.values()[-2:] == [2_999, 3_000]
+
+    with_store(test)
+
+
+def test_what_is_not_settled_is_bounded_by_the_put_window():
+    async def test(store, client):
+        store.paused = True
+        store.welcome["window"] = 4_096
+        store.peer.cut()
+        await store.until(lambda: len(store.connections) == 2)
+        putting = asyncio.create_task(client.put_many("kept", iter(rows(range(100_000)))))
+        with pytest.raises(TimedOut):
+            await client.flush(timeout=0.05)
+        assert not putting.done()
+        assert len(client._publisher.unsettled) == 1  # one frame may overshoot
+        store.paused = False
+        store.peer.say(Stored(1))
+        assert await putting == 100_000
+        assert store.values() == list(range(100_000))
+
+    with_store(test)
+
+
+def test_a_key_makes_a_put_idempotent():
+    async def test(store, client):
+        key = uuid.uuid4()
+        await client.put("kept", {"n": 1}, key=key)
+        with pytest.raises(DuplicateMessage):
+            await client.put("kept", {"n": 1}, key=key.bytes)
+        await client.put("kept", {"n": 2}, key=uuid.uuid4())
+        assert store.values() == [1, 2]
+        with pytest.raises(InvalidValue, match="3 bytes"):
+            await client.put("kept", {"n": 1}, key=b"abc")
+        with pytest.raises(NotDurable, match="live"):
+            await client.put("live", {"n": 1}, key=key)
+        await client.flush()
+
+    with_store(test)
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_a_keyed_put_whose_answer_was_lost_is_no_duplicate(fault):
+    async def test(store, client):
+        store.faults = iter([fault])
+        await client.put("kept", {"n": 1}, key=uuid.uuid4())
+        assert store.values() == [1]
+
+    with_store(test)
+
+
+def test_topics_of_an_atomic_put_are_linked():
+    async def test(store, client):
+        async with client.atomic() as together:
+            together.put("kept", {"n": 1})
+            together.put("kept", {"n": 2})
+            together.put_many("other", rows([10, 11]))
+            together.put("kept", {"n": 3})
+        assert together.rows == 5
+        assert (store.values(), store.values("other")) == ([1, 2, 3], [10, 11])
+        assert len(store.batches) == 2
+        with pytest.raises(ZeroDivisionError):
+            async with client.atomic() as together:
+                together.put("kept", {"n": 4})
+                raise ZeroDivisionError
+        with pytest.raises(InvalidValue):
+            async with client.atomic() as together:
+                together.put("kept", {"n": 4})
+                together.put("other", {"n": "no"})
+        with pytest.raises(NotDurable):
+            async with client.atomic() as together:
+                together.put("live", {"n": 4})
+        async with client.atomic():
+            pass
+        with pytest.raises(Closed, match="over"):
+            together.put("kept", {"n": 4})
+        assert (store.values(), store.values("other")) == ([1, 2, 3], [10, 11])
+
+    with_store(test)
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_an_atomic_put_is_sent_again_as_a_whole(fault):
+    async def test(store, client):
+        store.faults = iter([fault])
+        async with client.atomic() as together:
+            together.put("kept", {"n": 1})
+            together.put("other", {"n": 2})
+        assert (store.values(), store.values("other")) == ([1], [2])
+
+    with_store(test)
+
+
+def test_an_atomic_put_that_no_window_takes_is_refused():
+    async def test(store, client):
+        with pytest.raises(LimitExceeded, match="put_window"):
+            async with client.atomic() as together:
+                together.put_many("kept", rows(range(100_000)))
+                together.put("other", {"n": 2})
+        assert not store.batches
+
+    with_store(test)
+
+
+def test_after_a_failure_of_the_store_everything_in_flight_failed_and_the_next_put_counts():
+    async def test(store, client):
+        store.faults = iter(["store"])
+        first = asyncio.create_task(client.put_many("kept", rows([1])))
+        second = asyncio.create_task(client.put_many("other", rows([2])))
+        for putting in (first, second):
+            with pytest.raises(StoreFull):
+                await putting
+        await client.put("kept", {"n": 3})
+        assert (store.values(), store.values("other")) == ([3], [])
+        assert len(store.heard(Resume)) == 1
+        await client.flush()  # whoever waited was told: there is no more to say
+
+    with_store(test)
+
+
+def test_a_client_without_a_name_is_found_again_by_its_instance():
+    async def test(store, client):
+        await client.put("kept", {"n": 1})
+        store.peer.cut()
+        await client.put("kept", {"n": 2})
+        first, again = store.heard(Hello)
+        assert (first.resume, again.resume) == (False, True)
+        assert len(first.instance) == 16
+        assert first.instance == again.instance
+        assert store.values() == [1, 2]
+
+    with_store(test)
+
+
+def test_rows_that_go_to_another_broker_of_the_cell_carry_its_number():
+    async def test(store, client):
+        await client.put("kept", {"n": 1})
+        store.faults = iter(["before"])
+        putting = asyncio.create_task(client.put("kept", {"n": 2}))
+        await store.until(lambda: len(store.batches) == 2)
+        store.broker_id = 2
+        await putting
+        assert store.values() == [1, 2]  # the peer looks at the numbers
+
+    with_store(test)
+
+
+def test_lost_state_is_an_error_everywhere():
+    async def test(store, client):
+        assert client.broker_id == "store-1"
+        await client.put("kept", {"n": 1})
+        store.faults = iter(["before"])
+        putting = asyncio.create_task(client.put("kept", {"n": 2}))
+        store.id = "store-2"
+        with pytest.raises(StateLost, match="store-2"):
+            await putting
+        with pytest.raises(StateLost):
+            await client.put("kept", {"n": 3})
+        with pytest.raises(StateLost):
+            await client.flush()
+
+    with_store(test)
+
+
+def test_who_has_used_nothing_durable_goes_on():
+    async def test(store, client):
+        await client.put("live", {"n": 1})
+        store.id = "store-2"
+        store.peer.cut()
+        await store.until(lambda: len(store.connections) == 2)
+        await client.put("kept", {"n": 1})
+        assert client.broker_id == "store-2"
+
+    with_store(test)
+
+
+def test_a_topic_that_is_gone_fails_its_puts_only():
+    async def test(store, client):
+        with pytest.raises(UnknownTopic):
+            await client.put("nothing", {"n": 1})
+        await client.put("kept", {"n": 1})
+
+    with_store(test)
+
+
+def test_closing_waits_for_what_is_under_way():
+    async def test(store, client):
+        for n in range(10):
+            await client.put("kept", {"n": n}, wait=False)
+        await client.close()
+        assert store.values() == list(range(10))
+        with pytest.raises(Closed):
+            await client.put("kept", {"n": 1})
+
+    with_store(test)
+
+
+def test_leaving_at_once_fails_what_is_under_way():
+    async def test(store, client):
+        store.paused = True
+        putting = asyncio.create_task(client.put("kept", {"n": 1}))
+        await store.until(lambda: store.batches)
+        await client.close(drain=False)
+        with pytest.raises(Closed):
+            await putting
+
+    with_store(test)
+
+
+def test_a_put_that_is_cancelled_takes_no_other_with_it():
+    async def test(store, client):
+        store.paused = True
+        one, other = (asyncio.create_task(client.put("kept", {"n": n})) for n in (1, 2))
+        await store.until(lambda: store.batches)
+        one.cancel()
+        store.peer.say(Stored(1))
+        await other
+        assert one.cancelled()
+
+    with_store(test)
+
+
+FAULTS = st.lists(st.sampled_from(["", "", "before", "after", "store"]), max_size=20)
+
+
+@given(FAULTS, st.lists(st.integers(1, 4), min_size=1, max_size=12))
+def test_whatever_is_lost_on_the_way_what_was_put_is_stored_once_and_in_order(faults, sizes):
+    """Some puts wait, some run together; the store may fail them, and then they are not stored."""
+
+    async def test(store, client):
+        store.faults = iter(faults)
+        acknowledged, refused = [], []
+        numbers = iter(range(1_000))
+
+        async def put(values):
+            try:
+                if len(values) == 1:
+                    await client.put("kept", {"n": values[0]})
+                else:
+                    await client.put_many("kept", rows(values))
+                acknowledged.extend(values)
+            except StoreFull:
+                refused.extend(values)
+
+        for size in sizes:
+            await asyncio.gather(*(put([next(numbers) for _ in range(each)]) for each in range(1, size + 1)))
+        assert sorted(acknowledged + refused) == list(range(len(acknowledged) + len(refused)))
+        assert sorted(store.values()) == sorted(acknowledged)
+        stamps = [stamp for stamp, _ in store.rows["kept"]]
+        assert stamps == sorted(set(stamps))
+
+    with_store(test)
