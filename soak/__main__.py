@@ -1,0 +1,75 @@
+"""`python -m soak [--store sqlite|postgresql|both] [--cycles N] [--seed N] [--seconds N] [--faults]`."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from soak.database import database
+from soak.faults import FAULTS, run_fault
+from soak.play import Play
+from soak.stage import Stuck
+
+# A broker that was killed is started again at once. Its successor on PostgreSQL takes over when the lease is over.
+SETTINGS = {"sqlite": "", "postgresql": "lease_s = 0.5\n"}
+
+
+def main() -> int:
+    """What the command line asks for; 0 when all is well."""
+    parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
+    parser.add_argument("--store", choices=["sqlite", "postgresql", "both"], default="both")
+    parser.add_argument("--cycles", type=int, default=200, help="kills and recoveries on each store")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="the longest for each store")
+    parser.add_argument("--seed", type=int, default=None, help="of the random choices; another one each time")
+    parser.add_argument("--faults", action="store_true", help="a failing and a full disk instead of kills")
+    parser.add_argument("--keep", action="store_true", help="keep the records also when all is well")
+    arguments = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
+    if arguments.faults:
+        return max(run_fault(name, seed) for name in FAULTS)
+    stores = ["sqlite", "postgresql"] if arguments.store == "both" else [arguments.store]
+    return max(soak(store, seed, arguments.cycles, arguments.seconds, arguments.keep) for store in stores)
+
+
+def soak(store: str, seed: int, cycles: int, seconds: float, keep: bool = False) -> int:
+    """One store; 0 when all is well."""
+    print(f"{store}: {cycles} cycles, seed {seed}", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="milepost-soak-"))
+    began, well = time.monotonic(), False
+    try:
+        with database(store, folder) as url:
+            play = Play(folder, url, seed, settings=SETTINGS[store], show=_show)
+            try:
+                play.open()
+                done = play.cycles(cycles, seconds)
+                print(f"  draining after {done} cycles", flush=True)
+                verdict = play.close()
+            finally:
+                play.clear()
+        print(verdict)
+        for complaint in play.complaints:
+            print(f"complaint: {complaint}")
+        well = bool(verdict) and not play.complaints
+    except Stuck as error:
+        print(f"verdict: BAD, stuck: {error}")
+    finally:
+        if well and not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            print(f"the records are in {folder}")
+    again = f"python -m soak --store {store} --cycles {cycles} --seed {seed}"
+    print(f"{time.monotonic() - began:.0f} s; the same choices: {again}", flush=True)
+    return 0 if well else 1
+
+
+def _show(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

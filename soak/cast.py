@@ -1,0 +1,52 @@
+"""Who takes part: topics, publishers, consumers, and what the ledger expects of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from milepost.testing.ledger import Ledger
+
+FIRST, SECOND = "soak.first", "soak.second"
+SCHEMA = "entry: [publisher: string, sequence: long, third: int8, bulk: string]"
+BULK = "x" * 60  # makes a message of some hundred bytes
+FILTER = "third = 0"
+
+
+class Role(NamedTuple):
+    """A worker process: its name is also that of its publisher or its member, and of its file of records."""
+
+    name: str
+    kind: str  # a function of `soak.worker`
+    topic: str
+    subscription: str = ""
+
+
+PUBLISHERS = (
+    Role("single", "put_single", FIRST),
+    Role("mixed", "put_mixed", FIRST),
+    Role("pair", "put_pair", FIRST),
+)
+CONSUMERS = (
+    Role("plain", "get", FIRST, "plain"),
+    Role("group-1", "acknowledge", FIRST, "group"),
+    Role("group-2", "acknowledge", FIRST, "group"),
+    Role("filtered", "iterate", FIRST, "filtered"),
+    Role("second", "get", SECOND, "second"),
+)
+ROLES = PUBLISHERS + CONSUMERS
+
+
+def row(publisher: str, sequence: int) -> dict[str, Any]:
+    """A message that says who put it, and as which one."""
+    return {"publisher": publisher, "sequence": sequence, "third": sequence % 3, "bulk": BULK}
+
+
+def ledger() -> Ledger:
+    """A ledger that knows what to expect."""
+    made = Ledger()
+    made.subscription("plain", FIRST, "once")
+    made.subscription("group", FIRST, "at least once", marked=False)  # a broker that was killed forgets its marks
+    made.subscription("filtered", FIRST, "at least once", wants=lambda _, sequences: sequences % 3 == 0, marked=False)
+    made.subscription("second", SECOND, "once")
+    made.together("pair", (FIRST, SECOND))
+    return made

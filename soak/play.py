@@ -1,0 +1,205 @@
+"""One soak: load, kills and recoveries, the drain, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from milepost import AsyncClient
+from milepost.errors import MilepostError
+from milepost.testing.ledger import Recorder, Verdict
+from soak import cast
+from soak.cast import CONSUMERS, FIRST, PUBLISHERS, ROLES, SECOND, Role
+from soak.stage import Broker, Stuck, Troupe
+
+LOAD_S = 0.12  # the longest that everything runs between a recovery and the next kill
+PAUSE_S = 0.02  # the longest between two puts of a publisher: consumers that sync each message keep up with that
+RECOVERY_S = 60.0  # only there to end what hangs
+LOOK_S = 0.02  # between looks whether it has recovered
+REPORT_CYCLES = 10
+
+Show = Callable[[str], None]
+
+
+class Play:
+    """A broker and its clients on one store. The random choices come from the seed; what meets when does not."""
+
+    def __init__(
+        self, folder: Path, store: str, seed: int, *, show: Show = print, settings: str = "",
+        before: tuple[str, ...] = (), broker_may_end: bool = False,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.dice = random.Random(seed)
+        self.broker = Broker(folder, store, settings=settings, before=before)
+        self.troupe = Troupe(folder, self.broker.address, seed, PAUSE_S)
+        self.kills: Counter[str] = Counter()
+        self.complaints: list[str] = []  # what went wrong beside what the ledger can see
+        self._show = show
+        self._broker_may_end = broker_may_end
+        self._book = Recorder(folder / "observer.records", "observer")
+
+    # The acts
+
+    def open(self) -> None:
+        """Start everything, and wait until it works."""
+        self.broker.start()
+        self.broker.wait()
+        asyncio.run(self._declare())
+        marks = self._marks()
+        for role in ROLES:
+            self.troupe.start(role)
+        self._recovered(ROLES, marks)
+
+    def cycle(self) -> None:
+        """Kill one or several at a random moment, start them again, and wait until all goes on."""
+        time.sleep(self.dice.uniform(0.0, LOAD_S))
+        broker = self.dice.random() < 0.4
+        workers = self.dice.sample(ROLES, 0 if broker and self.dice.random() < 0.7 else self.dice.choice((1, 1, 1, 2)))
+        marks = self._marks()
+        if broker:
+            self.broker.kill()
+            self.kills["broker"] += 1
+        for role in workers:
+            self.troupe.kill(role)
+            self.kills["publishers" if role in PUBLISHERS else "consumers"] += 1
+        if broker:
+            self.broker.start()
+        for role in workers:
+            self.troupe.start(role)
+        if broker:
+            self.broker.wait()
+        self._recovered(ROLES if broker else tuple(workers), marks)
+        if broker:
+            asyncio.run(self._observe())
+
+    def cycles(self, count: int, seconds: float) -> int:
+        """So many cycles, or for so long; how many it were."""
+        began = time.monotonic()
+        done = 0
+        while done < count and time.monotonic() - began < seconds:
+            self.cycle()
+            done += 1
+            if done % REPORT_CYCLES == 0 or done == count:
+                each = (time.monotonic() - began) / done
+                killed = ", ".join(f"{number} {who}" for who, number in sorted(self.kills.items()))
+                self._show(f"  cycle {done} of {count}: killed {killed}; {each:.2f} s a cycle")
+        return done
+
+    def close(self) -> Verdict:
+        """Stop the publishers, drain, stop the rest, and decide."""
+        self.troupe.stop(PUBLISHERS)
+        self._drain()
+        self.troupe.stop(CONSUMERS)
+        code = self.broker.stop()
+        if code:
+            self.complaints.append(f"the broker ended with code {code} when told to end")
+        self._book.close()
+        self.complaints += self.troupe.failures
+        if self.broker.failures and not self._broker_may_end:
+            self.complaints.append(f"the broker ended by itself, with codes {self.broker.failures}")
+        return self.verdict()
+
+    def verdict(self) -> Verdict:
+        """What the records so far say."""
+        ledger = cast.ledger()
+        for path in sorted(self.folder.glob("*.records")):
+            ledger.read(path)
+        return ledger.verdict()
+
+    def clear(self) -> None:
+        """Leave no process behind."""
+        self.troupe.clear()
+        self.broker.kill()
+
+    # How it goes
+
+    def _marks(self) -> dict[str, int]:
+        """How long the records are now."""
+        return {role.name: _size(self.troupe.records(role)) for role in ROLES}
+
+    def _recovered(self, roles: tuple[Role, ...], marks: dict[str, int]) -> None:
+        """Wait until each of these has put or got something since."""
+        waiting = set(roles)
+        deadline = time.monotonic() + RECOVERY_S
+        while waiting:
+            waiting = {role for role in waiting if not _moved(self.troupe.records(role), marks[role.name])}
+            if not waiting:
+                return
+            self._keep_going()
+            if time.monotonic() > deadline:
+                names = ", ".join(sorted(role.name for role in waiting))
+                raise Stuck(
+                    f"nothing of {names} for {RECOVERY_S:g} s; the broker's last words:\n{self.broker.last_words()}\n"
+                    f"and the workers':\n{self.troupe.last_words()}"
+                )
+            time.sleep(LOOK_S)
+
+    def _keep_going(self) -> None:
+        """Start again who ended without being killed."""
+        if not self.broker.alive():
+            self.broker.start()
+            self.broker.wait()
+        self.troupe.revive(ROLES)
+
+    async def _declare(self) -> None:
+        async with AsyncClient(self.broker.address) as client:
+            for topic in (FIRST, SECOND):
+                await client.declare_topic(topic, cast.SCHEMA, durable=True)
+
+    async def _observe(self) -> int:
+        """Note the cursors; how many messages wait for consumers."""
+        behind = 0
+        async with AsyncClient(self.broker.address) as client:
+            for topic in (FIRST, SECOND):
+                for each in (await client.look(topic))["subscriptions"]:
+                    behind += each["behind"]
+                    for log, offset in each["cursor"].items():
+                        self._book.cursor(each["name"], log, offset)
+        return behind
+
+    def _drain(self) -> None:
+        """Let consumers take what is left."""
+        deadline, least = time.monotonic() + RECOVERY_S, None
+        while True:
+            try:
+                behind = asyncio.run(self._observe())
+            except MilepostError as error:
+                behind = -1
+                self._show(f"  draining: {error}")
+            if not behind:
+                return
+            if least is None or 0 <= behind < least:
+                least, deadline = behind, time.monotonic() + RECOVERY_S
+            if time.monotonic() > deadline:
+                raise Stuck(
+                    f"{behind} messages wait, and nobody takes them; the workers' last words:\n"
+                    f"{self.troupe.last_words()}"
+                )
+            self._keep_going_without_publishers()
+            time.sleep(LOOK_S)
+
+    def _keep_going_without_publishers(self) -> None:
+        if not self.broker.alive():
+            self.broker.start()
+            self.broker.wait()
+        self.troupe.revive(CONSUMERS)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _moved(path: Path, since: int) -> bool:
+    """Whether records tell of a put that returned, or of a message that came."""
+    if _size(path) <= since:
+        return False
+    with path.open("rb") as file:
+        file.seek(since)
+        lines = file.read().split(b"\n")
+    return any(
+        line.startswith(b'["stored"') or (line.startswith(b'["got"') and b",[],[]" not in line) for line in lines
+    )

@@ -1,0 +1,215 @@
+"""One process of the soak: a publisher or a consumer, which notes everything before and after it does it.
+
+It imports what it needs, says "ready", and waits for its orders on standard input: so a spare one is there at once when
+another was killed. SIGTERM ends it in good order, SIGKILL does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from milepost import AsyncClient
+from milepost.errors import ConnectionLost, MilepostError, ServedElsewhere, StoreError, StoreUnavailable, TimedOut
+from milepost.testing.ledger import Recorder
+from soak.cast import FILTER, FIRST, SECOND, Role, row
+
+TAIL_BYTES = 4096  # of a file of records: its last lines
+RETRY_S = 0.05  # between attempts to reach a broker that is being started
+PATIENCE_S = 30.0  # of a client, for one request: longer than a broker takes to come back
+WAIT_S = 0.5  # for a message, before a consumer looks whether it should end
+
+
+class Orders(msgspec.Struct):
+    """What a worker is to do."""
+
+    role: Role
+    broker: str
+    records: str
+    seed: str  # of its random choices
+    pause_s: float  # the longest between two puts
+
+
+class Worker:
+    """The state of one process."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.role = orders.role
+        self.orders = orders
+        self.dice = random.Random(orders.seed)
+        self.ending = asyncio.Event()
+        self.sequence = last_sequence(Path(orders.records)) + 1
+        self.book = Recorder(orders.records, orders.role.name)
+
+    async def run(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.ending.set)
+        act: Callable[[AsyncClient], Awaitable[None]] = getattr(self, self.role.kind)
+        while not self.ending.is_set():
+            name = self.role.name if self.role.kind.startswith("put_") else ""
+            client = AsyncClient(self.orders.broker, name=name, timeout=PATIENCE_S)
+            try:
+                await client.connect()
+            except (ConnectionLost, TimedOut):
+                await asyncio.sleep(RETRY_S)
+                continue
+            try:
+                await act(client)
+            except (ConnectionLost, TimedOut, StoreError, ServedElsewhere) as error:
+                print(f"{self.role.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                await asyncio.sleep(RETRY_S)
+            finally:
+                await client.close(drain=False)
+        self.book.close()
+
+    # Publishers
+
+    async def put_single(self, client: AsyncClient) -> None:
+        """One message at a time."""
+        while not self.ending.is_set():
+            await self._put(client, 1)
+
+    async def put_mixed(self, client: AsyncClient) -> None:
+        """One, or many in a batch."""
+        while not self.ending.is_set():
+            await self._put(client, self.dice.choice((1, 1, 2, 10, 50)))
+
+    async def put_pair(self, client: AsyncClient) -> None:
+        """One message into two topics, or into none."""
+        name = self.role.name
+        while not self.ending.is_set():
+            number = self.sequence
+            self.sequence += 1
+            for topic in (FIRST, SECOND):
+                self.book.put(name, topic, number)
+            try:
+                async with client.atomic() as together:
+                    for topic in (FIRST, SECOND):
+                        together.put(topic, row(name, number))
+            except MilepostError as error:
+                for topic in (FIRST, SECOND):
+                    self._failed(error, topic, number, 1)
+            else:
+                for topic in (FIRST, SECOND):
+                    self.book.stored(name, topic, number)
+            await self._rest()
+
+    async def _put(self, client: AsyncClient, count: int) -> None:
+        name, first = self.role.name, self.sequence
+        self.sequence += count
+        self.book.put(name, FIRST, first, count)
+        try:
+            if count == 1:
+                await client.put(FIRST, row(name, first))
+            else:
+                await client.put_many(FIRST, [row(name, number) for number in range(first, first + count)])
+        except MilepostError as error:
+            self._failed(error, FIRST, first, count)
+        else:
+            self.book.stored(name, FIRST, first, count)
+        await self._rest()
+
+    def _failed(self, error: MilepostError, topic: str, first: int, count: int) -> None:
+        """A put that the store refused was not stored. Of one that was not answered nobody knows."""
+        print(f"{self.role.name}: put {first}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, StoreError) and not isinstance(error, StoreUnavailable):
+            self.book.refused(self.role.name, topic, first, count)
+        elif not isinstance(error, ConnectionLost | TimedOut | StoreUnavailable):
+            raise error
+
+    async def _rest(self) -> None:
+        try:
+            await asyncio.wait_for(self.ending.wait(), self.dice.uniform(0.0, self.orders.pause_s))
+        except TimeoutError:
+            pass
+
+    # Consumers
+
+    async def get(self, client: AsyncClient) -> None:
+        """Exactly once: one message, or some with one acknowledgement. Noted afterwards, so announced before."""
+        subscription, member, topic = self.role.subscription, self.role.name, self.role.topic
+        await client.subscribe(topic, name=subscription, start="earliest")
+        while not self.ending.is_set():
+            count = self.dice.choice((1, 5, 20))
+            self.book.reach(subscription, member, count)
+            if count == 1:
+                message = await client.get(topic, timeout=WAIT_S)
+                messages = [] if message is None else [message]
+            else:
+                messages = list(await client.get_many(topic, count, timeout=WAIT_S))
+            self.book.got(subscription, *columns(messages), member=member)
+
+    async def acknowledge(self, client: AsyncClient) -> None:
+        """At least once, in a group: messages are noted before they are acknowledged, and again when they are."""
+        subscription, member = self.role.subscription, self.role.name
+        handed = await client.subscribe(
+            self.role.topic, name=subscription, start="earliest", ack="explicit", prefetch=200
+        )
+        while not self.ending.is_set():
+            messages: list[Any] = []
+            again: list[bool] = []
+            most = self.dice.choice((1, 5, 20))
+            while len(messages) < most:
+                message = await handed.get(0.0 if messages else WAIT_S)
+                if message is None:
+                    break
+                messages.append(message)
+                again.append(handed.tries > 0)
+            if messages:
+                names, numbers = columns(messages)
+                self.book.got(subscription, names, numbers, member=member, again=again)
+                await handed.ack()
+                self.book.done(subscription, names, numbers, member=member)
+
+    async def iterate(self, client: AsyncClient) -> None:
+        """At least once, filtered: coming back for the next message acknowledges the ones before."""
+        subscription, member = self.role.subscription, self.role.name
+        handed = await client.subscribe(
+            self.role.topic, FILTER, name=subscription, start="earliest", ack="auto", prefetch=200
+        )
+        while not self.ending.is_set():
+            message = await handed.get(WAIT_S)
+            if message is not None:
+                self.book.got(subscription, *columns([message]), member=member, again=handed.tries > 0)
+        await handed.detach()
+
+
+def columns(messages: list[Any]) -> tuple[list[str], list[int]]:
+    """Publishers and sequences."""
+    return [message.publisher for message in messages], [message.sequence for message in messages]
+
+
+def last_sequence(path: Path) -> int:
+    """The highest sequence that an earlier life may have put; -1: none. Sequences rise, so the last line has it."""
+    if not path.exists():
+        return -1
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL_BYTES))
+        lines = file.read().split(b"\n")
+    for line in reversed(lines):
+        try:
+            event = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue  # cut off at either end
+        if event[0] == "put":
+            return int(event[4]) + int(event[5]) - 1
+    return -1
+
+
+def main() -> None:
+    """Get ready, take orders, and carry them out."""
+    print("ready", flush=True)
+    orders = msgspec.json.decode(sys.stdin.readline(), type=Orders)
+    asyncio.run(Worker(orders).run())
+
+
+if __name__ == "__main__":
+    main()
