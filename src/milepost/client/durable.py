@@ -96,6 +96,7 @@ class DurableSubscription(Subscription):
         self._due_rows = 0
         self._outs: dict[int, Out] = {}  # by the identity of the batch
         self._blocks: dict[int, Out] = {}  # … and of its columns, which is what a message knows
+        self._whole = False  # the batch was handed out as one, not message by message
         self._from = self._stop = 0  # rows of the batch: first not accounted for, and the end of this breath
         self._told: tuple[LogBatch, int] | None = None  # the row handed out last, when it was by get
 
@@ -285,11 +286,14 @@ class DurableSubscription(Subscription):
     def _inhale(self, rows: Sequence[int]) -> None:
         super()._inhale(rows)
         self._from, self._stop = rows[0], rows[0] + length_hint(self._indexes)
+        self._whole = False
         self._told = None
 
-    def _came_back(self) -> None:
-        """Account for rows that iteration has handed out since this was called last."""
+    def _came_back(self, *, but_last: bool = False) -> None:
+        """Account for rows that iteration has handed out since this was called last; or for all but the last."""
         batch, row = self._batch, self._stop - length_hint(self._indexes)
+        if but_last:
+            row = self._from if self._whole else row - 1
         if row <= self._from or not isinstance(batch, LogBatch):
             return
         start, self._from = self._from, row
@@ -327,6 +331,7 @@ class DurableSubscription(Subscription):
                     batch = self._batch = batch.some(slice(len(batch) - left, None))
                     self._from = 0
                 self._stop = len(batch)
+                self._whole = True
                 self._told = None
                 return batch
             if not await self.advance():
@@ -458,8 +463,13 @@ class DurableSubscription(Subscription):
         self._acks.detached()
 
     async def settle(self) -> None:
-        """Wait for acknowledgements that are under way, and for automatic ones that are due."""
-        self._acknowledge_due()
+        """Wait for acknowledgements that are under way, and for automatic ones that are due.
+
+        The loop has not come back behind what it was given last, so that is not acknowledged.
+        """
+        if self._acknowledges:
+            self._came_back(but_last=True)
+            self._acknowledge_due()
         await self._acks.settled()
 
     # Ending

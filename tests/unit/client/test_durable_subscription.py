@@ -207,7 +207,7 @@ def test_explicit_acknowledgement():
         (batch,) = [await sub.next_batch()]
         await sub.ack(batch)
         assert consumed(store) == [0, 1, 2, 3, 4, 5]
-        with pytest.raises(InvalidValue, match="by ack()"):
+        with pytest.raises(InvalidValue, match="by ack"):
             await sub.ack("a message")
 
     with_store(test)
@@ -451,6 +451,7 @@ def test_closing_the_client_acknowledges_what_is_due():
                 break
         assert consumed(store) == []
         await client.close()
+        assert consumed(store) == [0]
         with pytest.raises(Closed):
             await client.get("kept")
 
