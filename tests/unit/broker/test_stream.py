@@ -1,0 +1,236 @@
+"""A durable subscription as a state machine, against a model that keeps every row in a dictionary."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+
+import milepost
+from milepost.batch import Batch, Ids, Run
+from milepost.broker.core.reach import Reach, packed, unpacked
+from milepost.broker.core.stream import Found, Stream, Taken
+from milepost.errors import AckMismatch
+
+SCHEMA = milepost.parse_schema("n: [offset: long]")
+LOG = 1
+
+
+def batch_of(offsets, publishers):
+    ends = [
+        place + 1
+        for place in range(len(offsets))
+        if place + 1 == len(offsets) or publishers[place] != publishers[place + 1]
+    ]
+    runs = tuple(Run(end, publishers[end - 1], 7) for end in ends)
+    ids = Ids(runs, np.array(offsets, np.uint64) + np.uint64(1))
+    return Batch.encode(SCHEMA, [{"offset": int(offset)} for offset in offsets], ids)
+
+
+def connection(ready=True):
+    return SimpleNamespace(ready=ready)
+
+
+class StreamMachine(RuleBasedStateMachine):
+    """Rows enter, are handed out, acknowledged, sent back; members come and go; the broker restarts."""
+
+    members = Bundle("members")
+
+    @initialize()
+    def begin(self):
+        self.topic = SimpleNamespace(ends={LOG: 0})
+        self.publisher = []  # of each offset; 0: it does not match
+        self.done = set()
+        self.stored = (0, b"")
+        self.held = {}  # offset -> member
+        self.tries = {}
+        self.current = []
+        self.restart()
+
+    def restart(self):
+        self.stream = Stream(self.topic, "name", None, {LOG: Reach(*self.stored)})
+        self.stream.subscription = 1
+        self.held = {}
+        self.current = []
+        self.moves = 0
+
+    @rule(target=members, room=st.integers(1, 6))
+    def join(self, room):
+        member = self.stream.join(connection(), len(self.current), b"", room, 0)
+        self.current.append(member)
+        return member
+
+    @rule(publishers=st.lists(st.integers(0, 3), min_size=1, max_size=6))
+    def enter(self, publishers):
+        self.publisher += publishers
+        self.topic.ends[LOG] = len(self.publisher)
+
+    @rule(count=st.integers(1, 9))
+    def read(self, count):
+        stream = self.stream
+        if not stream.members or stream.pending:
+            return
+        if stream.again:
+            found = stream.returned()
+            if found is None:
+                stream.again = False
+                return
+            log, chosen = found
+            only = chosen.lot.offsets[chosen.places]
+            some = only[:count]
+            wanted = some.tolist()
+            parts = [
+                Found(
+                    log, wanted[0], wanted[-1] + 1, batch_of(wanted, [self.publisher[each] for each in wanted]), some
+                ),
+                Found(log, wanted[-1] + 1, wanted[-1] + 1, None, some[:0]),
+            ]
+            dead, gone = stream.take_again(log, chosen, parts)
+            assert dead is None
+            assert not len(gone)
+            return
+        if stream.behind() is None:
+            return
+        first = stream.reach(LOG).next
+        end = min(first + count, len(self.publisher))
+        wanted = [offset for offset in range(first, end) if self.publisher[offset]]
+        rows = batch_of(wanted, [self.publisher[offset] for offset in wanted]) if wanted else None
+        assert stream.take(Found(LOG, first, end, rows, np.array(wanted, np.uint64)))
+
+    @rule()
+    def hand_out(self):
+        for member, log, batch, offsets, tries in self.stream.hand_out():
+            assert log == LOG
+            assert batch.column("offset").tolist() == offsets.tolist()
+            for place, offset in enumerate(offsets.tolist()):
+                assert offset not in self.done, "what is done does not come again"
+                assert offset not in self.held, "nobody else has it"
+                publisher = self.publisher[offset]
+                others = [o for o, m in self.held.items() if self.publisher[o] == publisher and m is not member]
+                assert not others, "rows of one publisher are with one member"
+                earlier = [o for o in range(offset) if self.publisher[o] == publisher and o not in self.done]
+                assert all(o in self.held for o in earlier), "nor do they overtake one another"
+                self.held[offset] = member
+                assert (0 if tries is None else int(tries[place])) == self.tries.get(offset, 0)
+            assert member.rows <= member.prefetch
+
+    def mine(self, member):
+        return sorted(offset for offset, owner in self.held.items() if owner is member)
+
+    @rule(member=members, data=st.data())
+    def acknowledge(self, member, data):
+        mine = self.mine(member) if member in self.current else []
+        if not mine:
+            return
+        first = data.draw(st.sampled_from(mine))
+        last = data.draw(st.sampled_from([each for each in mine if each >= first]))
+        stream = self.stream
+        self.moves += 1
+        taken = Taken(member, self.moves, stream.choose(member, {LOG: [[first, last]]}, "done"), self.moves)
+        stream.acknowledge(taken)
+        if data.draw(st.booleans(), label="stored"):
+            for offset in mine:
+                if first <= offset <= last:
+                    self.done.add(offset)
+                    del self.held[offset]
+            reach = stream.reach(LOG)
+            cursor = reach.cursor()
+            self.stored = cursor, reach.state(cursor)
+            reach.settle(self.moves)
+        else:
+            stream.undo(taken)
+
+    @rule(member=members, data=st.data())
+    def send_back(self, member, data):
+        mine = self.mine(member) if member in self.current else []
+        if not mine:
+            return
+        offset = data.draw(st.sampled_from(mine))
+        later = [each for each in self.held if each > offset and self.publisher[each] == self.publisher[offset]]
+        if later:
+            return  # those would be overtaken, which is what sending back means
+        self.stream.send_back(member, self.stream.choose(member, {LOG: [[offset, offset]]}, "back"))
+        del self.held[offset]
+        self.tries[offset] = self.tries.get(offset, 0) + 1
+
+    @rule(member=consumes(members))
+    def leave(self, member):
+        if member in self.current:
+            for offset in self.mine(member):
+                del self.held[offset]
+                self.tries[offset] = self.tries.get(offset, 0) + 1
+            self.stream.leave(member)
+            self.current.remove(member)
+
+    @precondition(lambda self: self.moves > 0)
+    @rule()
+    def crash(self):
+        late, tries = unpacked(self.stored[1])
+        cursor = self.stored[0]
+        matching = {offset for offset in range(len(self.publisher)) if self.publisher[offset]}
+        known = {offset for offset in matching if offset < cursor} | set(late.tolist())
+        assert known == self.done, "what is stored says exactly what is done"
+        self.tries = {offset: count for offset, count in self.tries.items() if tries.get(offset) == count}
+        self.tries |= tries
+        self.restart()
+
+    @invariant()
+    def the_cursor_is_right(self):
+        if not hasattr(self, "stream"):
+            return
+        reach = self.stream.reach(LOG)
+        cursor = reach.cursor()
+        matching = [offset for offset in range(reach.next) if self.publisher[offset]]
+        undone = [offset for offset in matching if offset not in self.done]
+        assert cursor == min(undone, default=reach.next) or (not undone and cursor <= reach.next)
+
+    def teardown(self):
+        """In the end somebody gets everything."""
+        if not hasattr(self, "stream"):
+            return
+        member = self.join(room=6)
+        for _ in range(3 * len(self.publisher) + 10):
+            self.read(5)
+            self.hand_out()
+            for each in list(self.current):
+                mine = self.mine(each)
+                if mine:
+                    self.moves += 1
+                    taken = Taken(
+                        each, self.moves, self.stream.choose(each, {LOG: [[mine[0], mine[-1]]]}, "done"), self.moves
+                    )
+                    self.stream.acknowledge(taken)
+                    for offset in mine:
+                        self.done.add(offset)
+                        del self.held[offset]
+        assert self.done == {offset for offset, publisher in enumerate(self.publisher) if publisher}
+        assert member.rows == 0
+
+
+TestStream = StreamMachine.TestCase
+TestStream.settings = hypothesis_settings(stateful_step_count=40)
+
+
+def test_what_was_not_handed_out_cannot_be_acknowledged():
+    stream = Stream(SimpleNamespace(ends={LOG: 3}), "name", None, {LOG: Reach(0)})
+    stream.subscription = 1
+    member = stream.join(connection(), 1, b"", 10, 0)
+    other = stream.join(connection(), 2, b"", 10, 0)
+    stream.take(Found(LOG, 0, 3, batch_of([0, 1, 2], [5, 5, 5]), np.arange(3, dtype=np.uint64)))
+    handed = list(stream.hand_out())
+    assert len(handed) == 1
+    with pytest.raises(AckMismatch, match="none of them is in this client's hands"):
+        stream.choose(other if handed[0].member is member else member, {LOG: [[0, 2]]}, "acknowledged were")
+    with pytest.raises(AckMismatch):
+        stream.choose(handed[0].member, {LOG: [[3, 9]]}, "acknowledged were")
+    with pytest.raises(AckMismatch):
+        stream.choose(handed[0].member, {2: [[0, 2]]}, "acknowledged were")
+
+
+@pytest.mark.parametrize("late", [[], [3], [3, 4, 5, 2**40], list(range(0, 5000, 3))])
+def test_a_state_is_read_back(late):
+    found, tries = unpacked(packed(np.array(late, np.uint64), {7: 2} if late else {}))
+    assert found.tolist() == late
+    assert tries == ({7: 2} if late else {})
