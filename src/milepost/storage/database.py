@@ -77,12 +77,13 @@ class Session:
         if driver.info.transaction_status if self._arrays else driver.in_transaction:
             self.say("ROLLBACK")
 
-    def close(self) -> None:
-        """Give the connection back; when it is broken, that is no news."""
+    def discard(self) -> None:
+        """End the connection, in whatever state it is; when it is broken, that is no news."""
         try:
+            self.connection.invalidate()
             self.connection.close()
         except faults.DRIVER_ERRORS:
-            self.connection.invalidate()
+            pass
 
 
 class Database(ABC):

@@ -65,6 +65,8 @@ class Store:
         self._pending: tuple[int, Transaction, Committed] | None = None  # a commit whose outcome is not known
         self._late: list[Entry] = []  # of commits that were found to have happened, after their callers had an error
         self._must_mend = False
+        self._seen_commits = 0  # what the log's row said when it was taken again
+        self._operations: Sequence[Operation] = ()  # of the pending commit
         self.shared: Final = database.shared
         try:
             session = database.write()
@@ -139,7 +141,7 @@ class Store:
                 if not self._again(Kind.LOST, attempt, give_up):
                     raise
             except BaseException:
-                self._roll_back()
+                self._failed(Kind.REFUSED)
                 raise
 
     def _attempt(self, session: Session, operations: Sequence[Operation], time_us: int) -> Committed:
@@ -190,23 +192,27 @@ class Store:
         if self._closing.is_set():
             raise StoreUnavailable("the store is closed")
         session = self._database.write()
-        self._session = session
-        if self._must_mend:
-            self._database.mend(session)
-            self._must_mend = False
-        holder = self._holder
-        if self.shared:
-            self._database.claim(session, self._name)  # may still be the old connection's; the lease covers that
-            # Waits for the row, and so for whatever the old connection still does with it.
-            found = session.row(statements.REOPEN_LOG, log=holder.log, opening=holder.opening)
-        else:
-            found = session.row(statements.SEE_LOG, log=holder.log, opening=holder.opening)
-        if found is None:
-            raise self._fenced()
+        try:
+            if self._must_mend:
+                self._database.mend(session)
+                self._must_mend = False
+            holder = self._holder
+            if self.shared:
+                self._database.claim(session, self._name)  # may still be the old connection's; the lease covers that
+                # Waits for the row, and so for whatever the old connection still does with it.
+                found = session.row(statements.REOPEN_LOG, log=holder.log, opening=holder.opening)
+            else:
+                found = session.row(statements.SEE_LOG, log=holder.log, opening=holder.opening)
+            if found is None:
+                raise self._fenced()
+        except BaseException:
+            session.discard()
+            raise
         epoch, self._seen_commits = found
         self._holder = holder._replace(epoch=epoch)
         if self._pending is None:
             self._commits = self._seen_commits
+        self._session = session
         return session
 
     def _fenced(self) -> Fenced:
@@ -239,8 +245,7 @@ class Store:
 
     def _drop(self) -> None:
         if self._session is not None:
-            self._session.connection.invalidate()
-            self._session.close()
+            self._session.discard()
             self._session = None
 
     # Reading
@@ -286,7 +291,7 @@ class Store:
             self._failed(faults.kind(error))
             raise faults.fault(error, self._database.place) from error
         except BaseException:
-            self._roll_back()
+            self._failed(Kind.REFUSED)
             raise
 
     def close(self) -> None:

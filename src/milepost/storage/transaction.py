@@ -469,7 +469,7 @@ class Transaction:
                 f"the durable subscription {attach.name!r} has another filter: {where or 'none'}; "
                 "take another name, or remove it first"
             )
-        if owner is not None and owner != holder.log:
+        if holder.shared and owner is not None and owner != holder.log:
             name, address, silent_us = session.row(statements.OWNER, log=owner, time_us=self._time_us)
             if silent_us < holder.lease_us:
                 raise ServedElsewhere(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
@@ -15,6 +16,7 @@ from milepost.storage.store import Store
 GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten milliseconds of a disk
 GROUP_OPERATIONS: Final = 10_000  # the same for what has no batches
 MAINTAIN_S: Final = 1.0  # seconds between looks at upkeep, while there is nothing to do
+MAINTAIN_SHARE: Final = 20  # times as long as a look took, until the next one
 _log: Final = logging.getLogger(__name__)
 
 Done = Callable[[list[tuple[Any, Any]], list[Entry]], None]
@@ -31,9 +33,9 @@ class Writer:
     """Takes operations from any thread and commits them in the order they came; whatever waits goes together.
 
     `done(results, entries)` is called in the writer's thread after each group: `results` pairs each operation's context
-    with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, the sessions of
-    its Appends are broken: what they give after it fails in the same way, so that nothing overtakes what failed, until
-    `resume` has come through the queue. After `Fenced` everything fails.
+    with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, its sessions are
+    broken: what they give after it fails in the same way, so that nothing overtakes what failed, until `resume` has
+    come through the queue. After `Fenced` everything fails.
     """
 
     def __init__(self, store: Store, *, time_us: Callable[[], int], done: Done, maintain_s: float = MAINTAIN_S) -> None:
@@ -50,7 +52,7 @@ class Writer:
         self._thread.start()
 
     def give(self, operation: Operation, context: Any = None, session: Hashable | None = None) -> None:
-        """Have an operation written. `session` is whose order counts: of Appends, the connection's."""
+        """Have an operation written. `session` is whose order counts: a connection's, a subscription's."""
         self._put(_Given(operation, context, session))
 
     def resume(self, session: Hashable) -> None:
@@ -77,7 +79,7 @@ class Writer:
                 self._wake.notify()
 
     def _run(self) -> None:
-        wait_s: float = self._maintain_s
+        wait_s, cost_s = self._maintain_s, 0.0
         while True:
             with self._wake:
                 if not self._waiting and not self._closing:
@@ -88,7 +90,12 @@ class Writer:
             if group:
                 self._write(group)
             elif self._over is None:
-                wait_s = 0.0 if self._maintain() else self._maintain_s
+                began = time.monotonic()
+                more = self._maintain()
+                # A look at very many topics takes its time even when there is nothing to do: a part of it at most.
+                cost_s = cost_s + time.monotonic() - began
+                wait_s = 0.0 if more else max(self._maintain_s, cost_s * MAINTAIN_SHARE)
+                cost_s = cost_s if more else 0.0
 
     def _group(self) -> list[_Given]:
         """What is written next: up to the bounds of a group, or a single call."""
@@ -116,7 +123,7 @@ class Writer:
                 self._broken.pop(given.session, None)
                 continue
             error = self._over
-            if error is None and type(given.operation) is Append:
+            if error is None and given.session is not None:
                 error = self._broken.get(given.session)
             if error is None:
                 chosen.append(given)
@@ -144,7 +151,7 @@ class Writer:
             self._over = error
         for given, place in zip(chosen, places, strict=True):
             results[place] = given.context, error
-            if type(given.operation) is Append and given.session is not None:
+            if given.session is not None:
                 self._broken[given.session] = error
 
     def _maintain(self) -> bool:
