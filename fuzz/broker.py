@@ -90,7 +90,7 @@ class Wire:
     abort = resume = pause = close
 
 
-SMALL = settings(queue_bytes=4096, put_window=4096, http="")
+SMALL = settings(queue_bytes=4096, put_window=4096, http="", zmq="", store="")
 
 
 def one_input(data: bytes) -> None:

@@ -21,7 +21,7 @@ from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import LimitExceeded, MilepostError, UnknownTopic
 from milepost.transport import Address, Listener, listen, parse_address
-from milepost.wire import Bye, Control, Reply, encode_control
+from milepost.wire import Bye, Control, Reply, Welcome, encode_control
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -226,10 +226,7 @@ class Broker:
 
     def said(self, connection: Connection, message: Control) -> None:
         """A control frame."""
-        greeted = connection.greeted
         self.run(self.core.said(connection, message, self.clock.monotonic(), self.clock.time_us()))
-        if connection.greeted and not greeted:
-            connection.link.set_limit(self.settings.frame_bytes)
 
     def refuse(self, connection: Connection, error: MilepostError) -> None:
         """What came is not right; the connection ends. What came before it counts."""
@@ -332,6 +329,8 @@ class Broker:
 
     def _say(self, connection: Connection, message: Control) -> None:
         link = connection.link
+        if type(message) is Welcome:
+            link.set_limit(self.settings.frame_bytes)
         if link.write(_told(message)):
             return
         self.core.blocked(connection)

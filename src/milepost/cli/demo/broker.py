@@ -51,7 +51,12 @@ def _broker() -> Iterator[str]:
     from milepost.config import settings
 
     chosen = settings(
-        listen="milepost://127.0.0.1:0", http="", queue_bytes=SMALL_BYTES, put_window=SMALL_BYTES, join_bytes=16_384
+        listen="milepost://127.0.0.1:0",
+        http="",
+        store="",
+        queue_bytes=SMALL_BYTES,
+        put_window=SMALL_BYTES,
+        join_bytes=16_384,
     )
     started: Future[tuple[Broker, asyncio.AbstractEventLoop]] = Future()
 
