@@ -11,16 +11,18 @@ READY := $(VENV)/.ready
 NAME ?=
 QUICK ?=
 SECONDS_OF_FUZZING ?= 60
+SOAK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint warm bench fuzz lock clean
+.PHONY: help setup demo test check lint warm bench soak fuzz lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
 	@echo "make test               run everything: lint, types, all tests, short benchmarks (minutes)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
-	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, queues, pubsub; QUICK=1: a short run"
+	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, queues, pubsub, durable; QUICK=1: a short run"
+	@echo "make soak               kill brokers, publishers and subscribers, 200 times on each store, and count what arrived"
 	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
 	@echo "make lock               pin every dependency anew in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
@@ -71,6 +73,10 @@ lint: $(READY)
 
 bench: $(READY)
 	@QUICK=$(QUICK) $(BIN)/python -m benchmarks $(NAME)
+
+# SOAK passes more to it: make soak SOAK="--store sqlite --seed 7"
+soak: $(READY) warm
+	@$(BIN)/python -m soak $(SOAK)
 
 fuzz: $(READY)
 	@$(BIN)/python -m fuzz --seconds $(SECONDS_OF_FUZZING)
