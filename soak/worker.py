@@ -18,7 +18,16 @@ from typing import Any
 import msgspec
 
 from milepost import AsyncClient
-from milepost.errors import ConnectionLost, MilepostError, ServedElsewhere, StoreError, StoreUnavailable, TimedOut
+from milepost.client.durable import DurableSubscription
+from milepost.errors import (
+    ConnectionLost,
+    MilepostError,
+    NotExpectingAck,
+    ServedElsewhere,
+    StoreError,
+    StoreUnavailable,
+    TimedOut,
+)
 from milepost.testing.ledger import Recorder
 from soak.cast import FILTER, FIRST, SECOND, Role, row
 
@@ -165,7 +174,10 @@ class Worker:
             if messages:
                 names, numbers = columns(messages)
                 self.book.got(subscription, names, numbers, member=member, again=again)
-                await handed.ack()
+                try:
+                    await handed.ack()
+                except NotExpectingAck:
+                    continue  # the connection broke meanwhile: they come again, here or to the other member
                 self.book.done(subscription, names, numbers, member=member)
 
     async def iterate(self, client: AsyncClient) -> None:
@@ -174,10 +186,17 @@ class Worker:
         handed = await client.subscribe(
             self.role.topic, FILTER, name=subscription, start="earliest", ack="auto", prefetch=200
         )
-        while not self.ending.is_set():
-            message = await handed.get(WAIT_S)
-            if message is not None:
+        leaving = asyncio.create_task(self._leave(handed))
+        try:
+            async for message in handed:
                 self.book.got(subscription, *columns([message]), member=member, again=handed.tries > 0)
+        finally:
+            leaving.cancel()
+            await asyncio.gather(leaving, return_exceptions=True)
+
+    async def _leave(self, handed: DurableSubscription) -> None:
+        """Ends the iteration when it is time."""
+        await self.ending.wait()
         await handed.detach()
 
 
