@@ -464,7 +464,7 @@ class Transaction:
         number, topic, where, options, token, epoch, owner, opening = found
         if topic != attach.topic:
             raise TopicMismatch(f"the durable subscription {attach.name!r} is one to another topic; take another name")
-        if where != attach.where:
+        if attach.create and where != attach.where:
             raise SubscriptionExists(
                 f"the durable subscription {attach.name!r} has another filter: {where or 'none'}; "
                 "take another name, or remove it first"

@@ -68,6 +68,8 @@ class Streams:
         if request.where is not None:
             topic.require(request.where)
         start = start_of(request.start)
+        if request.create:
+            _require_there(topic, start)
         if connection.members is None:
             connection.members = {}
         connection.members[request.subscription] = None  # the number is taken, before the store has answered
@@ -490,6 +492,15 @@ def _by_key(matches: Any) -> dict[int, np.ndarray]:
     keys, rows = matches.keys[order], owners[order]
     cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
     return {int(keys[a]): rows[a:b] for a, b in pairwise(cuts) if a < b}
+
+
+def _require_there(topic: Topic, start: Start) -> None:
+    """A position that a subscription is to begin at must be one of the topic's, or the end of a log."""
+    if isinstance(start, tuple) and start[0] == "position":
+        for log, offset in start[1].items():
+            end = topic.ends.get(log, 0)
+            if offset > end:
+                raise BrokerError(f"topic {topic.name!r} has no offset {offset} in log {log}: that ends at {end}")
 
 
 def start_of(given: Any) -> Start:
