@@ -25,6 +25,7 @@ from milepost.storage.operations import (
 )
 
 READ_ENTRIES: Final = 4_096  # of one read: small ones, before they are compacted, must not make a read long
+_PLACE: Final = struct.Struct("<qqqqI")
 TIME: Final = struct.Struct("<IQ")  # of an entry that was joined: a row, and the time from it on
 
 
@@ -38,13 +39,13 @@ def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, ma
     try:
         row: Any
         for row in result:
-            start, end, first, count, _, time_us, times, after_log, after_offset, data = row
+            start, end, first, count, _, time_us, times, after_log, after_offset, sealed, data = row
             wanted = made[-1].first + made[-1].rows if made else max(offset, start)
             if wanted >= end:
                 break
             if first is None or (not made and not first <= wanted < first + count) or (made and first != wanted):
                 raise _corrupt(topic, log, wanted, "the rows are missing")
-            whole = checked(topic, log, first, count, data)
+            whole = checked(topic, log, first, count, sealed, data)
             time_us = _time(times, wanted - first) or time_us
             made.append(Stored(first, count, time_us, whole, None if after_log is None else (after_log, after_offset)))
             size += len(whole)
@@ -56,7 +57,12 @@ def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, ma
     return made
 
 
-def checked(topic: int, log: int, first: int, rows: int, data: Any) -> bytes:
+def seal(topic: int, log: int, first: int, rows: int, data: bytes) -> int:
+    """The checksum that ties an entry to its place; `data` has one of its own, which goes into it."""
+    return zlib.crc32(_PLACE.pack(topic, log, first, rows, *HEADER.unpack_from(data)[:1]))
+
+
+def checked(topic: int, log: int, first: int, rows: int, sealed: int, data: Any) -> bytes:
     """The bytes of an entry, if they are what was written; whether they fit a schema is the reader's to find out."""
     whole = data if type(data) is bytes else bytes(data or b"")
     if len(whole) < HEADER.size:
@@ -64,7 +70,7 @@ def checked(topic: int, log: int, first: int, rows: int, data: Any) -> bytes:
     checksum, word, _ = HEADER.unpack_from(whole)
     if word & limits.BATCH_ROWS != rows:
         raise _corrupt(topic, log, first, f"an entry of {rows} rows holds {word & limits.BATCH_ROWS}")
-    if zlib.crc32(memoryview(whole)[4:]) != checksum:
+    if zlib.crc32(memoryview(whole)[4:]) != checksum or seal(topic, log, first, rows, whole) != sealed:
         raise _corrupt(topic, log, first, "the checksum of an entry does not match")
     return whole
 

@@ -96,8 +96,9 @@ MAKE_EXTENT: Final = Statement("""
 OTHER_NEXT: Final = Statement("SELECT next FROM extents WHERE topic = :topic AND log = :log")
 # Rows, as the log keeps them.
 INSERT_ENTRY: Final = Statement("""
-    INSERT INTO entries (topic, log, first, rows, bytes, first_us, last_us, times, after_log, after_offset, data)
-    VALUES (:topic, :log, :first, :rows, :bytes, :first_us, :last_us, :times, :after_log, :after_offset, :data)""")
+    INSERT INTO entries (topic, log, first, rows, bytes, first_us, last_us, times, after_log, after_offset, seal, data)
+    VALUES (:topic, :log, :first, :rows, :bytes, :first_us, :last_us, :times, :after_log, :after_offset, :seal, :data)
+    """)
 # A topic has grown; the count tells whether all topics are still there.
 GROW: Final = Statement(
     """
@@ -113,7 +114,7 @@ GROW: Final = Statement(
 READ: Final = Statement(
     """
     SELECT extents.start, extents.next, entries.first, entries.rows, entries.bytes, entries.first_us, entries.times,
-           entries.after_log, entries.after_offset, entries.data
+           entries.after_log, entries.after_offset, entries.seal, entries.data
     FROM extents LEFT JOIN entries ON entries.topic = :topic AND entries.log = :log AND entries.first >= coalesce((
         SELECT found.first FROM entries AS found WHERE found.topic = :topic AND found.log = :log
         AND found.first <= max(:offset, extents.start) ORDER BY found.first DESC LIMIT 1), 0)
@@ -122,7 +123,7 @@ READ: Final = Statement(
     # Whole results travel here, so the server counts bytes; without the data, which is fetched for what is left.
     postgresql="""
     SELECT extents.start, extents.next, part.first, part.rows, part.bytes, part.first_us, part.times,
-           part.after_log, part.after_offset, part.data
+           part.after_log, part.after_offset, part.seal, part.data
     FROM extents LEFT JOIN LATERAL (
         SELECT counted.*, sum(counted.bytes) OVER (ORDER BY counted.first) - counted.bytes AS before FROM (
             SELECT entries.* FROM entries WHERE entries.topic = :topic AND entries.log = :log
@@ -254,7 +255,7 @@ HEADERS: Final = Statement("""
     WHERE topic = :topic AND log = :log AND first >= :first ORDER BY first LIMIT :most""")
 # The entries of a run, whole.
 WHOLE: Final = Statement("""
-    SELECT first, rows, first_us, last_us, times, after_log, after_offset, data FROM entries
+    SELECT first, rows, first_us, last_us, times, after_log, after_offset, seal, data FROM entries
     WHERE topic = :topic AND log = :log AND first >= :first AND first <= :last ORDER BY first""")
 # A run makes room for what it was joined to.
 DELETE_RUN: Final = Statement("""

@@ -306,7 +306,7 @@ class Transaction:
                     "topic": topic, "log": log, "first": first, "rows": len(piece.batch), "bytes": len(data),
                     "first_us": self._time_us, "last_us": self._time_us, "times": None,
                     "after_log": piece.after and piece.after[0], "after_offset": piece.after and piece.after[1],
-                    "data": data,
+                    "seal": reading.seal(topic, log, first, len(piece.batch), data), "data": data,
                 })  # fmt: skip
                 self._entries.append(Entry(topic, log, first, piece.batch, piece.after))
                 first += len(piece.batch)

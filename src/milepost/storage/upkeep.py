@@ -219,9 +219,9 @@ class Upkeep:
         if [row[0] for row in rows] != [entry.first for entry in run]:
             return 0  # somebody else has looked after them
         entries, fingerprints = [], []
-        for first, count, first_us, last_us, times, _, _, data in rows:
+        for first, count, first_us, last_us, times, _, _, sealed, data in rows:
             try:
-                whole = reading.checked(topic, log, first, count, data)
+                whole = reading.checked(topic, log, first, count, sealed, data)
             except CorruptLog as error:
                 _log.error("upkeep: %s", error)  # readers are told as well; it is left as it is
                 break
@@ -238,7 +238,7 @@ class Upkeep:
         session.run(
             statements.INSERT_ENTRY, topic=topic, log=log, first=joint.first, rows=joint.rows, bytes=len(joint.data),
             first_us=joint.first_us, last_us=joint.last_us, times=joint.times, after_log=rows[0][5],
-            after_offset=rows[0][6], data=joint.data,
+            after_offset=rows[0][6], seal=reading.seal(topic, log, joint.first, joint.rows, joint.data), data=joint.data,
         )  # fmt: skip
         grown = len(joint.data) - sum(len(entry.data) for entry in entries[:count])
         session.run(statements.JOIN, topic=topic, log=log, bytes=grown, entries=count - 1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from milepost.batch import Batch, Ids
@@ -91,6 +93,18 @@ class Rig:
                         found.append((entry.first + row, identity.publisher, identity.stamp))
                 offset = entry.first + entry.rows
         return found
+
+    def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement behind the store's back; values are written `?`."""
+        if self.shared:
+            with psycopg.connect(self.url, autocommit=True, options="-c search_path=milepost") as connection:
+                cursor = connection.execute(text.replace("?", "%s").encode(), values)
+                return cursor.fetchall() if cursor.description else []
+        behind = sqlite3.connect(self.url, isolation_level=None)
+        try:
+            return behind.execute(text, values).fetchall()
+        finally:
+            behind.close()
 
     def close(self) -> None:
         for store in self.stores:

@@ -54,6 +54,7 @@ CREATE TABLE entries (
     times {blob},                 -- of entries that were joined: the row (u32) where each began, and its time (u64)
     after_log {integer},          -- rows of a publisher that came from another log: to be read after that log's
     after_offset {integer},       -- rows before this offset
+    seal {integer} NOT NULL,      -- CRC-32 of topic, log, first, rows and the checksum of `data`: it is the right entry
     data {blob} NOT NULL,
     PRIMARY KEY (topic, log, first)
 );

@@ -1,0 +1,97 @@
+"""Tables of other versions."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from milepost.errors import ConfigError, StoreError
+from milepost.storage import migrations
+from milepost.storage.database import Database
+from milepost.storage.postgresql import Postgresql
+from milepost.storage.sqlite import Sqlite
+from milepost.storage.url import parsed, url_of
+from tests.unit.storage.conftest import Rig
+
+SECOND = "ALTER TABLE topics ADD COLUMN colour TEXT; CREATE TABLE colours (name TEXT, light {integer});"
+
+
+def database_of(rig: Rig) -> Database:
+    url = parsed(url_of(rig.url))
+    return Postgresql(url, 1.0) if rig.shared else Sqlite(url)
+
+
+def test_a_newer_version_is_refused(rig: Rig) -> None:
+    rig.open().close()
+    rig.sql("UPDATE meta SET version = 99")
+    with pytest.raises(ConfigError, match="newer Milepost"):
+        rig.open()
+
+
+def test_an_older_version_is_migrated_whole_or_not_at_all(rig: Rig) -> None:
+    store = rig.open()
+    topic = rig.topic(store)
+    store.close()
+    (first,) = migrations.known()
+    database = database_of(rig)
+    session = database.write()
+    with pytest.raises(Exception, match="nonsense"):
+        migrations.migrate(database, session, [first, SECOND, "CREATE nonsense"])
+    assert rig.sql("SELECT version FROM meta") == [(1,)]
+    assert migrations.migrate(database, session, [first, SECOND]) == store.id
+    assert rig.sql("SELECT version FROM meta") == [(2,)]
+    assert rig.sql("SELECT name, colour FROM topics") == [("quotes", None)]
+    assert migrations.migrate(database, session, [first, SECOND]) == store.id
+    session.discard()
+    database.close()
+    with pytest.raises(ConfigError, match="version 2"):
+        rig.open()
+    assert topic
+
+
+def test_a_new_database_gets_all_versions(rig: Rig) -> None:
+    database = database_of(rig)
+    session = database.write()
+    identity = migrations.migrate(database, session, [*migrations.known(), SECOND])
+    assert rig.sql("SELECT version, store FROM meta") == [(2, identity)]
+    assert rig.sql("SELECT * FROM colours") == []
+    session.discard()
+    database.close()
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE things (name TEXT)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ConfigError, match="another program"):
+        Rig(str(path)).open()
+    text = tmp_path / "text.db"
+    text.write_text("This is a letter, and no database at all. " * 100)
+    with pytest.raises((ConfigError, StoreError), match=r"text\.db"):
+        Rig(str(text)).open()
+    assert text.read_text().startswith("This is a letter")
+    assert make_url(url_of(str(text))).database == str(text)
+
+
+def test_one_broker_for_a_file(sqlite_rig: Rig) -> None:
+    store = sqlite_rig.open()
+    with pytest.raises(ConfigError, match="another broker"):
+        sqlite_rig.open("two")
+    store.close()
+    other = sqlite_rig.open("two")
+    assert other.id == store.id
+    assert other.log != store.log
+
+
+def test_one_broker_of_a_name_for_a_database(postgresql_rig: Rig) -> None:
+    store = postgresql_rig.open("one", address="milepost://a:1")
+    with pytest.raises(ConfigError, match=r"'one' is alive.*milepost://a:1"):
+        postgresql_rig.open("one")
+    assert postgresql_rig.open("two").log != store.log
+    store.close()
+    assert postgresql_rig.open("one").log == store.log

@@ -1,0 +1,159 @@
+"""The thread that writes: groups, order, sessions that broke."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from milepost.errors import Closed, Fenced, MilepostError, StoreFull, StoreUnavailable
+from milepost.storage import Append, Appended, Committed, Entry, Operation, Part, Store, Writer
+from tests.unit.storage.conftest import Rig, rows
+
+
+class Results:
+    """What a writer reports, to wait for."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[Any, Any]] = []
+        self.groups: list[int] = []
+        self.entries: list[Entry] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, results: list[tuple[Any, Any]], entries: list[Entry]) -> None:
+        with self._changed:
+            self.all += results
+            self.groups.append(len(results))
+            self.entries += entries
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.all) >= count, timeout=60)
+
+
+class Faulty:
+    """A store that fails when it is told to; everything else is the real one's."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.errors: list[MilepostError | None] = []
+        self.looked = threading.Event()  # there is no more upkeep to do
+
+    def write(self, operations: Sequence[Operation], time_us: int) -> Committed:
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+        return self.store.write(operations, time_us)
+
+    def maintain(self, time_us: int) -> bool:
+        more = self.store.maintain(time_us)
+        if not more:
+            self.looked.set()
+        return more
+
+
+def append(publisher: int, topic: int, stamp: int) -> Append:
+    return Append(publisher, (Part(topic, rows(publisher, [stamp])),))
+
+
+def test_what_waits_is_committed_together(rig: Rig) -> None:
+    store = rig.open()
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    results, gate = Results(), threading.Event()
+    writer = Writer(store, time_us=lambda: rig.now, done=results)
+    writer.call(lambda: gate.wait(60) and None)
+    for stamp in range(1, 101):
+        writer.give(append(publisher, topic, stamp), stamp, "connection")
+    gate.set()
+    results.wait(100)
+    assert results.groups == [100]
+    assert results.all == [(stamp, Appended(1, 0)) for stamp in range(1, 101)]
+    assert [(entry.first, len(entry.batch)) for entry in results.entries] == [(0, 100)]
+    writer.close()
+    with pytest.raises(Closed):
+        writer.give(append(publisher, topic, 101))
+    assert len(rig.contents(store, topic)) == 100
+
+
+def test_closing_writes_what_was_given(rig: Rig) -> None:
+    store = rig.open()
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    results = Results()
+    writer = Writer(store, time_us=lambda: rig.now, done=results)
+    called: list[int] = []
+    for stamp in range(1, 51):
+        writer.give(append(publisher, topic, stamp), stamp)
+        writer.call(lambda: called.append(len(results.all)))
+    writer.close()
+    assert called == list(range(1, 51))  # each in its turn
+    assert len(rig.contents(store, topic)) == 50
+
+
+def test_groups_are_bounded_in_bytes(sqlite_rig: Rig) -> None:
+    store = sqlite_rig.open()
+    topic, publisher = sqlite_rig.topic(store), sqlite_rig.enrol(store)
+    results, gate = Results(), threading.Event()
+    writer = Writer(store, time_us=lambda: sqlite_rig.now, done=results)
+    writer.call(lambda: gate.wait(60) and None)
+    for stamp in range(1, 21):
+        writer.give(Append(publisher, (Part(topic, rows(publisher, [stamp], size=1 << 20)),)), stamp)
+    gate.set()
+    writer.close()
+    assert results.groups == [8, 8, 4]
+
+
+def test_a_session_that_broke_stays_broken_until_it_resumes(sqlite_rig: Rig) -> None:
+    rig = sqlite_rig
+    store = rig.open()
+    topic = rig.topic(store)
+    one, two = rig.enrol(store, "one", 1), rig.enrol(store, "two", 2)
+    faulty, results = Faulty(store), Results()
+    writer = Writer(faulty, time_us=lambda: rig.now, done=results)  # type: ignore[arg-type]
+    full = StoreFull("full")
+    faulty.errors = [full]
+    writer.give(append(one, topic, 1), "a", session=1)
+    results.wait(1)
+    writer.give(append(one, topic, 2), "b", session=1)
+    writer.give(append(two, topic, 1), "c", session=2)
+    results.wait(3)
+    writer.resume(1)
+    writer.give(append(one, topic, 1), "d", session=1)
+    writer.give(append(one, topic, 2), "e", session=1)
+    writer.close()
+    good = Appended(1, 0)
+    assert results.all == [("a", full), ("b", full), ("c", good), ("d", good), ("e", good)]
+    assert [row[1:] for row in rig.contents(store, topic)] == [(two, 1), (one, 1), (one, 2)]
+
+
+def test_once_the_log_is_taken_everything_fails(sqlite_rig: Rig) -> None:
+    rig = sqlite_rig
+    store = rig.open()
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    faulty, results = Faulty(store), Results()
+    writer = Writer(faulty, time_us=lambda: rig.now, done=results)  # type: ignore[arg-type]
+    fenced = Fenced("taken")
+    faulty.errors = [StoreUnavailable("away"), fenced]
+    for stamp in range(1, 4):
+        writer.give(append(publisher, topic, stamp), stamp, session=stamp)
+        results.wait(stamp)
+    writer.resume(3)
+    writer.give(append(publisher, topic, 4), 4, session=4)
+    writer.close()
+    assert [type(outcome).__name__ for _, outcome in results.all] == ["StoreUnavailable", "Fenced", "Fenced", "Fenced"]
+
+
+def test_upkeep_goes_on_while_nothing_waits(rig: Rig) -> None:
+    store = rig.open()
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    for stamp in range(1, 101):
+        rig.append(store, topic, publisher, [stamp])
+    assert store.extents(topic)[topic][store.log].entries == 100
+    faulty = Faulty(store)
+    writer = Writer(faulty, time_us=lambda: rig.now, done=Results(), maintain_s=0.001)  # type: ignore[arg-type]
+    assert faulty.looked.wait(60)
+    writer.close()
+    assert store.extents(topic)[topic][store.log].entries == 1
+    assert [row[2] for row in rig.contents(store, topic)] == list(range(1, 101))
