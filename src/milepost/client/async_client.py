@@ -3,44 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, overload
 
-from milepost import limits
 from milepost.batch.collector import REFUSED
 from milepost.client.atomic import Atomic
-from milepost.client.backoff import Backoff
-from milepost.client.connection import Connection, software
-from milepost.client.durable import TOKEN_BYTES, DurableSubscription, Options
+from milepost.client.connection import software
+from milepost.client.durable import TOKEN_BYTES, DurableSubscription
+from milepost.client.host import Host
+from milepost.client.options import PREFETCH, checked_options
 from milepost.client.publisher import Publisher
 from milepost.client.session import Session
 from milepost.client.start import Start, position_on_wire, start_on_wire
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
-from milepost.client.topic import KnownTopic, Retention, TopicInfo, declaration, described, require_text, schema_from
+from milepost.client.subscriptions import Callback, Subscriptions
+from milepost.client.topic import Retention, TopicInfo, declaration, described, require_text, schema_from
 from milepost.errors import (
     Closed,
-    ConnectionLost,
     InvalidValue,
     MilepostError,
-    StateLost,
-    TimedOut,
     UnknownSubscription,
 )
 from milepost.transport import Address, parse_address
-from milepost.wire import Control, Delete, Hello, List, Look, Status, Subscribe, Trim, Unsubscribe, Welcome
+from milepost.wire import Delete, Hello, List, Look, Status, Trim
 
 DEFAULT_ADDRESS: Final = "milepost://127.0.0.1:7450"
 WINDOW_BYTES: Final = 4 << 20  # of deliveries under way: some milliseconds of the fastest publisher
-PREFETCH: Final = 10_000  # rows handed out and not acknowledged: some ten milliseconds of the fastest consumer
 INSTANCE_BYTES: Final = 16
 
-Callback = Callable[[Any], Awaitable[None] | None]
 _log = logging.getLogger("milepost.client")
 
 
@@ -93,16 +88,14 @@ class AsyncClient:
             slow=slow,
             instance=os.urandom(INSTANCE_BYTES),
         )
-        self._known = known_broker_id
-        self._broker_id: str | None = None  # until it is connected
-        self._used = False  # a durable subscription was made
-        self._subscriptions: dict[int, Subscription] = {}
-        self._numbers = 0
-        self._session = Session(_Host(self), self._subscriptions, _addresses(address), hello, timeout, reconnect)
+        self._subscriptions = Subscriptions()
+        self._host = Host(self._subscriptions, known_broker_id)
+        inboxes = self._subscriptions.by_number
+        self._session = Session(self._host, inboxes, _addresses(address), hello, timeout, reconnect)
         self._publisher = Publisher(self._session, clock)
+        self._host.session = self._subscriptions.session = self._session
+        self._host.publisher = self._publisher
         self._boxes = self._publisher.boxes
-        self._delivered = [0, 0, 0]  # rows, batches, bytes of connections that are gone
-        self._dropped = 0  # of subscriptions that are gone
 
     # Connecting and closing
 
@@ -128,13 +121,12 @@ class AsyncClient:
             if drain and self._session.failure is None and self._session.begun:
                 try:
                     async with asyncio.timeout(self._session.timeout):
-                        if self._publisher.waiting or self._publisher.unsettled:
+                        if self._publisher.waiting or self._publisher.storing.unsettled:
                             await self._publisher.drained()
-                        for subscription in list(self._subscriptions.values()):
-                            if isinstance(subscription, DurableSubscription):
-                                await subscription.settle()
+                        for subscription in self._subscriptions.durable():
+                            await subscription.settle()
                 except (TimeoutError, MilepostError) as error:
-                    rows, batches = self._publisher.waiting, len(self._publisher.unsettled)
+                    rows, batches = self._publisher.waiting, len(self._publisher.storing.unsettled)
                     _log.warning(
                         "%d rows were not sent, and %d batches perhaps not stored, before the client was closed: %s",
                         rows, batches, error,
@@ -148,9 +140,9 @@ class AsyncClient:
 
         An application that keeps it, and gives it as `known_broker_id` the next time, is told of a loss even then.
         """
-        if self._broker_id is None:
+        if self._host.broker_id is None:
             raise Closed("this client is not connected; write `async with AsyncClient(...)`, or await connect()")
-        return self._broker_id
+        return self._host.broker_id
 
     # Topics
 
@@ -187,9 +179,9 @@ class AsyncClient:
         require_text("the name of a topic", name)
         await self._session.ask(lambda request: Delete(request=request, name=name), again=False)
         self._publisher.forget(name)
-        for subscription in list(self._subscriptions.values()):
+        for subscription in list(self._subscriptions.by_number.values()):
             if subscription.pattern == name:
-                self._stop(subscription, told=True)
+                self._subscriptions.stop(subscription, told=True)
 
     async def topics(self, pattern: str = ">") -> list[TopicInfo]:
         """The topics of a pattern, with the broker's figures about them."""
@@ -364,101 +356,34 @@ class AsyncClient:
                 raise InvalidValue(
                     "only a durable subscription has ack, prefetch and the like: give it a name or a start"
                 )
-            subscription = Subscription(self, self._next_number(), pattern, where)
+            subscription = Subscription(self, self._subscriptions.next_number(), pattern, where)
         else:
-            asked = _options(name, start_on_wire(start), ack, prefetch, max_deliveries, dead_letter, create)
+            asked = checked_options(name, start_on_wire(start), ack, prefetch, max_deliveries, dead_letter, create)
+            request = _token(token)
             options = asked._replace(start=await self._resolved(pattern, asked.start))
-            subscription = DurableSubscription(self, self._next_number(), pattern, where, options, _token(token))
-            self._used = True
-        self._subscriptions[subscription.number] = subscription  # deliveries may come right behind the reply
-        try:
-            if isinstance(subscription, DurableSubscription):
-                await self._attach(subscription)
-            else:
-                _confirm(subscription, await self._session.ask(_subscribe(subscription)))
-        except BaseException as error:
-            del self._subscriptions[subscription.number]
-            if self._session.connection is not None and not isinstance(error, MilepostError):
-                self._session.connection.unsubscribe(subscription.number)  # cancelled: the broker may have it
-            raise
+            number = self._subscriptions.next_number()
+            subscription = DurableSubscription(self, number, pattern, where, options, request)
+            self._host.used = True
+        await self._subscriptions.begin(subscription)
         if callback is not None:
-            self._session.start(self._serve(subscription, callback, batches), f"callback of {subscription.name}")
+            self._session.start(
+                self._subscriptions.serve(subscription, callback, batches), f"callback of {subscription.name}"
+            )
         return subscription
-
-    def _next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
-    async def _attach(self, subscription: DurableSubscription) -> None:
-        """Ask for a durable subscription, again and again for the client's timeout when that can help.
-
-        Another broker of the cell may serve it until it has noticed that its clients are gone.
-        """
-        backoff = Backoff()
-        refused: MilepostError | None = None
-        try:
-            async with asyncio.timeout(self._session.timeout):
-                while True:
-                    try:
-                        connection, reply = await self._session.ask_on(subscription.request)
-                    except (ConnectionLost, TimedOut):
-                        raise
-                    except MilepostError as error:
-                        if not error.retriable:
-                            raise
-                        refused = error
-                        await asyncio.sleep(backoff.next())
-                        continue
-                    subscription.attached(connection, reply)
-                    return
-        except TimeoutError:
-            if refused is not None:
-                raise refused from None
-            raise TimedOut(f"the broker did not answer within {self._session.timeout:g} s") from None
 
     async def get(self, topic: str, timeout: float | None = None) -> Any:
         """The next message of this client's subscription to a topic, or of that name; None after `timeout` seconds.
 
         Of a named subscription it is acknowledged before this returns, and so will not be returned again.
         """
-        return await self._one(topic).get(timeout)
+        return await self._subscriptions.one(topic).get(timeout)
 
     async def get_many(self, topic: str, count: int, timeout: float | None = None) -> list[Any]:
         """The same for up to `count` messages, with one acknowledgement; those that are here, at least one."""
-        subscription = self._one(topic)
+        subscription = self._subscriptions.one(topic)
         if not isinstance(subscription, DurableSubscription):
             raise InvalidValue(f"the subscription to {topic!r} is not durable; iterate over it, or over its batches()")
         return await subscription.get_many(count, timeout)
-
-    def _one(self, topic: str) -> Subscription:
-        self._session.require_open()
-        found = self._called(topic)
-        if not found:
-            raise UnknownSubscription(f"nothing is subscribed to {topic!r}; call subscribe first")
-        if len(found) > 1:
-            raise InvalidValue(f"{len(found)} subscriptions are to {topic!r}; call get on the one you mean")
-        return found[0]
-
-    def _called(self, name: str) -> Sequence[Subscription]:
-        """The subscriptions that a text means: a durable one of that name, or all to that topic or pattern."""
-        every = list(self._subscriptions.values())
-        named = [each for each in every if isinstance(each, DurableSubscription) and each.options.name == name]
-        return named or [each for each in every if each.pattern == name]
-
-    async def _serve(self, subscription: Subscription, callback: Callback, batches: bool) -> None:
-        """The task of a callback."""
-        try:
-            if not batches:
-                await subscription.serve(callback)
-                return
-            async for batch in subscription.batches():
-                made = callback(batch)
-                if made is not None and inspect.isawaitable(made):
-                    await made
-        except Exception as error:
-            if error is not subscription.error:  # otherwise the connection ended it, and has said so
-                _log.exception("the callback of the subscription to %s failed; it ends here", subscription.name)
-                self._stop(subscription, error)
 
     async def unsubscribe(
         self, subscription: str | Subscription | None = None, *, name: str | None = None, token: bytes | None = None
@@ -471,92 +396,35 @@ class AsyncClient:
         """
         if name is not None:
             require_text("the name of a subscription", name)
-            found = [each for each in self._called(name) if isinstance(each, DurableSubscription)]
-            if not found:
-                await self._remove(name, 0, _token(token))
-            for each in found:
-                await self.unsubscribe(each)
-            return
-        if isinstance(subscription, str):
-            called = self._called(subscription)
+            mine = [each for each in self._subscriptions.durable() if each.options.name == name]
+            if not mine:
+                await self._subscriptions.remove(name, 0, _token(token))
+            for each in mine:
+                await self._subscriptions.unsubscribe(each)
+        elif isinstance(subscription, str):
+            called = self._subscriptions.called(subscription)
             if not called:
                 raise UnknownSubscription(f"nothing is subscribed to {subscription!r}")
             for one in called:
-                await self.unsubscribe(one)
-            return
-        if subscription is None:
+                await self._subscriptions.unsubscribe(one)
+        elif subscription is None:
             raise InvalidValue("unsubscribe takes a subscription, the name of a topic, or name=")
-        if self._subscriptions.get(subscription.number) is subscription:
-            durable = subscription.options.name if isinstance(subscription, DurableSubscription) else ""
-            if durable:
-                assert isinstance(subscription, DurableSubscription)
-                # Removed first, and forgotten then: if this fails, it is still there, and so is the way to try again.
-                subscription.removing = True
-                try:
-                    await self._remove(durable, subscription.number, subscription.removal)
-                except UnknownSubscription:
-                    pass  # either way it is gone
-                except BaseException:
-                    subscription.removing = False
-                    raise
-                self._forget(subscription)
-            else:
-                self._forget(subscription)
-                await self._let_go(subscription)
-        if subscription.error is not None:
-            raise subscription.error
+        else:
+            await self._subscriptions.unsubscribe(subscription)
 
     async def detach(self, subscription: DurableSubscription) -> None:
         """Take no more of a durable subscription here. A named one stays, and collects what comes."""
-        if self._subscriptions.get(subscription.number) is subscription:
-            if self._session.failure is None:
-                try:
-                    async with asyncio.timeout(self._session.timeout):
-                        await subscription.settle()
-                except (TimeoutError, MilepostError) as error:
-                    _log.warning("acknowledgements of %s may be missing: %s", subscription.name, error)
-            self._forget(subscription)
-            await self._let_go(subscription)
-        if subscription.error is not None:
-            raise subscription.error
-
-    def _forget(self, subscription: Subscription) -> None:
-        if self._subscriptions.pop(subscription.number, None) is not None:
-            self._dropped += subscription.dropped
-        subscription.end()
-
-    async def _let_go(self, subscription: Subscription) -> None:
-        """Tell the broker to deliver no more for a subscription."""
-        number = subscription.number
-        if self._session.connection is not None and self._session.failure is None:
-            try:
-                await self._session.ask(lambda request: Unsubscribe(request=request, subscription=number))
-            except (UnknownSubscription, ConnectionLost):
-                pass  # either way it is gone
-
-    async def _remove(self, name: str, number: int, token: bytes) -> None:
-        """Remove a named subscription. The same token again is the same removal, over connections too."""
-        await self._session.ask(
-            lambda request: Unsubscribe(request=request, subscription=number, name=name, token=token)
-        )
-
-    def _stop(self, subscription: Subscription, error: BaseException | None = None, *, told: bool = False) -> None:
-        """End a subscription that cannot go on; `told`: the broker knows."""
-        if self._subscriptions.pop(subscription.number, None) is not None:
-            self._dropped += subscription.dropped
-            if self._session.connection is not None and not told:
-                self._session.connection.unsubscribe(subscription.number)
-        subscription.end(error)
+        await self._subscriptions.detach(subscription)
 
     def statistics(self) -> ClientStatistics:
         """The client's figures."""
         connection, publisher = self._session.connection, self._publisher
         now = (connection.rows, connection.batches, connection.bytes) if connection is not None else (0, 0, 0)
-        rows, batches, size = (before + here for before, here in zip(self._delivered, now, strict=True))
+        rows, batches, size = (before + here for before, here in zip(self._host.delivered, now, strict=True))
         return ClientStatistics(
             connected=connection is not None,
             reconnects=self._session.reconnected,
-            subscriptions=len(self._subscriptions),
+            subscriptions=len(self._subscriptions.by_number),
             rows_put=publisher.rows,
             batches_put=publisher.batches,
             bytes_put=publisher.bytes,
@@ -567,136 +435,9 @@ class AsyncClient:
             rows_delivered=rows,
             batches_delivered=batches,
             bytes_delivered=size,
-            rows_dropped=self._dropped + sum(each.dropped for each in list(self._subscriptions.values())),
+            rows_dropped=self._subscriptions.dropped,
             bytes_queued=0 if connection is None else connection.queued,
         )
-
-
-class _Host:
-    """The client as its session sees it: kept apart, so that none of this is among the client's verbs."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-
-    def welcomed(self, welcome: Welcome) -> None:
-        client = self._client
-        known = client._known
-        if known is None and client._broker_id is not None and (client._used or client._session.remembered):
-            known = client._broker_id
-        if known is not None and known != welcome.store_id:
-            raise StateLost(
-                f"the broker {welcome.broker!r} came back with other stored state: its ID is "
-                f"{welcome.store_id or 'empty'!r}, and was {known!r}. Messages that it had acknowledged may be gone. "
-                "Find out what was lost; a new client, without known_broker_id, goes on from here"
-            )
-        client._broker_id = welcome.store_id
-        client._publisher.welcomed(welcome)
-
-    def stored(self, put: int) -> None:
-        self._client._publisher.stored(put)
-
-    def room(self) -> None:
-        self._client._publisher.room()
-
-    def announced(self, topic: KnownTopic) -> None:
-        self._client._publisher.announced(topic)
-
-    def put_refused(self, error: MilepostError, topic: str, put: int) -> None:
-        self._client._publisher.refuse(error, topic, put)
-
-    def subscription_ended(self, number: int, error: MilepostError) -> None:
-        """What waits can still be taken; the error is raised behind it."""
-        client = self._client
-        subscription = client._subscriptions.pop(number, None)
-        if subscription is not None:
-            client._dropped += subscription.dropped
-            subscription.end(error, keep=True)
-
-    def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:
-        delivered = self._client._delivered
-        for place, count in enumerate((connection.rows, connection.batches, connection.bytes)):
-            delivered[place] += count
-        self._client._publisher.lost(error, was_used)
-        for subscription in list(self._client._subscriptions.values()):
-            if isinstance(subscription, DurableSubscription):
-                subscription.detached()
-
-    def failed(self, error: MilepostError) -> None:
-        """Messages that are here can still be taken, unless the client was closed on purpose."""
-        self._client._publisher.stop(error)
-        closed = isinstance(error, Closed)
-        for subscription in list(self._client._subscriptions.values()):
-            subscription.end(None if closed else error, keep=not closed)
-
-    async def restore(self, connection: Connection) -> None:
-        client = self._client
-        await client._publisher.restore(connection)
-        for subscription in list(client._subscriptions.values()):
-            if not subscription.confirmed or subscription.ended:
-                continue  # whoever asked for it is still asking, or no longer wants it
-            if isinstance(subscription, DurableSubscription):
-                await self._attach_again(connection, subscription)
-                continue
-            try:
-                if subscription.pattern in client._publisher.schemas:
-                    await client._publisher.redeclare(connection, subscription.pattern)
-                _confirm(subscription, await connection.ask(_subscribe(subscription)))
-                if subscription.number not in client._subscriptions:  # given up meanwhile, with nobody to tell
-                    connection.unsubscribe(subscription.number)
-            except ConnectionLost:
-                raise
-            except MilepostError as error:
-                _log.error("the subscription to %s did not come back: %s", subscription.name, error)
-                client._stop(subscription, error)
-
-    async def _attach_again(self, connection: Connection, subscription: DurableSubscription) -> None:
-        """Put a durable subscription on a new connection; what can change by itself is waited for, beside all else."""
-        client = self._client
-        try:
-            subscription.attached(
-                connection, await connection.ask(lambda number: subscription.request(number, back=True))
-            )
-            if subscription.number not in client._subscriptions:
-                connection.unsubscribe(subscription.number)
-        except ConnectionLost:
-            raise
-        except MilepostError as error:
-            if error.retriable:
-                _log.warning("the subscription %s is not back yet: %s", subscription.name, error)
-                client._session.start(self._keep_attaching(connection, subscription), f"attaching {subscription.name}")
-                return
-            if subscription.removing and isinstance(error, UnknownSubscription):
-                return  # the answer was lost, and whoever removed it asks again
-            _log.error("the subscription %s did not come back: %s", subscription.name, error)
-            client._stop(subscription, error)
-
-    async def _keep_attaching(self, connection: Connection, subscription: DurableSubscription) -> None:
-        backoff = Backoff()
-        while connection.alive and not subscription.ended:
-            await asyncio.sleep(backoff.next())
-            try:
-                reply = await connection.ask(lambda number: subscription.request(number, back=True))
-                subscription.attached(connection, reply)
-                return
-            except ConnectionLost:
-                return  # the next connection tries
-            except MilepostError as error:
-                if not error.retriable:
-                    _log.error("the subscription %s did not come back: %s", subscription.name, error)
-                    self._client._stop(subscription, error)
-                    return
-
-
-def _confirm(subscription: Subscription, reply: dict[str, Any]) -> None:
-    subscription.confirmed = True
-    subscription.topics.update(reply["topics"])
-    subscription.skipped.update(reply["skipped"])
-
-
-def _subscribe(subscription: Subscription) -> Callable[[int], Control]:
-    return lambda request: Subscribe(
-        request=request, subscription=subscription.number, pattern=subscription.pattern, where=subscription.where
-    )
 
 
 def _addresses(text: str) -> list[Address]:
@@ -712,34 +453,3 @@ def _token(token: bytes | None) -> bytes:
     if not isinstance(token, bytes) or len(token) != TOKEN_BYTES:
         raise InvalidValue(f"a token is {TOKEN_BYTES} bytes")
     return token
-
-
-def _options(
-    name: str | None,
-    start: Any,
-    ack: str,
-    prefetch: int,
-    max_deliveries: int | None,
-    dead_letter: str | None,
-    create: bool,
-) -> Options:
-    """What a durable subscription was asked for with, checked; the broker would close the connection over it."""
-    if name is not None:
-        require_text("the name of a subscription", name)
-        if not name:
-            raise InvalidValue("the name of a subscription is empty; leave it out for a replay")
-        limits.require("NAME_CHARS", len(name), "the characters of a subscription's name")
-    elif max_deliveries is not None or dead_letter is not None or ack != "auto" or not create:
-        raise InvalidValue("a replay acknowledges nothing; give the subscription a name")
-    if ack not in ("auto", "explicit"):
-        raise InvalidValue(f'ack={ack!r}: takes "auto" or "explicit"')
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
-        raise InvalidValue(f"prefetch={prefetch!r}: takes a number of messages, from 1 on")
-    limits.require("PREFETCH_ROWS", prefetch, "the messages that may be here and not acknowledged")
-    if max_deliveries is not None and (isinstance(max_deliveries, bool) or max_deliveries < 1):
-        raise InvalidValue(f"max_deliveries={max_deliveries!r}: takes a number from 1 on, or None for no bound")
-    if dead_letter is not None:
-        require_text("a dead-letter topic", dead_letter)
-        if max_deliveries is None:
-            raise InvalidValue("dead_letter takes messages that came max_deliveries times: give that too")
-    return Options(name or "", start, ack == "explicit", prefetch, max_deliveries or 0, dead_letter or "", create)

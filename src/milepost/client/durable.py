@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from operator import length_hint
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from milepost.batch import Batch
 from milepost.client.acks import Acks, Grant, Span
 from milepost.client.connection import Connection, Parcel
 from milepost.client.logbatch import LogBatch
+from milepost.client.options import Options
 from milepost.client.subscription import Delivered, Subscription
 from milepost.errors import AckMismatch, Closed, InvalidValue, MilepostError, NotExpectingAck
 from milepost.wire import Subscribe
@@ -27,18 +28,6 @@ GOTTEN_ROWS: Final = 50_000  # most of one get_many: one acknowledgement names t
 TOKEN_BYTES: Final = 16
 
 _log = logging.getLogger("milepost.client")
-
-
-class Options(NamedTuple):
-    """What a durable subscription was asked for with."""
-
-    name: str  # empty: a replay, which is this client's alone and acknowledges nothing
-    start: Any  # as on the wire
-    explicit: bool
-    prefetch: int  # rows that may be handed out and not acknowledged
-    most: int  # deliveries of a row before it is dead; 0: any number
-    dead: str  # topic for dead rows
-    create: bool
 
 
 class Detacher(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -15,27 +15,22 @@ from milepost.batch.collector import REFUSED
 from milepost.client.connection import Connection, wall_clock
 from milepost.client.outbox import PUT_HEADER, Outbox
 from milepost.client.session import Session
+from milepost.client.storing import Storing
 from milepost.client.topic import KnownTopic, declaration
-from milepost.client.unsettled import Ticket, Unsettled
 from milepost.errors import (
     ConnectionLost,
     InvalidValue,
     LimitExceeded,
     MilepostError,
-    NotDurable,
-    ProtocolError,
-    StoreError,
     TimedOut,
     UnknownTopic,
 )
 from milepost.query import encode, enforce
 from milepost.schema import Schema
-from milepost.wire import Resume, Welcome
+from milepost.wire import Welcome
 
 FRAME_BYTES: Final = 1 << 20  # a large put is split into frames of about this size: the broker works meanwhile
 CHUNK_ROWS: Final = 8_192  # of a source without a length: encoded and sent together
-IDS_BYTES: Final = 64  # at most, of a batch's IDs beside its stamps, and of a frame's header
-KEY_BYTES: Final = 16  # of an idempotency key
 
 _log = logging.getLogger("milepost.client")
 
@@ -47,15 +42,13 @@ class Publisher:
         self._session = session
         self._clock = clock
         self._publisher = self._broker = 0
-        self._batch_bytes = limits.FRAME_BYTES - PUT_HEADER
-        self._stamper = Stamper(lambda: 0)
-        self._doubt: MilepostError | None = None  # puts that may be lost: told by the next flush
+        self.batch_bytes = limits.FRAME_BYTES - PUT_HEADER
+        self.stamper = Stamper(lambda: 0)
+        self.doubt: MilepostError | None = None  # puts that may be lost: told by the next flush
         self._unsure = False  # something was put since the last flush
         self._flying: list[Outbox] = []  # sent something in this turn of the event loop
         self._turning = False
-        self._resumed = 0  # puts on this connection up to which failures of the store are known
-        self._settling: list[asyncio.Future[None]] = []  # wait for durable puts to be settled
-        self.unsettled: Final = Unsettled()
+        self.storing: Final = Storing(session, self)
         self.boxes: Final[dict[str, Outbox]] = {}
         self.declared: Final[dict[str, tuple[Schema, str | None]]] = {}  # by this client: schema and policy
         self.schemas: Final[dict[str, tuple[Schema, ...]]] = {}  # of every topic that was ever announced
@@ -66,28 +59,14 @@ class Publisher:
 
     def welcomed(self, welcome: Welcome) -> None:
         """A handshake was done: stamps go on above all that were given before."""
-        if self.unsettled:
-            self._recognised(welcome)
+        self.storing.recognised(welcome, self._publisher, self._broker)
         self._publisher, self._broker = welcome.publisher, welcome.broker_id
-        self._batch_bytes = welcome.frame_bytes - PUT_HEADER
+        self.batch_bytes = welcome.frame_bytes - PUT_HEADER
         for box in self.boxes.values():
-            box.batch_bytes = self._batch_bytes
+            box.batch_bytes = self.batch_bytes
         clock = self._clock
         clock_ms = wall_clock(welcome) if clock is None else lambda: int(clock() * 1_000)
-        self._stamper = Stamper(clock_ms, max(welcome.mark, self._stamper.last))
-
-    def _recognised(self, welcome: Welcome) -> None:
-        """The broker's mark settles what is stored; the rest is sent again by `restore`, under the same stamps."""
-        if welcome.publisher != self._publisher and welcome.mark:
-            # With a mark of 0 nothing of this publisher was ever stored, and so nothing can be stored twice.
-            raise ProtocolError(
-                f"the broker knows this client as publisher {welcome.publisher}, and {len(self.unsettled)} batches "
-                f"that may be stored are of publisher {self._publisher}; whether they are cannot be told any more"
-            )
-        self.unsettled.reached(welcome.mark)
-        if (welcome.publisher, welcome.broker_id) != (self._publisher, self._broker):
-            self.unsettled.readdress(welcome.publisher, welcome.broker_id)
-        self._settled()
+        self.stamper = Stamper(clock_ms, max(welcome.mark, self.stamper.last))
 
     def announced(self, topic: KnownTopic) -> None:
         """A topic has a number, or a new version."""
@@ -106,39 +85,18 @@ class Publisher:
             if len(box) and box.number:
                 if not self._session.has_room:
                     break
-                if not box.durable or self._has_durable_room:
-                    self._send(box)
+                if not box.durable or self.storing.has_room:
+                    self.send(box)
         self._session.wake()  # also without room: an outbox that is empty now can take rows again
-
-    def stored(self, put: int) -> None:
-        """Durable puts up to this one are stored."""
-        self.unsettled.stored(put)
-        self._settled()
-        if self._session.connection is not None:
-            self.room()
-
-    def _settled(self) -> None:
-        for waiter in self._settling:
-            if not waiter.done():
-                waiter.set_result(None)
 
     def refuse(self, error: MilepostError, topic: str, put: int) -> None:
         """The broker did not take a batch: whoever waits for it is told, or the next flush says so."""
-        if isinstance(error, StoreError):
-            self._store_failed(error, put)
-            return
-        ticket = self.unsettled.numbered(put)
-        if ticket is not None:
-            self.refused += len(ticket.parts)
-            self.unsettled.fail(ticket, error)
-            if ticket.unwatched:
-                self._doubt = self._doubt or error
-            self._settled()
+        if self.storing.refuse(error, put):
             if isinstance(error, UnknownTopic):
                 self._renumber()
             return
         self.refused += 1
-        self._doubt = self._doubt or error
+        self.doubt = self.doubt or error
         _log.error("the broker refused a put%s: %s", f" to topic {topic!r}" if topic else "", error)
         if isinstance(error, UnknownTopic):
             self._renumber()
@@ -149,42 +107,18 @@ class Publisher:
             box.gathering = False
         self._session.start(self._look_again(), "topics")
 
-    def _store_failed(self, error: StoreError, put: int) -> None:
-        """The store did not take a put, and so none of those behind it: the broker waits for a word that we know.
-
-        Otherwise a later put could be stored before an earlier one, whose stamps would then look like a repetition.
-        """
-        connection = self._session.connection
-        if put <= self._resumed or connection is None:
-            ticket = self.unsettled.numbered(put)
-            failed = [] if ticket is None else [ticket]
-            for ticket in failed:
-                self.unsettled.fail(ticket, error)
-        else:
-            self._resumed = connection.puts
-            connection.say(Resume(connection.puts))
-            failed = self.unsettled.fail_from(put, error)
-            _log.error("the broker could not store %d batches: %s", len(failed), error)
-        for ticket in failed:
-            self.refused += len(ticket.parts)
-            if ticket.unwatched:
-                self._doubt = self._doubt or error
-        self._settled()
-
     def lost(self, error: MilepostError, was_used: bool) -> None:
         """A connection is gone, and perhaps what was sent last to live topics."""
-        self._resumed = 0
-        self.unsettled.unsent()
+        self.storing.lost()
         if was_used and self._unsure:
-            self._doubt = self._doubt or error
+            self.doubt = self.doubt or error
 
     def stop(self, error: MilepostError) -> None:
         """Nothing will be sent any more: every put takes the long way, and finds out why."""
-        self.unsettled.fail_all(error)
         for box in self.boxes.values():
             box.gathering = False
             self._fail_waiters(box, error)
-        self._settled()
+        self.storing.stop(error)
 
     @staticmethod
     def _fail_waiters(box: Outbox, error: MilepostError) -> None:
@@ -198,14 +132,7 @@ class Publisher:
             box.number = await self.redeclare(connection, name)
             if not box.number:
                 self._lose(box, None)
-        for ticket in list(self.unsettled.tickets):
-            if not all(box.number for box, _ in ticket.parts):
-                names = ", ".join(repr(box.name) for box, _ in ticket.parts if not box.number)
-                self.unsettled.fail(ticket, UnknownTopic(f"topic {names} is gone; declare it, and put again"))
-                continue
-            await connection.room(sum(len(batch.data) + IDS_BYTES for _, batch in ticket.parts[:-1]))
-            self._send_ticket(connection, ticket)
-        self._settled()
+        await self.storing.send_again(connection)
 
     async def redeclare(self, connection: Connection, name: str) -> int:
         """The number of a topic, which is declared again as this client knows it if it is gone; 0 if that fails."""
@@ -240,7 +167,7 @@ class Publisher:
 
     def _lose(self, box: Outbox, error: MilepostError | None) -> None:
         if len(box):
-            self._doubt = self._doubt or error
+            self.doubt = self.doubt or error
             rows = sum(len(batch) for batch in box.batches())
             _log.error("%d rows for topic %r are lost: %s", rows, box.name, error or "the topic is gone")
         self._fail_waiters(box, error or UnknownTopic(f"topic {box.name!r} is gone; declare it, and put again"))
@@ -252,7 +179,7 @@ class Publisher:
         self.declared[name] = schema, slow
         box = self.boxes.get(name)
         if box is None:
-            box = self.boxes[name] = Outbox(name, number, schema, self._batch_bytes)
+            box = self.boxes[name] = Outbox(name, number, schema, self.batch_bytes)
             box.become(name in self.durable)
         else:
             box.number = number
@@ -278,7 +205,7 @@ class Publisher:
         reply = await self._session.ask(declaration(name, None))
         box = self.boxes.get(name)  # another put may have asked as well
         if box is None:
-            box = self.boxes[name] = Outbox(name, int(reply["number"]), self.schemas[name][-1], self._batch_bytes)
+            box = self.boxes[name] = Outbox(name, int(reply["number"]), self.schemas[name][-1], self.batch_bytes)
             box.become(name in self.durable)
         box.number = int(reply["number"])
         return box
@@ -288,21 +215,15 @@ class Publisher:
         """Rows in outboxes."""
         return sum(len(box) for box in list(self.boxes.values()))  # a copy: another thread may ask
 
-    @property
-    def _has_durable_room(self) -> bool:
-        """Whether a durable put may be sent now: what is not settled is kept, and the put window bounds that too."""
-        connection = self._session.connection
-        return connection is not None and connection.has_room and self.unsettled.bytes < connection.put_window
-
     def _room_for(self, box: Outbox) -> bool:
-        return self._has_durable_room if box.durable else self._session.has_room
+        return self.storing.has_room if box.durable else self._session.has_room
 
     # Putting
 
     async def put(self, topic: str, row: Any, key: bytes | uuid.UUID | None = None, wait: bool = True) -> None:
         """The long way of a put: to a durable topic, or nothing is in flight, or there is no room."""
         if key is not None:
-            await self._put_keyed(topic, row, _key_bytes(key))
+            await self.storing.put_keyed(topic, row, key)
             return
         while True:
             self._session.require_open()
@@ -312,12 +233,12 @@ class Publisher:
             if not box.full:
                 break
             if self._room_for(box):
-                self._send(box)
+                self.send(box)
                 await asyncio.sleep(0)  # a loop of puts lets the rest of the program have its turns
             else:
                 await self._session.wait()
         if box.durable:
-            stored = self._put_durable(box, row, wait)
+            stored = self.storing.put(box, row, wait)
             if stored is not None:
                 await stored
             return
@@ -329,89 +250,6 @@ class Publisher:
         except REFUSED:
             box.take(row)
         box.gathering = not box.full
-
-    def _put_durable(self, box: Outbox, row: Any, wait: bool) -> asyncio.Future[None] | None:
-        """Rows of one turn of the event loop leave together, also the first: next to a sync to disk a turn is nothing.
-
-        A future for each, as one that several wait for is cancelled with the first of them.
-        """
-        try:
-            box.add(row)
-        except REFUSED:
-            box.take(row)
-        self._soon(box)
-        if not wait:
-            box.unwatched = True
-            return None
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        box.waiters.append(stored)
-        return stored
-
-    async def _put_keyed(self, topic: str, row: Any, key: bytes) -> None:
-        while True:
-            self._session.require_open()
-            box = await self.box(topic)
-            if not box.durable:
-                raise NotDurable(f"topic {topic!r} is live: a key is remembered for durable topics only")
-            if self._has_durable_room:
-                break
-            await self._session.wait()
-        if len(box):
-            self._send(box)  # what was put before leaves before
-        batch = encode(box.schema, [row], Ids.one(self._publisher, self._broker, self._stamper.next()))
-        if len(batch.data) + KEY_BYTES > box.batch_bytes:
-            raise LimitExceeded("frame_bytes", len(batch.data), box.batch_bytes - KEY_BYTES, "the bytes of one message")
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._post(Ticket([(box, batch)], self._stamper.last, [stored], key=key))
-        await stored
-
-    async def put_together(self, sources: Mapping[str, Sequence[Any]]) -> int:
-        """Store sources of rows in several durable topics, all or none; the number of rows. See `Atomic`."""
-        drafts: list[tuple[str, Batch]] = []
-        for topic, pieces in sources.items():
-            box = await self.box(topic)
-            if not box.durable:
-                raise NotDurable(f"topic {topic!r} is live; only durable topics store all of an atomic put, or nothing")
-            for piece in pieces:
-                if isinstance(piece, Batch):
-                    self._require_version(topic, piece)
-                batch = piece if isinstance(piece, Batch) else Batch.encode(box.schema, piece)
-                enforce(batch)
-                if len(batch):
-                    drafts.append((topic, batch))
-        if not drafts:
-            return 0
-        limits.require("PUT_PARTS", len(drafts), "the batches of an atomic put")
-        boxes = await self._room_together(drafts)
-        parts = [(box, batch.stamped(self._ids(len(batch)))) for box, (_, batch) in zip(boxes, drafts, strict=True)]
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._post(Ticket(parts, self._stamper.last, [stored]))
-        await stored
-        return sum(len(batch) for _, batch in drafts)
-
-    async def _room_together(self, drafts: list[tuple[str, Batch]]) -> list[Outbox]:
-        """Wait until all frames of an atomic put may leave one behind the other."""
-        sizes = [len(batch.data) + 8 * len(batch) + IDS_BYTES for _, batch in drafts]
-        before = sum(sizes[:-1])
-        while True:
-            self._session.require_open()
-            boxes = [await self.box(topic) for topic, _ in drafts]
-            connection = self._session.connection
-            if connection is not None:
-                if max(sizes) > self._batch_bytes:
-                    raise LimitExceeded("frame_bytes", max(sizes), self._batch_bytes, "a batch of an atomic put")
-                if before >= connection.put_window:
-                    raise LimitExceeded("put_window", before, connection.put_window, "the bytes of an atomic put")
-            if connection is None or not self._has_durable_room or not all(box.number for box in boxes):
-                await self._session.wait()
-                continue
-            waiting = [box for box in dict.fromkeys(boxes) if len(box)]
-            for box in waiting:
-                self._send(box)  # what was put before leaves before
-            if not waiting and connection.outstanding + before < connection.put_window:
-                return boxes
-            if not waiting:
-                await self._session.wait()
 
     def put_alone(self, box: Outbox, row: Any) -> bool:
         """The short way of a put with nothing in flight and nothing waiting; False leaves it to the long one.
@@ -426,7 +264,7 @@ class Publisher:
         if box.kept or box.collected or not box.number:
             return False
         try:
-            data = box.alone(row, self._publisher, self._broker, self._stamper.next())
+            data = box.alone(row, self._publisher, self._broker, self.stamper.next())
         except REFUSED:
             return False
         if len(data) > box.batch_bytes:
@@ -444,7 +282,7 @@ class Publisher:
     async def breathe(self, box: Outbox) -> None:
         """An outbox is full: send it, and let the rest of the program have a turn; or make the next put wait."""
         if self._session.has_room:
-            self._send(box)
+            self.send(box)
             await asyncio.sleep(0)
         else:
             box.gathering = False
@@ -453,7 +291,7 @@ class Publisher:
         """Put all of a source; see `AsyncClient.put_many`."""
         box = await self.box(topic)
         if isinstance(source, Batch):
-            self._require_version(topic, source)
+            self.require_version(topic, source)
             enforce(source)
             return await self._put_batch(topic, source)
         if not isinstance(source, Iterator):
@@ -469,7 +307,8 @@ class Publisher:
         await _all(stored)
         return rows
 
-    def _require_version(self, topic: str, batch: Batch) -> None:
+    def require_version(self, topic: str, batch: Batch) -> None:
+        """`InvalidValue` for a batch of a schema that its topic does not have."""
         if batch.schema not in self.schemas.get(topic, ()):
             raise InvalidValue(
                 f"the batch is of schema {batch.schema.name} ({batch.schema.fingerprint:016x}), which topic {topic!r} "
@@ -494,14 +333,13 @@ class Publisher:
                 await self._session.wait()
                 continue
             if len(box):
-                self._send(box)  # what was put before leaves before
+                self.send(box)  # what was put before leaves before
             stop = min(len(batch), start + size)
             if len(batch) - stop < size // 2:
                 stop = len(batch)  # no small frame at the end
             if box.durable:
-                made, start = self._piece(box, batch, start, stop)
-                stored.append(asyncio.get_running_loop().create_future())
-                self._post(Ticket([(box, made)], self._stamper.last, [stored[-1]]))
+                made, start = self.piece(box, batch, start, stop)
+                stored.append(self.storing.send(box, made))
             else:
                 start = self._send_rows(box, batch, start, stop)
             if start < len(batch):
@@ -515,10 +353,10 @@ class Publisher:
         try:
             async with asyncio.timeout(limit):
                 await self._processed()
-                await self._all_settled()
+                await self.storing.settled()
         except TimeoutError:
             raise TimedOut(f"the broker has not processed everything within {limit:g} s; it may still do so") from None
-        doubt, self._doubt = self._doubt, None
+        doubt, self.doubt = self.doubt, None
         if doubt is not None:
             raise doubt
 
@@ -537,23 +375,10 @@ class Publisher:
                 self._unsure = self._unsure or unsure
                 raise
 
-    async def _all_settled(self) -> None:
-        """Wait until everything that was sent to durable topics up to now is stored, or was refused."""
-        last = self._stamper.last
-        while self.unsettled and self.unsettled.tickets[0].stamp <= last:
-            self._session.require_open()
-            waiter = asyncio.get_running_loop().create_future()
-            self._settling.append(waiter)
-            try:
-                await waiter
-            finally:
-                self._settling.remove(waiter)
-        self._session.require_open()
-
     async def drained(self) -> None:
         """Wait until nothing is in an outbox, and everything durable is stored: before a client closes."""
         await self.emptied()
-        await self._all_settled()
+        await self.storing.settled()
 
     async def emptied(self) -> Connection:
         """Wait until nothing is in an outbox; the connection that took it."""
@@ -563,7 +388,7 @@ class Publisher:
                 if len(box) and not box.number:
                     await self.box(box.name)
                 if len(box) and box.number and self._room_for(box):
-                    self._send(box)
+                    self.send(box)
             connection = self._session.connection
             if connection is not None and not self.waiting:
                 return connection
@@ -572,22 +397,22 @@ class Publisher:
     # Sending
 
     def _send_alone(self, box: Outbox, row: Any) -> None:
-        batch = encode(box.schema, [row], Ids.one(self._publisher, self._broker, self._stamper.next()))
+        batch = encode(box.schema, [row], Ids.one(self._publisher, self._broker, self.stamper.next()))
         if len(batch.data) > box.batch_bytes:
             raise LimitExceeded("frame_bytes", len(batch.data), box.batch_bytes, "the bytes of one message")
         self._write(box, batch)
         self._fly(box)
 
-    def _send(self, box: Outbox) -> None:
+    def send(self, box: Outbox) -> None:
         """Send everything that waits for a topic."""
         if box.durable:
-            self._send_durable(box)
+            self.storing.send_box(box)
             return
         self._fly(box)
         collector = box.collector()
         batches = box.batches()
         if collector is not None:
-            made = collector.batch(self._ids(len(collector)))
+            made = collector.batch(self.ids(len(collector)))
             if len(made.data) <= box.batch_bytes:
                 self._write(box, made)
                 return
@@ -597,67 +422,25 @@ class Publisher:
             while start < len(batch):
                 start = self._send_rows(box, batch, start, len(batch))
 
-    def _send_durable(self, box: Outbox) -> None:
-        """The same for a durable topic: in one frame, unless rows of several versions wait, or very many bytes."""
-        waiters, unwatched = box.watched()
-        made: list[tuple[Batch, int]] = []  # with the stamp of its last row
-        collector = box.collector()
-        try:
-            if collector is not None:
-                pieces: Iterator[Batch] = iter((collector.batch(self._ids(len(collector))),))
-            else:
-                pieces = box.batches()
-            for batch in pieces:
-                if batch.ids is not None and len(batch.data) <= box.batch_bytes:
-                    made.append((batch, self._stamper.last))
-                    continue
-                start = 0
-                while start < len(batch):
-                    piece, start = self._piece(box, batch, start, len(batch))
-                    made.append((piece, self._stamper.last))
-        except LimitExceeded as error:  # a message that leaves no room for its ID in a frame
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
-            self._doubt = self._doubt or error
-        for number, (batch, stamp) in enumerate(made, 1):
-            self._post(Ticket([(box, batch)], stamp, waiters, unwatched=unwatched, final=number == len(made)))
-
-    def _post(self, ticket: Ticket) -> None:
-        """Send what is kept until it is settled."""
-        connection = self._session.connection
-        assert connection is not None
-        self._session.remember()
-        self.unsettled.add(ticket)
-        self.rows += sum(len(batch) for _, batch in ticket.parts)
-        self.batches += len(ticket.parts)
-        self._send_ticket(connection, ticket)
-
-    def _send_ticket(self, connection: Connection, ticket: Ticket) -> None:
-        ticket.first = connection.puts + 1
-        ticket.last = connection.puts + len(ticket.parts)
-        for number, (box, batch) in enumerate(ticket.parts, 1):
-            linked = number < len(ticket.parts)
-            self.bytes += connection.put(box.number, batch.data, ticket.key, linked)
-
     def _send_rows(self, box: Outbox, batch: Batch, start: int, stop: int) -> int:
         """Send rows of a batch, fewer if they do not fit into a frame; the row after the last that was sent."""
-        made, stop = self._piece(box, batch, start, stop)
+        made, stop = self.piece(box, batch, start, stop)
         self._write(box, made)
         return stop
 
-    def _piece(self, box: Outbox, batch: Batch, start: int, stop: int) -> tuple[Batch, int]:
+    def piece(self, box: Outbox, batch: Batch, start: int, stop: int) -> tuple[Batch, int]:
         """Rows of a batch under IDs, fewer if they do not fit into a frame, and the row after the last of them."""
         while True:
-            made = batch.stamped(self._ids(stop - start), start, stop)
+            made = batch.stamped(self.ids(stop - start), start, stop)
             if len(made.data) <= box.batch_bytes:
                 return made, stop
             if stop - start == 1:
                 raise LimitExceeded("frame_bytes", len(made.data), box.batch_bytes, f"the bytes of row {start}")
             stop = start + (stop - start) // 2
 
-    def _ids(self, rows: int) -> Ids:
-        return Ids.single(self._publisher, self._broker, self._stamper.take(rows))
+    def ids(self, rows: int) -> Ids:
+        """IDs of this client for so many rows, from now on."""
+        return Ids.single(self._publisher, self._broker, self.stamper.take(rows))
 
     def _write(self, box: Outbox, batch: Batch) -> None:
         connection = self._session.connection
@@ -670,9 +453,9 @@ class Publisher:
     def _fly(self, box: Outbox) -> None:
         """Something of this topic is in flight until the next turn of the event loop."""
         box.gathering = True
-        self._soon(box)
+        self.soon(box)
 
-    def _soon(self, box: Outbox) -> None:
+    def soon(self, box: Outbox) -> None:
         """Look at an outbox again in the next turn of the event loop."""
         if not box.flying:
             box.flying = True
@@ -689,17 +472,8 @@ class Publisher:
             if not len(box):
                 box.gathering = False  # the next message leaves at once
             elif box.number and self._room_for(box):
-                self._send(box)
+                self.send(box)
             # Otherwise it waits for `room`.
-
-
-def _key_bytes(key: Any) -> bytes:
-    if isinstance(key, uuid.UUID):
-        return key.bytes
-    if isinstance(key, bytes) and len(key) == KEY_BYTES:
-        return key
-    told = f"{len(key)} bytes" if isinstance(key, bytes) else f"a {type(key).__name__}"
-    raise InvalidValue(f"the key of a put is a uuid.UUID or {KEY_BYTES} bytes, not {told}")
 
 
 async def _all(stored: list[asyncio.Future[None]]) -> None:

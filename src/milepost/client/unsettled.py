@@ -97,12 +97,9 @@ class Unsettled:
         self.bytes -= ticket.bytes
         ticket.failed(error)
 
-    def fail_from(self, put: int, error: Exception) -> list[Ticket]:
-        """Everything that was sent from a put on is refused; those tickets."""
-        failed = [ticket for ticket in self.tickets if put <= ticket.last < UNSENT]
-        for ticket in failed:
-            self.fail(ticket, error)
-        return failed
+    def sent_from(self, put: int) -> list[Ticket]:
+        """Those that were sent with or behind a put."""
+        return [ticket for ticket in self.tickets if put <= ticket.last < UNSENT]
 
     def fail_all(self, error: Exception) -> None:
         while self.tickets:

@@ -30,7 +30,7 @@ def test_a_put_returns_when_it_is_stored():
         assert not putting.done()
         store.peer.say(Stored(1))
         await putting
-        assert not client._publisher.unsettled
+        assert not client._publisher.storing.unsettled
 
     with_store(test)
 
@@ -82,7 +82,7 @@ def test_what_is_not_settled_is_bounded_by_the_put_window():
         with pytest.raises(TimedOut):
             await client.flush(timeout=0.05)
         assert not putting.done()
-        assert len(client._publisher.unsettled) == 1  # one frame may overshoot
+        assert len(client._publisher.storing.unsettled) == 1  # one frame may overshoot
         store.paused = False
         store.peer.say(Stored(1))
         assert await putting == 100_000

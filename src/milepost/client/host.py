@@ -1,0 +1,71 @@
+"""The client as its session sees it: kept apart, so that none of this is among the client's verbs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milepost.client.connection import Connection
+from milepost.client.publisher import Publisher
+from milepost.client.session import Session
+from milepost.client.subscriptions import Subscriptions
+from milepost.client.topic import KnownTopic
+from milepost.errors import Closed, MilepostError, StateLost
+from milepost.wire import Welcome
+
+
+class Host:
+    """Hands on what a session tells, and decides whether a broker is still the one that the client knows."""
+
+    def __init__(self, subscriptions: Subscriptions, known_broker_id: str | None) -> None:
+        self._subscriptions = subscriptions
+        self._known = known_broker_id
+        self.session: Session  # set by the client, as the publisher: both need this first
+        self.publisher: Publisher
+        self.broker_id: str | None = None  # until it is connected
+        self.used = False  # a durable subscription was made
+        self.delivered: Final = [0, 0, 0]  # rows, batches, bytes of connections that are gone
+
+    def welcomed(self, welcome: Welcome) -> None:
+        known = self._known
+        if known is None and self.broker_id is not None and (self.used or self.session.remembered):
+            known = self.broker_id
+        if known is not None and known != welcome.store_id:
+            raise StateLost(
+                f"the broker {welcome.broker!r} came back with other stored state: its ID is "
+                f"{welcome.store_id or 'empty'!r}, and was {known!r}. Messages that it had acknowledged may be gone. "
+                "Find out what was lost; a new client, without known_broker_id, goes on from here"
+            )
+        self.broker_id = welcome.store_id
+        self.publisher.welcomed(welcome)
+
+    def stored(self, put: int) -> None:
+        self.publisher.storing.stored(put)
+
+    def room(self) -> None:
+        self.publisher.room()
+
+    def announced(self, topic: KnownTopic) -> None:
+        self.publisher.announced(topic)
+
+    def put_refused(self, error: MilepostError, topic: str, put: int) -> None:
+        self.publisher.refuse(error, topic, put)
+
+    def subscription_ended(self, number: int, error: MilepostError) -> None:
+        self._subscriptions.ended(number, error)
+
+    def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:
+        for place, count in enumerate((connection.rows, connection.batches, connection.bytes)):
+            self.delivered[place] += count
+        self.publisher.lost(error, was_used)
+        self._subscriptions.detached()
+
+    def failed(self, error: MilepostError) -> None:
+        """Messages that are here can still be taken, unless the client was closed on purpose."""
+        self.publisher.stop(error)
+        closed = isinstance(error, Closed)
+        for subscription in list(self._subscriptions.by_number.values()):
+            subscription.end(None if closed else error, keep=not closed)
+
+    async def restore(self, connection: Connection) -> None:
+        await self.publisher.restore(connection)
+        await self._subscriptions.restore(connection, self.publisher)

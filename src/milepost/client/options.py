@@ -1,0 +1,54 @@
+"""What a durable subscription is asked for with."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from milepost import limits
+from milepost.client.topic import require_text
+from milepost.errors import InvalidValue
+
+PREFETCH: Final = 10_000  # rows handed out and not acknowledged: some ten milliseconds of the fastest consumer
+
+
+class Options(NamedTuple):
+    """What a durable subscription was asked for with."""
+
+    name: str  # empty: a replay, which is this client's alone and acknowledges nothing
+    start: Any  # as on the wire
+    explicit: bool
+    prefetch: int  # rows that may be handed out and not acknowledged
+    most: int  # deliveries of a row before it is dead; 0: any number
+    dead: str  # topic for dead rows
+    create: bool
+
+
+def checked_options(
+    name: str | None,
+    start: Any,
+    ack: str,
+    prefetch: int,
+    max_deliveries: int | None,
+    dead_letter: str | None,
+    create: bool,
+) -> Options:
+    """What a durable subscription was asked for with, checked; the broker would close the connection over it."""
+    if name is not None:
+        require_text("the name of a subscription", name)
+        if not name:
+            raise InvalidValue("the name of a subscription is empty; leave it out for a replay")
+        limits.require("NAME_CHARS", len(name), "the characters of a subscription's name")
+    elif max_deliveries is not None or dead_letter is not None or ack != "auto" or not create:
+        raise InvalidValue("a replay acknowledges nothing; give the subscription a name")
+    if ack not in ("auto", "explicit"):
+        raise InvalidValue(f'ack={ack!r}: takes "auto" or "explicit"')
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
+        raise InvalidValue(f"prefetch={prefetch!r}: takes a number of messages, from 1 on")
+    limits.require("PREFETCH_ROWS", prefetch, "the messages that may be here and not acknowledged")
+    if max_deliveries is not None and (isinstance(max_deliveries, bool) or max_deliveries < 1):
+        raise InvalidValue(f"max_deliveries={max_deliveries!r}: takes a number from 1 on, or None for no bound")
+    if dead_letter is not None:
+        require_text("a dead-letter topic", dead_letter)
+        if max_deliveries is None:
+            raise InvalidValue("dead_letter takes messages that came max_deliveries times: give that too")
+    return Options(name or "", start, ack == "explicit", prefetch, max_deliveries or 0, dead_letter or "", create)

@@ -1,0 +1,322 @@
+"""The durable half of a publisher: puts that are kept until they are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from milepost import limits
+from milepost.batch import Batch, Ids, Stamper
+from milepost.batch.collector import REFUSED
+from milepost.client.connection import Connection
+from milepost.client.outbox import Outbox
+from milepost.client.session import Session
+from milepost.client.unsettled import Ticket, Unsettled
+from milepost.errors import (
+    InvalidValue,
+    LimitExceeded,
+    MilepostError,
+    NotDurable,
+    ProtocolError,
+    StoreError,
+    UnknownTopic,
+)
+from milepost.query import enforce
+from milepost.wire import Resume, Welcome
+
+IDS_BYTES: Final = 64  # at most, of a batch's IDs beside its stamps, and of a frame's header
+KEY_BYTES: Final = 16  # of an idempotency key
+
+_log = logging.getLogger("milepost.client")
+
+
+class Publishing(Protocol):
+    """The publisher, as its durable half knows it."""
+
+    stamper: Stamper
+    batch_bytes: int
+    doubt: MilepostError | None
+    rows: int
+    batches: int
+    bytes: int
+    refused: int
+
+    async def box(self, name: str) -> Outbox: ...
+    def ids(self, rows: int) -> Ids: ...
+    def piece(self, box: Outbox, batch: Batch, start: int, stop: int) -> tuple[Batch, int]: ...
+    def require_version(self, topic: str, batch: Batch) -> None: ...
+    def room(self) -> None: ...
+    def soon(self, box: Outbox) -> None: ...
+
+
+class Storing:
+    """Sends durable puts, keeps them until the broker's word, and sends them again where that was lost.
+
+    Stamps are given when a frame leaves, so that frames, tickets and stamps have one order.
+    """
+
+    def __init__(self, session: Session, publisher: Publishing) -> None:
+        self._session = session
+        self._publisher = publisher
+        self._resumed = 0  # puts on this connection up to which failures of the store are known
+        self._settling: list[asyncio.Future[None]] = []  # wait for durable puts to be settled
+        self.unsettled: Final = Unsettled()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a durable put may be sent now: what is not settled is kept, and the put window bounds that too."""
+        connection = self._session.connection
+        return connection is not None and connection.has_room and self.unsettled.bytes < connection.put_window
+
+    # Told by the publisher
+
+    def recognised(self, welcome: Welcome, publisher: int, broker: int) -> None:
+        """A new connection: the mark settles what is stored; `send_again` sends the rest, under the same stamps.
+
+        `publisher` and `broker` are the numbers that batches were stamped with.
+        """
+        if not self.unsettled:
+            return
+        if welcome.publisher != publisher and welcome.mark:
+            # With a mark of 0 nothing of this publisher was ever stored, and so nothing can be stored twice.
+            raise ProtocolError(
+                f"the broker knows this client as publisher {welcome.publisher}, and {len(self.unsettled)} batches "
+                f"that may be stored are of publisher {publisher}; whether they are cannot be told any more"
+            )
+        self.unsettled.reached(welcome.mark)
+        if (welcome.publisher, welcome.broker_id) != (publisher, broker):
+            self.unsettled.readdress(welcome.publisher, welcome.broker_id)
+        self._tell()
+
+    async def send_again(self, connection: Connection) -> None:
+        """Send what is not settled on a new connection, before anything new; topics have their numbers on it."""
+        for ticket in list(self.unsettled.tickets):
+            if not all(box.number for box, _ in ticket.parts):
+                names = ", ".join(repr(box.name) for box, _ in ticket.parts if not box.number)
+                self._fail([ticket], UnknownTopic(f"topic {names} is gone; declare it, and put again"))
+                continue
+            await connection.room(sum(len(batch.data) + IDS_BYTES for _, batch in ticket.parts[:-1]))
+            self._write(connection, ticket)
+        self._tell()
+
+    def stored(self, put: int) -> None:
+        """Durable puts up to this one are stored."""
+        self.unsettled.stored(put)
+        self._tell()
+        if self._session.connection is not None:
+            self._publisher.room()
+
+    def refuse(self, error: MilepostError, put: int) -> bool:
+        """The broker did not take a put; False when it was not a durable one."""
+        ticket = self.unsettled.numbered(put)
+        if isinstance(error, StoreError):
+            self._store_failed(error, put, ticket)
+        elif ticket is None:
+            return False
+        else:
+            self._fail([ticket], error)
+        self._tell()
+        return True
+
+    def _store_failed(self, error: StoreError, put: int, ticket: Ticket | None) -> None:
+        """The store did not take a put, and so none of those behind it: the broker waits for a word that we know.
+
+        Otherwise a later put could be stored before an earlier one, whose stamps would then look like a repetition.
+        """
+        connection = self._session.connection
+        if put <= self._resumed or connection is None:
+            self._fail([] if ticket is None else [ticket], error)
+            return
+        self._resumed = connection.puts
+        connection.say(Resume(connection.puts))
+        failed = self.unsettled.sent_from(put)
+        self._fail(failed, error)
+        _log.error("the broker could not store %d batches: %s", len(failed), error)
+
+    def _fail(self, tickets: list[Ticket], error: MilepostError) -> None:
+        for ticket in tickets:
+            self.unsettled.fail(ticket, error)
+            self._publisher.refused += len(ticket.parts)
+            if ticket.unwatched:
+                self._publisher.doubt = self._publisher.doubt or error
+
+    def lost(self) -> None:
+        """The connection is gone: its numbers mean nothing any more."""
+        self._resumed = 0
+        self.unsettled.unsent()
+
+    def stop(self, error: MilepostError) -> None:
+        """Nothing will be sent any more."""
+        self.unsettled.fail_all(error)
+        self._tell()
+
+    # Waiting
+
+    def _tell(self) -> None:
+        for waiter in self._settling:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def settled(self) -> None:
+        """Wait until everything that was sent up to now is stored, or was refused."""
+        last = self._publisher.stamper.last
+        while self.unsettled and self.unsettled.tickets[0].stamp <= last:
+            self._session.require_open()
+            waiter = asyncio.get_running_loop().create_future()
+            self._settling.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._settling.remove(waiter)
+        self._session.require_open()
+
+    # Putting
+
+    def put(self, box: Outbox, row: Any, wait: bool) -> asyncio.Future[None] | None:
+        """Put a row into an outbox that has room: a future of its storing, or None without `wait`.
+
+        Rows of one turn of the event loop leave together, also the first: next to a sync to disk a turn is nothing.
+        A future for each, as one that several wait for is cancelled with the first of them.
+        """
+        try:
+            box.add(row)
+        except REFUSED:
+            box.take(row)
+        if not box.flying:
+            self._publisher.soon(box)
+        if not wait:
+            box.unwatched = True
+            return None
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        box.waiters.append(stored)
+        return stored
+
+    async def put_keyed(self, topic: str, row: Any, key: bytes | uuid.UUID) -> None:
+        """Put a row under a key, in a frame of its own; returns when it is stored."""
+        named = _key_bytes(key)
+        while True:
+            self._session.require_open()
+            box = await self._durable_box(topic, "a key is remembered for durable topics only")
+            if self.has_room:
+                break
+            await self._session.wait()
+        draft = box.encoded(row)
+        if len(box):
+            self.send_box(box)  # what was put before leaves before
+        batch = draft.stamped(self._publisher.ids(1))
+        if len(batch.data) + KEY_BYTES > box.batch_bytes:
+            raise LimitExceeded("frame_bytes", len(batch.data), box.batch_bytes - KEY_BYTES, "the bytes of one message")
+        await self.send(box, batch, named)
+
+    async def put_together(self, sources: Mapping[str, Sequence[Any]]) -> int:
+        """Store sources of rows in several durable topics, all or none; the number of rows. See `Atomic`."""
+        drafts: list[tuple[str, Batch]] = []
+        for topic, pieces in sources.items():
+            box = await self._durable_box(topic, "only durable topics store all of an atomic put, or nothing")
+            for piece in pieces:
+                if isinstance(piece, Batch):
+                    self._publisher.require_version(topic, piece)
+                batch = piece if isinstance(piece, Batch) else Batch.encode(box.schema, piece)
+                enforce(batch)
+                if len(batch):
+                    drafts.append((topic, batch))
+        if not drafts:
+            return 0
+        limits.require("PUT_PARTS", len(drafts), "the batches of an atomic put")
+        boxes = await self._room_together(drafts)
+        batches = [batch.stamped(self._publisher.ids(len(batch))) for _, batch in drafts]
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._post(Ticket(list(zip(boxes, batches, strict=True)), self._publisher.stamper.last, [stored]))
+        await stored
+        return sum(map(len, batches))
+
+    async def _durable_box(self, topic: str, why: str) -> Outbox:
+        box = await self._publisher.box(topic)
+        if not box.durable:
+            raise NotDurable(f"topic {topic!r} is live, and {why}; declare one with durable=True")
+        return box
+
+    async def _room_together(self, drafts: list[tuple[str, Batch]]) -> list[Outbox]:
+        """Wait until all frames of an atomic put may leave one behind the other."""
+        sizes = [len(batch.data) + 8 * len(batch) + IDS_BYTES for _, batch in drafts]
+        before = sum(sizes[:-1])
+        while True:
+            self._session.require_open()
+            boxes = [await self._publisher.box(topic) for topic, _ in drafts]
+            connection = self._session.connection
+            if connection is not None:
+                most = self._publisher.batch_bytes
+                if max(sizes) > most:
+                    raise LimitExceeded("frame_bytes", max(sizes), most, "the bytes of a batch of an atomic put")
+                if before >= connection.put_window:
+                    raise LimitExceeded("put_window", before, connection.put_window, "the bytes of an atomic put")
+            if connection is not None and self.has_room and all(box.number for box in boxes):
+                waiting = [box for box in dict.fromkeys(boxes) if len(box)]
+                for box in waiting:
+                    self.send_box(box)  # what was put before leaves before
+                if waiting:
+                    continue
+                if connection.outstanding + before < connection.put_window:
+                    return boxes
+            await self._session.wait()
+
+    # Sending
+
+    def send_box(self, box: Outbox) -> None:
+        """Send what waits in an outbox: in one frame, unless rows of several versions wait, or very many bytes."""
+        waiters, unwatched = box.watched()
+        publisher = self._publisher
+        made: list[tuple[Batch, int]] = []  # with the stamp of its last row
+        collector = box.collector()
+        try:
+            pieces: Iterator[Batch] = box.batches()
+            if collector is not None:
+                pieces = iter((collector.batch(publisher.ids(len(collector))),))
+            for batch in pieces:
+                if batch.ids is not None and len(batch.data) <= box.batch_bytes:
+                    made.append((batch, publisher.stamper.last))
+                    continue
+                start = 0
+                while start < len(batch):
+                    piece, start = publisher.piece(box, batch, start, len(batch))
+                    made.append((piece, publisher.stamper.last))
+        except LimitExceeded as error:  # a message that leaves no room for its ID in a frame
+            Ticket([], 0, waiters).failed(error)
+            publisher.doubt = publisher.doubt or error
+        for number, (batch, stamp) in enumerate(made, 1):
+            final = number == len(made)
+            self._post(Ticket([(box, batch)], stamp, waiters, unwatched=unwatched, final=final))
+
+    def send(self, box: Outbox, batch: Batch, key: bytes = b"") -> asyncio.Future[None]:
+        """Send a batch that was stamped just now: a future of its storing."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._post(Ticket([(box, batch)], self._publisher.stamper.last, [stored], key=key))
+        return stored
+
+    def _post(self, ticket: Ticket) -> None:
+        connection = self._session.connection
+        assert connection is not None
+        self._session.remember()
+        self.unsettled.add(ticket)
+        self._publisher.rows += sum(len(batch) for _, batch in ticket.parts)
+        self._publisher.batches += len(ticket.parts)
+        self._write(connection, ticket)
+
+    def _write(self, connection: Connection, ticket: Ticket) -> None:
+        ticket.first = connection.puts + 1
+        ticket.last = connection.puts + len(ticket.parts)
+        for number, (box, batch) in enumerate(ticket.parts, 1):
+            linked = number < len(ticket.parts)
+            self._publisher.bytes += connection.put(box.number, batch.data, ticket.key, linked)
+
+
+def _key_bytes(key: Any) -> bytes:
+    if isinstance(key, uuid.UUID):
+        return key.bytes
+    if isinstance(key, bytes) and len(key) == KEY_BYTES:
+        return key
+    told = f"{len(key)} bytes" if isinstance(key, bytes) else f"a {type(key).__name__}"
+    raise InvalidValue(f"the key of a put is a uuid.UUID or {KEY_BYTES} bytes, not {told}")

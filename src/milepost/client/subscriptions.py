@@ -1,0 +1,276 @@
+"""What a client is subscribed to, while connections come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from milepost.client.backoff import Backoff
+from milepost.client.connection import Connection
+from milepost.client.durable import DurableSubscription
+from milepost.client.publisher import Publisher
+from milepost.client.session import Session
+from milepost.client.subscription import Subscription
+from milepost.errors import ConnectionLost, InvalidValue, MilepostError, TimedOut, UnknownSubscription
+from milepost.wire import Control, Subscribe, Unsubscribe
+
+Callback: TypeAlias = Callable[[Any], Awaitable[None] | None]
+_log = logging.getLogger("milepost.client")
+
+
+class Subscriptions:
+    """By number: the marks on what is delivered."""
+
+    def __init__(self) -> None:
+        self.by_number: Final[dict[int, Subscription]] = {}
+        self.session: Session  # set by the client: the session needs the numbers first
+        self._numbers = 0
+        self._dropped = 0  # rows, of subscriptions that are gone
+
+    def next_number(self) -> int:
+        """Of a subscription to be made."""
+        self._numbers += 1
+        return self._numbers
+
+    @property
+    def dropped(self) -> int:
+        """Rows that the broker has dropped."""
+        return self._dropped + sum(each.dropped for each in list(self.by_number.values()))
+
+    def durable(self) -> list[DurableSubscription]:
+        """Those that are durable."""
+        return [each for each in self.by_number.values() if isinstance(each, DurableSubscription)]
+
+    def one(self, topic: str) -> Subscription:
+        """The one subscription that a text means."""
+        self.session.require_open()
+        found = self.called(topic)
+        if not found:
+            raise UnknownSubscription(f"nothing is subscribed to {topic!r}; call subscribe first")
+        if len(found) > 1:
+            raise InvalidValue(f"{len(found)} subscriptions are to {topic!r}; call get on the one you mean")
+        return found[0]
+
+    def called(self, name: str) -> Sequence[Subscription]:
+        """The subscriptions that a text means: a durable one of that name, or all to that topic or pattern."""
+        every = list(self.by_number.values())
+        named = [each for each in every if isinstance(each, DurableSubscription) and each.options.name == name]
+        return named or [each for each in every if each.pattern == name]
+
+    # Beginning
+
+    async def begin(self, subscription: Subscription) -> None:
+        """Ask the broker for a new one; raises what it has against it."""
+        self.by_number[subscription.number] = subscription  # deliveries may come right behind the reply
+        try:
+            if isinstance(subscription, DurableSubscription):
+                await self._attach(subscription)
+            else:
+                _confirm(subscription, await self.session.ask(_subscribe(subscription)))
+        except BaseException as error:
+            self.by_number.pop(subscription.number, None)
+            if self.session.connection is not None and not isinstance(error, MilepostError):
+                self.session.connection.unsubscribe(subscription.number)  # cancelled: the broker may have it
+            raise
+
+    async def _attach(self, subscription: DurableSubscription) -> None:
+        """Ask for a durable subscription, again and again for the client's timeout when that can help.
+
+        Another broker of the cell may serve it until it has noticed that its clients are gone.
+        """
+        backoff = Backoff()
+        refused: MilepostError | None = None
+        try:
+            async with asyncio.timeout(self.session.timeout):
+                while True:
+                    try:
+                        connection, reply = await self.session.ask_on(subscription.request)
+                    except (ConnectionLost, TimedOut):
+                        raise
+                    except MilepostError as error:
+                        if not error.retriable:
+                            raise
+                        refused = error
+                        await asyncio.sleep(backoff.next())
+                        continue
+                    subscription.attached(connection, reply)
+                    return
+        except TimeoutError:
+            if refused is not None:
+                raise refused from None
+            raise TimedOut(f"the broker did not answer within {self.session.timeout:g} s") from None
+
+    async def serve(self, subscription: Subscription, callback: Callback, batches: bool) -> None:
+        """The task of a callback."""
+        try:
+            if not batches:
+                await subscription.serve(callback)
+                return
+            async for batch in subscription.batches():
+                made = callback(batch)
+                if made is not None and inspect.isawaitable(made):
+                    await made
+        except Exception as error:
+            if error is not subscription.error:  # otherwise the connection ended it, and has said so
+                _log.exception("the callback of the subscription to %s failed; it ends here", subscription.name)
+                self.stop(subscription, error)
+
+    # Ending
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Take no more of one; a named one is removed for good. Raises what ended it before."""
+        if self.by_number.get(subscription.number) is subscription:
+            durable = subscription.options.name if isinstance(subscription, DurableSubscription) else ""
+            if durable:
+                assert isinstance(subscription, DurableSubscription)
+                # Removed first, and forgotten then: if this fails, it is still there, and so is the way to try again.
+                subscription.removing = True
+                try:
+                    await self.remove(durable, subscription.number, subscription.removal)
+                except UnknownSubscription:
+                    pass  # either way it is gone
+                except BaseException:
+                    subscription.removing = False
+                    raise
+                self._forget(subscription)
+            else:
+                self._forget(subscription)
+                await self._let_go(subscription)
+        if subscription.error is not None:
+            raise subscription.error
+
+    async def detach(self, subscription: DurableSubscription) -> None:
+        """Take no more of a durable subscription here. A named one stays, and collects what comes."""
+        if self.by_number.get(subscription.number) is subscription:
+            if self.session.failure is None:
+                try:
+                    async with asyncio.timeout(self.session.timeout):
+                        await subscription.settle()
+                except (TimeoutError, MilepostError) as error:
+                    _log.warning("acknowledgements of %s may be missing: %s", subscription.name, error)
+            self._forget(subscription)
+            await self._let_go(subscription)
+        if subscription.error is not None:
+            raise subscription.error
+
+    def _forget(self, subscription: Subscription) -> None:
+        if self.by_number.pop(subscription.number, None) is not None:
+            self._dropped += subscription.dropped
+        subscription.end()
+
+    async def _let_go(self, subscription: Subscription) -> None:
+        """Tell the broker to deliver no more for a subscription."""
+        number = subscription.number
+        if self.session.connection is not None and self.session.failure is None:
+            try:
+                await self.session.ask(lambda request: Unsubscribe(request=request, subscription=number))
+            except (UnknownSubscription, ConnectionLost):
+                pass  # either way it is gone
+
+    async def remove(self, name: str, number: int, token: bytes) -> None:
+        """Remove a named subscription. The same token again is the same removal, over connections too."""
+        await self.session.ask(
+            lambda request: Unsubscribe(request=request, subscription=number, name=name, token=token)
+        )
+
+    def stop(self, subscription: Subscription, error: BaseException | None = None, *, told: bool = False) -> None:
+        """End a subscription that cannot go on; `told`: the broker knows."""
+        if self.by_number.pop(subscription.number, None) is not None:
+            self._dropped += subscription.dropped
+            if self.session.connection is not None and not told:
+                self.session.connection.unsubscribe(subscription.number)
+        subscription.end(error)
+
+    def ended(self, number: int, error: MilepostError) -> None:
+        """The broker has ended one. What waits can still be taken; the error is raised behind it.
+
+        A durable one is asked for again when that can help: another broker of the cell may have taken it over.
+        """
+        subscription = self.by_number.get(number)
+        connection = self.session.connection
+        if isinstance(subscription, DurableSubscription) and error.retriable and connection is not None:
+            _log.warning("the subscription %s was interrupted: %s", subscription.name, error)
+            subscription.detached()
+            self.session.start(self._keep_attaching(connection, subscription), f"attaching {subscription.name}")
+        elif subscription is not None:
+            del self.by_number[number]
+            self._dropped += subscription.dropped
+            subscription.end(error, keep=True)
+
+    # Connections that come and go
+
+    def detached(self) -> None:
+        """A connection is gone."""
+        for subscription in self.durable():
+            subscription.detached()
+
+    async def restore(self, connection: Connection, publisher: Publisher) -> None:
+        """Put them on a new connection, which knows none."""
+        for subscription in list(self.by_number.values()):
+            if not subscription.confirmed or subscription.ended:
+                continue  # whoever asked for it is still asking, or no longer wants it
+            if isinstance(subscription, DurableSubscription):
+                await self._attach_again(connection, subscription)
+                continue
+            try:
+                if subscription.pattern in publisher.schemas:
+                    await publisher.redeclare(connection, subscription.pattern)
+                _confirm(subscription, await connection.ask(_subscribe(subscription)))
+                if subscription.number not in self.by_number:  # given up meanwhile, with nobody to tell
+                    connection.unsubscribe(subscription.number)
+            except ConnectionLost:
+                raise
+            except MilepostError as error:
+                _log.error("the subscription to %s did not come back: %s", subscription.name, error)
+                self.stop(subscription, error)
+
+    async def _attach_again(self, connection: Connection, subscription: DurableSubscription) -> None:
+        """Put a durable subscription on a new connection; what can change by itself is waited for, beside all else."""
+        try:
+            subscription.attached(
+                connection, await connection.ask(lambda number: subscription.request(number, back=True))
+            )
+            if subscription.number not in self.by_number:
+                connection.unsubscribe(subscription.number)
+        except ConnectionLost:
+            raise
+        except MilepostError as error:
+            if error.retriable:
+                _log.warning("the subscription %s is not back yet: %s", subscription.name, error)
+                self.session.start(self._keep_attaching(connection, subscription), f"attaching {subscription.name}")
+                return
+            if subscription.removing and isinstance(error, UnknownSubscription):
+                return  # the answer was lost, and whoever removed it asks again
+            _log.error("the subscription %s did not come back: %s", subscription.name, error)
+            self.stop(subscription, error)
+
+    async def _keep_attaching(self, connection: Connection, subscription: DurableSubscription) -> None:
+        backoff = Backoff()
+        while connection.alive and not subscription.ended:
+            await asyncio.sleep(backoff.next())
+            try:
+                reply = await connection.ask(lambda number: subscription.request(number, back=True))
+                subscription.attached(connection, reply)
+                return
+            except ConnectionLost:
+                return  # the next connection tries
+            except MilepostError as error:
+                if not error.retriable:
+                    _log.error("the subscription %s did not come back: %s", subscription.name, error)
+                    self.stop(subscription, error)
+                    return
+
+
+def _confirm(subscription: Subscription, reply: dict[str, Any]) -> None:
+    subscription.confirmed = True
+    subscription.topics.update(reply["topics"])
+    subscription.skipped.update(reply["skipped"])
+
+
+def _subscribe(subscription: Subscription) -> Callable[[int], Control]:
+    return lambda request: Subscribe(
+        request=request, subscription=subscription.number, pattern=subscription.pattern, where=subscription.where
+    )
