@@ -6,7 +6,7 @@ flows: `milepost.schema`, `milepost.batch`, `milepost.query`, `milepost.wire`, `
 
 from milepost import errors
 from milepost.batch import Batch, DynamicValue, Ids, MessageId, projection, reader, schema_of
-from milepost.client import AsyncClient, Client, Subscription, TopicInfo
+from milepost.client import AsyncClient, Client, DurableSubscription, LogBatch, Retention, Subscription, TopicInfo
 from milepost.query import compile, decode, encode, expression, parse_query, parse_schema
 from milepost.schema import MessageType, Registry, Schema
 
@@ -35,7 +35,10 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Subscription",
+    "DurableSubscription",
+    "LogBatch",
     "TopicInfo",
+    "Retention",
     # What can go wrong
     "errors",
 ]

@@ -11,9 +11,9 @@ import pytest
 import milepost
 
 PUBLIC = {
-    "AsyncClient", "Batch", "Client", "DynamicValue", "Ids", "MessageId", "MessageType", "Registry", "Schema",
-    "Subscription", "TopicInfo", "compile", "decode", "encode", "errors", "expression", "parse_query", "parse_schema",
-    "projection", "reader", "schema_of",
+    "AsyncClient", "Batch", "Client", "DurableSubscription", "DynamicValue", "Ids", "LogBatch", "MessageId",
+    "MessageType", "Registry", "Retention", "Schema", "Subscription", "TopicInfo", "compile", "decode", "encode",
+    "errors", "expression", "parse_query", "parse_schema", "projection", "reader", "schema_of",
 }  # fmt: skip
 
 

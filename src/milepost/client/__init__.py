@@ -5,20 +5,44 @@
     async_client    AsyncClient: every verb
     client          Client, its synchronous face, bridged at one point
     session         a connection that comes back
+    host            what a client does about its session's news
     publisher       the putting half: outboxes, and how their rows get into frames
     outbox          rows between the call that put them and the frame that takes them away
+    storing         the durable half of that: puts that are kept until they are stored
+    unsettled       … between their frame and the broker's word
+    atomic          rows for several topics, stored all or none
     connection      one connection, from its handshake to its end
     dispatch        which rows of a delivery are for which subscription
+    subscriptions   what a client is subscribed to, while connections come and go
     subscription    messages as they come, or whole batches of them
+    durable         the same out of a topic's log, acknowledged or replayed
+    options         what a durable subscription is asked for with
+    start           where it begins
+    acks            its acknowledgements, on their way
+    logbatch        rows with their places in a log
     topic           topics as a client knows them
     backoff         how long to wait before connecting again
     statistics      what a client counts
 """
 
 from milepost.client.async_client import AsyncClient
+from milepost.client.atomic import Atomic
 from milepost.client.client import Client, SyncSubscription
+from milepost.client.durable import DurableSubscription
+from milepost.client.logbatch import LogBatch
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
-from milepost.client.topic import TopicInfo
+from milepost.client.topic import Retention, TopicInfo
 
-__all__ = ["AsyncClient", "Client", "ClientStatistics", "Subscription", "SyncSubscription", "TopicInfo"]
+__all__ = [
+    "AsyncClient",
+    "Atomic",
+    "Client",
+    "ClientStatistics",
+    "DurableSubscription",
+    "LogBatch",
+    "Retention",
+    "Subscription",
+    "SyncSubscription",
+    "TopicInfo",
+]

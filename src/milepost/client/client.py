@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from milepost.batch import Batch
 from milepost.client.async_client import DEFAULT_ADDRESS, WINDOW_BYTES, AsyncClient
+from milepost.client.atomic import Atomic
+from milepost.client.durable import DurableSubscription
+from milepost.client.options import PREFETCH
+from milepost.client.start import Start
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
-from milepost.client.topic import TopicInfo
-from milepost.errors import Closed
+from milepost.client.topic import Retention, TopicInfo
+from milepost.errors import Closed, InvalidValue
 
 T = TypeVar("T")
 
@@ -41,9 +47,17 @@ class Client:
         reconnect: bool = True,
         timeout: float = 10.0,
         clock: Callable[[], float] | None = None,
+        known_broker_id: str | None = None,
     ) -> None:
         self._client = AsyncClient(
-            address, name=name, slow=slow, window=window, reconnect=reconnect, timeout=timeout, clock=clock
+            address,
+            name=name,
+            slow=slow,
+            window=window,
+            reconnect=reconnect,
+            timeout=timeout,
+            clock=clock,
+            known_broker_id=known_broker_id,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -98,9 +112,22 @@ class Client:
     ) -> None:
         self.close()
 
-    def declare_topic(self, name: str, schema: Any, *, slow: str | None = None) -> TopicInfo:
+    @property
+    def broker_id(self) -> str:
+        """See `AsyncClient.broker_id`."""
+        return self._client.broker_id
+
+    def declare_topic(
+        self,
+        name: str,
+        schema: Any,
+        *,
+        slow: str | None = None,
+        durable: bool | None = None,
+        retain: Retention | Mapping[str, Any] | None = None,
+    ) -> TopicInfo:
         """See `AsyncClient.declare_topic`."""
-        return self._run(self._client.declare_topic(name, schema, slow=slow))
+        return self._run(self._client.declare_topic(name, schema, slow=slow, durable=durable, retain=retain))
 
     def delete_topic(self, name: str) -> None:
         """See `AsyncClient.delete_topic`."""
@@ -114,9 +141,17 @@ class Client:
         """See `AsyncClient.status`."""
         return self._run(self._client.status())
 
-    def put(self, topic: str, row: Any) -> None:
+    def look(self, topic: str, start: Start = None) -> dict[str, Any]:
+        """See `AsyncClient.look`."""
+        return self._run(self._client.look(topic, start))
+
+    def trim(self, topic: str, before: int | Mapping[int, int]) -> int:
+        """See `AsyncClient.trim`."""
+        return self._run(self._client.trim(topic, before))
+
+    def put(self, topic: str, row: Any, key: bytes | uuid.UUID | None = None, *, wait: bool = True) -> None:
         """See `AsyncClient.put`."""
-        self._run(self._client.put(topic, row))
+        self._run(self._client.put(topic, row, key, wait=wait))
 
     def put_many(self, topic: str, source: Any) -> int:
         """See `AsyncClient.put_many`."""
@@ -126,6 +161,17 @@ class Client:
         """See `AsyncClient.flush`."""
         self._run(self._client.flush(timeout))
 
+    @contextmanager
+    def atomic(self) -> Iterator[Atomic]:
+        """See `AsyncClient.atomic`: a plain `with`."""
+        together = self._client.atomic()
+        try:
+            yield together
+        except BaseException:
+            together.abandon()
+            raise
+        self._run(together.store())
+
     def subscribe(
         self,
         pattern: str,
@@ -133,15 +179,48 @@ class Client:
         *,
         callback: Callable[[Any], None] | None = None,
         batches: bool = False,
+        name: str | None = None,
+        start: Start = None,
+        ack: Literal["auto", "explicit"] = "auto",
+        prefetch: int = PREFETCH,
+        max_deliveries: int | None = None,
+        dead_letter: str | None = None,
+        create: bool = True,
+        token: bytes | None = None,
     ) -> SyncSubscription:
         """See `AsyncClient.subscribe`. A callback runs in the client's thread, and must not call the client."""
-        made = self._run(self._client.subscribe(pattern, where, callback=callback, batches=batches))
+        made = self._run(
+            self._client.subscribe(
+                pattern,
+                where,
+                callback=callback,
+                batches=batches,
+                name=name,
+                start=start,
+                ack=ack,
+                prefetch=prefetch,
+                max_deliveries=max_deliveries,
+                dead_letter=dead_letter,
+                create=create,
+                token=token,
+            )
+        )
         return SyncSubscription(self._run, made)
 
-    def unsubscribe(self, subscription: str | SyncSubscription) -> None:
+    def get(self, topic: str, timeout: float | None = None) -> Any:
+        """See `AsyncClient.get`."""
+        return self._run(self._client.get(topic, timeout))
+
+    def get_many(self, topic: str, count: int, timeout: float | None = None) -> list[Any]:
+        """See `AsyncClient.get_many`."""
+        return self._run(self._client.get_many(topic, count, timeout))
+
+    def unsubscribe(
+        self, subscription: str | SyncSubscription | None = None, *, name: str | None = None, token: bytes | None = None
+    ) -> None:
         """See `AsyncClient.unsubscribe`."""
-        chosen = subscription if isinstance(subscription, str) else subscription.asynchronous
-        self._run(self._client.unsubscribe(chosen))
+        chosen = subscription.asynchronous if isinstance(subscription, SyncSubscription) else subscription
+        self._run(self._client.unsubscribe(chosen, name=name, token=token))
 
     def statistics(self) -> ClientStatistics:
         """The client's figures."""
@@ -156,12 +235,13 @@ class SyncSubscription:
         self.asynchronous = subscription
 
     def __getattr__(self, name: str) -> Any:
-        if name in _SHOWN:
+        if name in _SHOWN or (name in _SHOWN_OF_DURABLE and isinstance(self.asynchronous, DurableSubscription)):
             return getattr(self.asynchronous, name)
         raise AttributeError(f"a subscription has no {name!r}")
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *_SHOWN]
+        more = _SHOWN_OF_DURABLE if isinstance(self.asynchronous, DurableSubscription) else ()
+        return [*super().__dir__(), *_SHOWN, *more]
 
     def __repr__(self) -> str:
         return repr(self.asynchronous)
@@ -175,9 +255,33 @@ class SyncSubscription:
 
     def get(self, timeout: float | None = None) -> Any:
         """The next message; None when none came within `timeout` seconds, or when the subscription has ended."""
-        for message in self.asynchronous.current:
-            return message
+        if not isinstance(self.asynchronous, DurableSubscription):  # one of those has to be acknowledged first
+            for message in self.asynchronous.current:
+                return message
         return self._run(self.asynchronous.get(timeout))
+
+    def get_many(self, count: int, timeout: float | None = None) -> list[Any]:
+        """See `DurableSubscription.get_many`."""
+        found: list[Any] = self._run(self._durable.get_many(count, timeout))
+        return found
+
+    def ack(self, what: Any = None) -> None:
+        """See `DurableSubscription.ack`."""
+        self._run(self._durable.ack(what))
+
+    def nack(self, what: Any = None) -> None:
+        """See `DurableSubscription.nack`."""
+        self._run(self._durable.nack(what))
+
+    def detach(self) -> None:
+        """See `DurableSubscription.detach`."""
+        self._run(self._durable.detach())
+
+    @property
+    def _durable(self) -> DurableSubscription:
+        if not isinstance(self.asynchronous, DurableSubscription):
+            raise InvalidValue(f"the subscription to {self.asynchronous.name} is not durable: subscribe with a name")
+        return self.asynchronous
 
     def batches(self) -> Iterator[Batch]:
         """The messages a batch at a time."""
@@ -188,7 +292,9 @@ class SyncSubscription:
         """Take no more."""
         self._run(self.asynchronous.unsubscribe())
 
-    close = unsubscribe
+    def close(self) -> None:
+        """Take no more; a named subscription stays."""
+        self._run(self.asynchronous.close())
 
     def __enter__(self) -> SyncSubscription:
         return self
@@ -196,10 +302,11 @@ class SyncSubscription:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.unsubscribe()
+        self.close()
 
 
 _SHOWN = ("pattern", "where", "topics", "skipped", "dropped", "error", "topic", "number", "ended", "name")
+_SHOWN_OF_DURABLE = ("log", "offset", "tries", "position", "lost", "created", "options")
 
 
 async def _finished() -> None:
