@@ -1,25 +1,38 @@
 """The bytes themselves: what another implementation, or an older one, would have to agree with."""
 
+import struct
+
 import numpy as np
 import pytest
 
 from milepost.errors import ProtocolError
 from milepost.wire import (
+    LINKED,
+    Ack,
     Credit,
     Declare,
+    Dropped,
     Failure,
     Hello,
     Kind,
+    Look,
     Marks,
     Ping,
+    Resume,
+    Stored,
     Subscribe,
     Topic,
+    Trim,
+    Unsubscribe,
     Welcome,
     decode_control,
     deliver_parts,
     encode_control,
+    hand_parts,
     put_parts,
     read_deliver,
+    read_hand,
+    read_key,
     read_put,
 )
 
@@ -29,8 +42,8 @@ BATCH = b"sixteen bytes or more"
 def test_kinds_keep_their_numbers():
     assert {kind.name: int(kind) for kind in Kind} == {
         "HELLO": 1, "WELCOME": 2, "FAILURE": 3, "PING": 4, "PONG": 5, "CREDIT": 6, "BYE": 7, "REPLY": 8, "TOPIC": 9,
-        "DROPPED": 10, "DECLARE": 16, "DELETE": 17, "SUBSCRIBE": 18, "UNSUBSCRIBE": 19, "LIST": 20, "STATUS": 21,
-        "PUT": 32, "DELIVER": 33,
+        "DROPPED": 10, "STORED": 11, "DECLARE": 16, "DELETE": 17, "SUBSCRIBE": 18, "UNSUBSCRIBE": 19, "LIST": 20,
+        "STATUS": 21, "ACK": 22, "RESUME": 23, "TRIM": 24, "LOOK": 25, "PUT": 32, "DELIVER": 33, "HAND": 34,
     }  # fmt: skip
 
 
@@ -41,15 +54,30 @@ def test_a_ping():
 def test_a_hello():
     frame = encode_control(Hello(name="feed", window=1024))
     assert frame.hex() == (
-        "3500000001004d50"  # length, kind, flags, magic
-        "86"  # six keys
+        "4800000001004d50"  # length, kind, flags, magic
+        "88"  # eight keys
         "a870726f746f636f6c01"
         "a46e616d65a466656564"
         "a46175746880"
         "a8736f667477617265a0"
         "a677696e646f77cd0400"
         "a4736c6f77c0"
+        "a8696e7374616e6365c400"
+        "a6726573756d65c2"
     )
+
+
+def test_what_is_stored():
+    assert encode_control(Stored(7)).hex() == "06000000" + "0b00" + "4d50" + "81a370757407"
+
+
+def test_an_acknowledgement():
+    frame = encode_control(Ack(request=1, subscription=2, sequence=3, done={4: [[5, 6]]}))
+    assert frame.hex() == (
+        "3400000016004d50" + "85" + "a77265717565737401" + "ac737562736372697074696f6e02" + "a873657175656e636503"
+        + "a4646f6e65" + "8104" + "91920506"  # {4: [[5, 6]]}
+        + "a5616761696e80"
+    )  # fmt: skip
 
 
 def test_a_put():
@@ -57,6 +85,57 @@ def test_a_put():
     assert head.hex() == "1d00000020004d50" + "03000000" + "00000000"
     assert data is BATCH
     assert read_put(head[8:] + data) == (3, BATCH)
+
+
+def test_a_put_with_a_key_that_belongs_together_with_the_next():
+    key = bytes(range(16))
+    head, data = put_parts(3, BATCH, key, linked=True)
+    assert head.hex() == "2d00000020034d50" + "03000000" + "00000000" + key.hex()
+    assert head[5] & LINKED
+    found, body = read_key(head[5], head[8:] + data)
+    assert (found, read_put(body)) == (key, (3, BATCH))
+    assert read_key(LINKED, head[8:] + data) == (b"", head[8:] + data)
+    with pytest.raises(ProtocolError, match="key"):
+        read_key(head[5], head[8:20])
+
+
+def test_a_hand_of_neighbours():
+    head, data = hand_parts(3, 2, 5, np.arange(7, 9, dtype=np.uint64), None, BATCH)
+    assert head.hex() == (
+        "2d00000022004d50" + "03000000" + "02000000" + "05000000" + "02000000" + "0700000000000000"
+    )  # fmt: skip
+    found = read_hand(head[5], head[8:] + data)
+    assert found[:3] == (3, 2, 5)
+    assert (found.offsets.tolist(), found.tries, bytes(found.data)) == ([7, 8], None, BATCH)
+
+
+def test_a_hand_of_scattered_rows_that_were_handed_out_before():
+    head, data = hand_parts(3, 2, 5, np.array([7, 9, 20], np.uint64), np.array([0, 1, 4], np.uint32), BATCH)
+    assert head.hex() == (
+        "4500000022034d50" + "03000000" + "02000000" + "05000000" + "03000000" + "0700000000000000"
+        + "00000000" + "02000000" + "0d000000"  # from the first
+        + "00000000" + "01000000" + "04000000"  # earlier deliveries
+    )  # fmt: skip
+    found = read_hand(head[5], head[8:] + data)
+    assert found.tries is not None
+    assert (found.offsets.tolist(), found.tries.tolist(), bytes(found.data)) == ([7, 9, 20], [0, 1, 4], BATCH)
+
+
+@pytest.mark.parametrize(
+    ("flags", "body", "why"),
+    [
+        (0, b"short", "cut off"),
+        (0, bytes(24) + BATCH, "no room for 0 rows"),
+        (0, struct.pack("<IIIIQ", 1, 2, 3, 1 << 30, 0) + BATCH, "more than a batch"),
+        (1, struct.pack("<IIIIQ", 1, 2, 3, 1 << 30, 0) + BATCH, "no room for"),
+        (0, struct.pack("<IIIIQ", 1, 2, 3, 1, (1 << 64) - 1) + BATCH, "where no log reaches"),
+        (1, struct.pack("<IIIIQII", 1, 2, 3, 2, 0, 0, 0) + BATCH, "do not ascend"),
+        (1, struct.pack("<IIIIQII", 1, 2, 3, 2, 0, 1, 2) + BATCH, "do not ascend"),
+    ],
+)
+def test_a_hand_that_cannot_be(flags, body, why):
+    with pytest.raises(ProtocolError, match=why):
+        read_hand(flags, body)
 
 
 def test_a_deliver_with_the_same_marks_for_all_rows():
@@ -92,6 +171,15 @@ def test_a_deliver_with_marks_row_by_row():
         Topic(number=1, name="q", schemas=["q: [a: int]"]),
         Declare(request=1, name="q", schema=None),
         Subscribe(request=1, subscription=2, pattern="q.>", where="a > 1"),
+        Subscribe(request=1, subscription=2, pattern="q", durable=True, name="n", start={"position": {3: 4}}),
+        Unsubscribe(request=1, name="n", token=bytes(16)),
+        Ack(request=1, subscription=2, sequence=3, again={4: [[5, 6], [8, 8]]}),
+        Declare(request=1, name="q", durable=True, retain={"age_s": 1.5, "bytes": None, "hold": False}),
+        Dropped({1: 2}, [[1, 3, 4, 9]]),
+        Stored(9),
+        Resume(9),
+        Trim(request=1, topic="q", before={3: 4}),
+        Look(request=1, topic="q", start={"time_us": 5}),
     ],
 )
 def test_control_frames_come_back_as_they_went(message):
