@@ -57,7 +57,7 @@ class Play:
     def cycle(self) -> None:
         """Kill one or several at a random moment, start them again, and wait until all goes on."""
         time.sleep(self.dice.uniform(0.0, LOAD_S))
-        broker = self.dice.random() < 0.4
+        broker = self.dice.random() < 0.5
         workers = self.dice.sample(ROLES, 0 if broker and self.dice.random() < 0.7 else self.dice.choice((1, 1, 1, 2)))
         marks = self._marks()
         if broker:
@@ -72,8 +72,9 @@ class Play:
             self.troupe.start(role)
         if broker:
             self.broker.wait()
-        self._recovered(ROLES if broker else tuple(workers), marks)
+        self._recovered(tuple(workers), marks)
         if broker:
+            self._served(marks)
             asyncio.run(self._observe())
 
     def cycles(self, count: int, seconds: float) -> int:
@@ -123,12 +124,19 @@ class Play:
 
     def _recovered(self, roles: tuple[Role, ...], marks: dict[str, int]) -> None:
         """Wait until each of these has put or got something since."""
-        waiting = set(roles)
+        self._wait(lambda: [role for role in roles if not self._moved(role, marks)])
+
+    def _served(self, marks: dict[str, int]) -> None:
+        """Wait until a put has returned, and a message has arrived. Other clients may still be on their way back."""
+        groups = (PUBLISHERS, CONSUMERS)
+        self._wait(lambda: [group[0] for group in groups if not any(self._moved(role, marks) for role in group)])
+
+    def _moved(self, role: Role, marks: dict[str, int]) -> bool:
+        return _moved(self.troupe.records(role), marks[role.name])
+
+    def _wait(self, missing: Callable[[], list[Role]]) -> None:
         deadline = time.monotonic() + RECOVERY_S
-        while waiting:
-            waiting = {role for role in waiting if not _moved(self.troupe.records(role), marks[role.name])}
-            if not waiting:
-                return
+        while waiting := missing():
             self._keep_going()
             if time.monotonic() > deadline:
                 names = ", ".join(sorted(role.name for role in waiting))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, NamedTuple
 
-from milepost.client import AsyncClient, Subscription
+from milepost.client import AsyncClient
+from milepost.client.durable import DurableSubscription
 from milepost.errors import AckMismatch, NotExpectingAck, TopicMismatch
 
 PREFETCH_ROWS: Final = 16  # handed to the gateway ahead of requests: some, to save trips, and few, for other consumers
@@ -42,7 +43,7 @@ class Subscriber:
         self.used = 0.0  # when the last request came, on the event loop's clock
         self.known = False  # it was attached at some time, so the topic is right
         self.in_hand: InHand | None = None
-        self._subscription: Subscription | None = None
+        self._subscription: DurableSubscription | None = None
         self._consumed: dict[int, int] = {}  # by log, the offset behind the last message that was acknowledged
         self._waiting: asyncio.Task[Any] | None = None
 
@@ -59,7 +60,7 @@ class Subscriber:
                 "unsubscribe first, or take another id"
             )
 
-    def attach(self, subscription: Subscription, *, made: bool) -> None:
+    def attach(self, subscription: DurableSubscription, *, made: bool) -> None:
         """The broker serves us; `made`: the subscription is new, and nothing of it was consumed."""
         self._subscription = subscription
         self.known = True
@@ -96,13 +97,18 @@ class Subscriber:
             if self.in_hand is None:
                 raise NotExpectingAck(f"nothing is handed out to {self.sub_id!r}: get a message first")
             raise AckMismatch(f"{self.sub_id!r} has message {self.in_hand.number} in hand, and not {number}")
-        held = self.in_hand
-        assert self._subscription is not None
         try:
-            await self._subscription.ack(held.message)
+            await self._acknowledge(self.in_hand)
         except NotExpectingAck:
-            self.in_hand = None  # another consumer of this name has it by now
-            raise
+            # The connection to the broker broke since: the message comes again, unless another consumer has it by now.
+            self.in_hand = await self._next(BACKLOG_S)
+            if self.in_hand is None or self.in_hand.number != number:
+                raise
+            await self._acknowledge(self.in_hand)
+
+    async def _acknowledge(self, held: InHand) -> None:
+        assert self._subscription is not None
+        await self._subscription.ack(held.message)
         self.in_hand = None
         self._consumed[held.log] = held.offset + 1
 

@@ -22,7 +22,8 @@ import zmq
 import zmq.asyncio
 import zmq.auth
 
-from milepost.client import AsyncClient, Subscription
+from milepost.client import AsyncClient
+from milepost.client.durable import DurableSubscription
 from milepost.errors import (
     ConfigError,
     IncompatibleSchema,
@@ -301,7 +302,7 @@ class Gateway:
         offset = sum(made.position.values())
         return {"sub_id": request.sub_id, "topic": request.topic, "post_offset": offset}
 
-    async def _make(self, request: Sub) -> Subscription:
+    async def _make(self, request: Sub) -> DurableSubscription:
         token = _token("SUB", request.sub_id, request.topic, request.request_uuid)
         return await self._client.subscribe(
             request.topic, name=request.sub_id, start="new", ack="explicit", prefetch=PREFETCH_ROWS, token=token
