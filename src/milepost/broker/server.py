@@ -67,6 +67,7 @@ class Broker:
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
         self._keeper: Storekeeper | None = None
+        self.failure: MilepostError | None = None  # why it finished by itself, if it did
 
     # From start to stop
 
@@ -124,12 +125,18 @@ class Broker:
             self._timers.append(self.clock.every(POLL_S, self._keeper.poll))
 
     async def serve(self) -> None:
-        """Wait until somebody calls `finish`, or cancels."""
+        """Wait until somebody calls `finish`, or cancels; or until the broker cannot go on: `failure` says why."""
         await self._stopping.wait()
 
     def finish(self) -> None:
         """Let `serve` return."""
         self._stopping.set()
+
+    def fail(self, error: MilepostError) -> None:
+        """The same, because this broker must not go on."""
+        if self.failure is None:
+            self.failure = error
+            self.finish()
 
     async def stop(self) -> None:
         """Take no more connections, let clients have what is under way to them, and close."""

@@ -58,9 +58,16 @@ class Storekeeper:
         self._loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
+        over = self._writer.over
         while self._finished:
             results, entries = self._finished.popleft()
+            if over is not None:
+                # Another process has the log, and this broker ends. What that leaves open is not answered: clients
+                # find out on their next connection. To them, `Fenced` would mean that one of their own name came.
+                results = [(then, outcome) for then, outcome in results if outcome is not over]
             self._broker.run(self._broker.core.stored(results, entries))
+        if over is not None:
+            self._broker.fail(over)
 
     # Reading
 

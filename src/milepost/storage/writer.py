@@ -35,7 +35,8 @@ class Writer:
     `done(results, entries)` is called in the writer's thread after each group: `results` pairs each operation's context
     with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, its sessions are
     broken: what they give after it fails in the same way, so that nothing overtakes what failed, until `resume` has
-    come through the queue. After `Fenced` everything fails.
+    come through the queue. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
+    out, `done` is called without results.
     """
 
     def __init__(self, store: Store, *, time_us: Callable[[], int], done: Done, maintain_s: float = MAINTAIN_S) -> None:
@@ -47,9 +48,14 @@ class Writer:
         self._wake = threading.Condition(threading.Lock())
         self._closing = False
         self._broken: dict[Hashable, MilepostError] = {}
-        self._over: MilepostError | None = None  # set once another process has the log
+        self._over: Fenced | None = None  # set once another process has the log
         self._thread = threading.Thread(target=self._run, name="milepost-writer", daemon=True)
         self._thread.start()
+
+    @property
+    def over(self) -> Fenced | None:
+        """Why nothing will be written any more: another process has the log."""
+        return self._over
 
     def give(self, operation: Operation, context: Any = None, session: Hashable | None = None) -> None:
         """Have an operation written. `session` is whose order counts: a connection's, a subscription's."""
@@ -122,7 +128,7 @@ class Writer:
             if given.operation is None:
                 self._broken.pop(given.session, None)
                 continue
-            error = self._over
+            error: MilepostError | None = self._over
             if error is None and given.session is not None:
                 error = self._broken.get(given.session)
             if error is None:
@@ -159,6 +165,7 @@ class Writer:
             return self._store.maintain(self._time_us())
         except Fenced as error:
             self._over = error
+            self._done([], [])
         except MilepostError as error:
             _log.warning("upkeep of the store: %s", error)
         return False
