@@ -15,6 +15,7 @@ BENCHMARKS = {
     "match": "the subscription index: events a second against up to a million subscriptions",
     "queues": "what input queues bring: checking and matching in threads",
     "pubsub": "the whole broker, against NATS, Redis, Mosquitto, RabbitMQ and ActiveMQ",
+    "durable": "durable topics, against Redis Streams, RabbitMQ and JetStream",
 }
 
 

@@ -1,0 +1,130 @@
+"""One publisher with 500 messages in flight, then one consumer that acknowledges 500 at a time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from benchmarks.load import acknowledged
+from benchmarks.load.worker import Worker, WorkerFailed
+from benchmarks.peers import Server
+
+LOAD = "benchmarks.load"
+WARM_PART = 5  # the first run, which is not counted, has one in so many of the messages
+
+
+@dataclass
+class Contestant:
+    """A broker, a way to use it, and what the runs gave."""
+
+    name: str
+    broker: str
+    putter: str  # module:class, as `benchmarks.load.acknowledged` wants it
+    getter: str
+    count: int  # messages in a run
+    synced: bool = True  # an acknowledged message is on the disk
+    puts: list[float] = field(default_factory=list)  # a second
+    gets: list[float] = field(default_factory=list)
+    put_cpu: list[float] = field(default_factory=list)  # µs of the broker for each message
+    get_cpu: list[float] = field(default_factory=list)
+
+    @property
+    def put(self) -> float | None:
+        return max(self.puts, default=None)
+
+    @property
+    def get(self) -> float | None:
+        return max(self.gets, default=None)
+
+    def cpu(self, taken: list[float]) -> float | None:
+        return statistics.median(taken) if taken else None
+
+    def figures(self) -> dict[str, float | bool | None]:
+        return {"put_per_s": self.put, "get_per_s": self.get, "synced": self.synced}
+
+
+def ours(broker: str, quick: bool, ways: Sequence[str] = ("Rows", "Tasks", "Many")) -> list[Contestant]:
+    """Milepost's ways to put, each with `get_many` behind it."""
+    named = {"Rows": "put(wait=False), flush", "Tasks": "500 tasks of put", "Many": "put_many of 500"}
+    count = 20_000 if quick else 100_000
+    return [
+        Contestant(f"{broker}, {named[way]}", broker, f"{LOAD}.storing:{way}", f"{LOAD}.storing:GetMany", count)
+        for way in ways
+    ]
+
+
+def peers(quick: bool) -> list[Contestant]:
+    few, some, many = (2_000, 5_000, 15_000) if quick else (10_000, 30_000, 60_000)
+    jetstream = (f"{LOAD}.jetstream:Publish", f"{LOAD}.jetstream:Fetch")
+    return [
+        Contestant("redis streams, 500 XADDs in a pipeline", "redis", f"{LOAD}.streams:Add", f"{LOAD}.streams:ReadGroup",
+                   many),
+        Contestant("rabbitmq, 500 unconfirmed", "rabbitmq", f"{LOAD}.confirms:Publish", f"{LOAD}.confirms:Consume", few),
+        Contestant("jetstream, unsynced, 500 pending", "jetstream", *jetstream, some, synced=False),
+        Contestant("jetstream, synced, 500 pending", "jetstream synced", *jetstream, few),
+    ]  # fmt: skip
+
+
+def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats: int) -> list[str]:
+    """Run all whose broker is there, in turns, so that noise hits all alike; the sentences say what went wrong."""
+    wrong = []
+    with ExitStack() as stack:
+        running: list[tuple[Contestant, Server, Worker, Worker]] = []
+        for number, contestant in enumerate(given):
+            broker = brokers.get(contestant.broker)
+            if broker is None:
+                continue
+            where = (broker.host, broker.port, f"kept{number}")
+            try:
+                # Whoever gets comes first: it makes what is kept for it.
+                getter = stack.enter_context(Worker("uvloop", acknowledged.get, contestant.getter, *where))
+                getter.hear()
+                putter = stack.enter_context(Worker("uvloop", acknowledged.put, contestant.putter, *where))
+                putter.hear()
+            except WorkerFailed as error:
+                wrong.append(f"{contestant.name}: {error}")
+                continue
+            running.append((contestant, broker, putter, getter))
+        for turn in range(1 + repeats):
+            for each in list(running):
+                count = each[0].count if turn else each[0].count // WARM_PART
+                try:
+                    _run(*each, count, counted=turn > 0)
+                except WorkerFailed as error:
+                    wrong.append(f"{each[0].name}: {error}")
+                    running.remove(each)
+    return wrong
+
+
+def _run(contestant: Contestant, broker: Server, putter: Worker, getter: Worker, count: int, counted: bool) -> None:
+    start = broker.cpu_seconds()
+    began, ended = putter.ask(count)
+    middle = broker.cpu_seconds()
+    came, asked, done = getter.ask(count)
+    if came != count:
+        raise WorkerFailed(f"{count - came} of {count} messages did not come")
+    if counted:
+        contestant.puts.append(count / ((ended - began) / 1e9))
+        contestant.gets.append(count / ((done - asked) / 1e9))
+        contestant.put_cpu.append((middle - start) / count * 1e6)
+        contestant.get_cpu.append((broker.cpu_seconds() - middle) / count * 1e6)
+
+
+def single(broker: Server, count: int, repeats: int) -> float:
+    """Messages a second, one to each `get`; the best of some runs."""
+    where = (broker.host, broker.port, "single")
+    best = 0.0
+    with (
+        Worker("uvloop", acknowledged.get, f"{LOAD}.storing:Get", *where) as getter,
+        Worker("uvloop", acknowledged.put, f"{LOAD}.storing:Many", *where) as putter,
+    ):
+        getter.hear(), putter.hear()
+        for _ in range(repeats):
+            putter.ask(count)
+            came, began, ended = getter.ask(count)
+            if came != count:
+                raise WorkerFailed(f"{count - came} of {count} messages did not come")
+            best = max(best, count / ((ended - began) / 1e9))
+    return best

@@ -1,0 +1,109 @@
+"""Logs written straight into a store, as a broker writes them, for what reads them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+
+from benchmarks.durable import disk
+from benchmarks.load.payload import DISTINCT, SCHEMA, rows
+from milepost.batch import Batch, Ids
+from milepost.query import parse_schema
+from milepost.storage import Append, Enrol, MakeTopic, Part, Retention, Store, open_store
+
+BATCH_ROWS = 10_000  # of a log that is written in batches: about a megabyte
+TOPIC = "log"
+BROKER = "milepost"  # the default name, under which the broker finds its log
+PUBLISHER, BROKER_ID = 5, 9
+KEEP = Retention(None, None, True)
+# One row in a hundred: `size` is 1 to 1,000, each as often as the others.
+WHERE, MATCHING = f"size <= {DISTINCT // 100}", 100
+
+
+class Log:
+    """A store with one topic, open for writing."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.store: Store = open_store(
+            str(file), broker=BROKER, broker_id=BROKER_ID, time_us=_now(), lease_s=10.0, remember_s=60.0
+        )
+        self._schema = parse_schema(SCHEMA)
+        self._stamp = 0
+        made, enrolled = self.store.write([MakeTopic(TOPIC, (SCHEMA,), "throttle", KEEP), Enrol("log", PUBLISHER)],
+                                          _now()).outcomes  # fmt: skip
+        self.topic = int(made.topic.topic)
+        self._publisher = int(enrolled.number)
+
+    def append(self, given: list[object]) -> None:
+        """One transaction with these rows."""
+        stamps = list(range(self._stamp + 1, self._stamp + 1 + len(given)))
+        self._stamp += len(given)
+        batch = Batch.encode(self._schema, given, Ids.single(self._publisher, BROKER_ID, stamps))
+        (outcome,) = self.store.write([Append(self._publisher, (Part(self.topic, batch),))], _now()).outcomes
+        if isinstance(outcome, Exception):
+            raise outcome
+
+    def entries(self) -> int:
+        return sum(extent.entries for extent in self.store.extents(self.topic)[self.topic].values())
+
+    def compact(self) -> None:
+        """All upkeep there is."""
+        while self.store.maintain(_now()):
+            pass
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000
+
+
+@contextmanager
+def batched(count: int) -> Iterator[Path]:
+    """The file of a store whose log was written 10,000 rows at a time."""
+    with tempfile.TemporaryDirectory(prefix="milepost-bench-log-") as folder:
+        log = Log(Path(folder) / "milepost.db")
+        given = rows()
+        for start in range(0, count, BATCH_ROWS):
+            log.append(list(islice(cycle(given), min(BATCH_ROWS, count - start))))
+            _progress(start + BATCH_ROWS, count, "rows, in batches")
+        log.store.close()
+        yield log.file
+
+
+@contextmanager
+def one_by_one(count: int) -> Iterator[tuple[Path, int, Path, int]]:
+    """Two stores of one log that was written one row at a time: as it was, and compacted; with their entries.
+
+    It is written in memory, where a sync is free, and copied to the disk: a transaction for each row all the same.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="milepost-bench-log-") as folder,
+        tempfile.TemporaryDirectory(prefix="milepost-bench-log-", dir=disk.memory_folder()) as memory,
+    ):
+        log = Log(Path(memory) / "milepost.db")
+        for number, row in enumerate(islice(cycle(rows()), count), 1):
+            log.append([row])
+            if number % BATCH_ROWS == 0:
+                _progress(number, count, "rows, one at a time")
+        before = log.entries()
+        log.store.close()
+        raw, compacted = (Path(folder) / name for name in ("raw.db", "compacted.db"))
+        shutil.copy(log.file, raw)
+        again = Log(log.file)
+        again.compact()
+        after = again.entries()
+        again.store.close()
+        shutil.copy(log.file, compacted)
+        yield raw, before, compacted, after
+
+
+def _progress(done: int, count: int, what: str) -> None:
+    print(f"\rwriting a log: {min(done, count):,} of {count:,} {what}", end="", file=sys.stderr, flush=True)
+    if done >= count:
+        print(file=sys.stderr)

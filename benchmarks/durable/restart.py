@@ -1,0 +1,59 @@
+"""A broker that ends and starts again over a long log: how long until it serves, and what memory it takes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from benchmarks.durable import logs
+from benchmarks.load import replaying
+from benchmarks.load.worker import Worker, WorkerFailed
+from benchmarks.peers.storing import StoringMilepost
+
+NAME = "middle"  # of the subscription
+ROWS, QUICK_ROWS = 10_000_000, 1_000_000
+EMPTY_ROWS = 1_000  # of the log that memory is compared with
+
+
+@dataclass
+class Restart:
+    """One log."""
+
+    rows: int
+    seconds: float  # from starting the process to a message of a subscription in the middle of the log; the median
+    started_mb: float  # resident memory, then
+    replayed_mb: float  # … and after the whole log was read once through a filter
+
+
+def measure(rows: int, repeats: int) -> Restart:
+    with (
+        logs.batched(rows) as file,
+        Worker("uvloop", replaying.first, logs.TOPIC, NAME) as client,
+    ):
+        with StoringMilepost(str(file)) as broker:
+            where = (broker.host, broker.port, logs.TOPIC, NAME, rows // 2)
+            with Worker("uvloop", replaying.place, *where) as placer:
+                placer.hear()
+        taken = []
+        started = replayed = 0.0
+        for turn in range(repeats):
+            began = time.monotonic_ns()
+            with StoringMilepost(str(file)) as broker:
+                offset, came = client.ask((broker.host, broker.port))
+                if offset != rows // 2 + turn:
+                    raise WorkerFailed(f"the message has offset {offset}, and should have {rows // 2 + turn}")
+                taken.append((came - began) / 1e9)
+                started = max(started, broker.rss_mb())
+                if turn == repeats - 1:
+                    replayed = _replayed_mb(broker, rows)
+    return Restart(rows, sorted(taken)[len(taken) // 2], started, replayed)
+
+
+def _replayed_mb(broker: StoringMilepost, rows: int) -> float:
+    with Worker("uvloop", replaying.replay, broker.host, broker.port, logs.TOPIC) as reader:
+        reader.hear()
+        wanted = rows // logs.MATCHING
+        came, _ = reader.ask((logs.WHERE, wanted))
+        if came != wanted:
+            raise WorkerFailed(f"{came} rows came of {wanted} that match")
+        return broker.rss_mb()

@@ -1,0 +1,229 @@
+"""The parts of the benchmark, one after the other, and what they print."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+
+from benchmarks.durable import commits, disk, exchange, replay, restart
+from benchmarks.load.worker import WorkerFailed
+from benchmarks.peers import RabbitMQ, Server, Unavailable
+from benchmarks.peers.jetstream import JetStream, SyncedJetStream
+from benchmarks.peers.postgresql import postgresql
+from benchmarks.peers.storing import StoringMilepost
+from benchmarks.peers.streams import RedisStreams
+from benchmarks.report import Report
+
+Bar = tuple[str, float, str, float]
+PUT_BAR = GET_BAR = 4.0
+
+
+class Run:
+    """What the parts share: the report, the bars so far, and how short everything has to be."""
+
+    def __init__(self, report: Report, quick: bool) -> None:
+        self.report = report
+        self.quick = quick
+        self.bars: list[Bar] = []
+
+    def put(self, **figures: Any) -> None:
+        self.report.figures |= figures
+
+    def bar(self, what: str, measured: float | None, relation: str, bound: float) -> None:
+        if measured is not None:
+            self.bars.append((what, measured, relation, bound))
+
+    def progress(self, sentence: str) -> None:
+        print(sentence, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def brokers(self, *kinds: type[Server]) -> Iterator[dict[str, Server]]:
+        """Milepost, and those of its peers that can be started, by name; a sentence for each of the others."""
+        with ExitStack() as stack:
+            running: dict[str, Server] = {"milepost": stack.enter_context(StoringMilepost())}
+            for kind in kinds:
+                self.progress(f"starting {kind.name}")
+                try:
+                    running[kind.name] = stack.enter_context(kind())
+                except Unavailable as reason:
+                    self.report.say(str(reason))
+            yield running
+
+
+def ratio(ours: float | None, theirs: float | None) -> float | None:
+    return ours / theirs if ours and theirs else None
+
+
+def put_and_get(run: Run) -> None:
+    """`put_vs_best`, `get_vs_best` and `single_get_per_s`, on SQLite beside the peers, and on PostgreSQL alone."""
+    quick = run.quick
+    given = exchange.ours("milepost", quick) + exchange.peers(quick)
+    repeats = 2 if quick else 4
+    with run.brokers(RedisStreams, JetStream, SyncedJetStream, RabbitMQ) as brokers:
+        run.progress("putting and getting")
+        wrong = exchange.measure(given, brokers, repeats)
+        single = exchange.single(brokers["milepost"], 300 if quick else 2_000, 2)
+    try:
+        run.progress("the same on PostgreSQL")
+        with postgresql() as url, StoringMilepost(url) as broker:
+            more = exchange.ours("milepost on PostgreSQL", quick, ("Rows", "Many"))
+            wrong += exchange.measure(more, {"milepost on PostgreSQL": broker}, repeats)
+            given += more
+    except Unavailable as reason:
+        run.report.say(str(reason))
+    for sentence in wrong:
+        run.report.say(sentence)
+    measured = [each for each in given if each.puts]
+    theirs = [each for each in measured if each.broker not in ("milepost", "milepost on PostgreSQL")]
+    synced = max((each.put or 0 for each in theirs if each.synced), default=None)
+    getting = max((each.get or 0 for each in theirs), default=None)
+    run.report.table(
+        "One publisher with 500 messages of 100 bytes in flight; one consumer, one acknowledgement for up to 500",
+        ("broker and way", "synced", "puts/s", "× best synced", "broker µs/put", "gets/s", "× best", "broker µs/get"),
+        [
+            (each.name, "yes" if each.synced else "no", each.put, ratio(each.put, synced), each.cpu(each.put_cpu),
+             each.get, ratio(each.get, getting), each.cpu(each.get_cpu))
+            for each in measured
+        ],
+        "best of the rounds, which all take in turns; every peer is called message by message, as are put(wait=False) "
+        "and tasks of put;\na call of put_many is for 500 and is not what put_vs_best says; Milepost encodes five fields "
+        "of a dict, the peers send bytes",
+    )  # fmt: skip
+    # The peers are called once for each message, so what is compared with them is too: the better of the two ways.
+    by_row = [each for each in measured if each.broker == "milepost" and not each.name.endswith("put_many of 500")]
+    row = max(by_row, key=lambda each: each.put or 0, default=None)
+    many = next((each for each in measured if each.name == "milepost, put_many of 500"), None)
+    get = max((each.get or 0 for each in measured if each.broker == "milepost"), default=None)
+    put_ratio, get_ratio = ratio(row.put if row else None, synced), ratio(get, getting)
+    run.put(
+        put_vs_best=put_ratio,
+        put_way=row.name if row else None,
+        put_many_vs_best=ratio(many.put if many else None, synced),
+        get_vs_best=get_ratio,
+        single_get_per_s=single,
+        exchange={each.name: each.figures() for each in measured},
+    )
+    run.bar("puts, called one by one: times the best synced peer", put_ratio, ">=", PUT_BAR)
+    run.bar("gets, 500 to an acknowledgement: times the best peer", get_ratio, ">=", GET_BAR)
+
+
+def group_commit(run: Run) -> None:
+    """`group_commit_gain` and `put_p99_syncs`."""
+    run.progress("a hundred publishers with one message in flight each")
+    with StoringMilepost() as broker:
+        found = commits.measure(broker, 0.7 if run.quick else 3.0, 3 if run.quick else 5)
+    ms = {name: float(np.median(getattr(found, name))) / 1e6 for name in ("alone_p50", "p50", "p99", "syncs")}
+    run.report.table(
+        "Publishers with one message in flight",
+        ("publishers", "puts/s", "p50 ms", "p99 ms"),
+        [
+            ("1", float(np.median(found.alone)), ms["alone_p50"], None),
+            (str(commits.PUBLISHERS), float(np.median(found.together)), ms["p50"], ms["p99"]),
+        ],
+        f"medians of the rounds; an fdatasync of 4 kB, over what is there, took {ms['syncs']:.2f} ms beside them",
+    )
+    run.put(
+        group_commit_gain=found.gain,
+        put_p99_syncs=found.p99_syncs,
+        group_commit={
+            "alone_per_s": float(np.median(found.alone)),
+            "together_per_s": float(np.median(found.together)),
+            "p99_ms": ms["p99"],
+            "fdatasync_ms": ms["syncs"],
+        },
+    )
+    run.bar("100 publishers: times the rate of one", found.gain, ">=", 6.0)
+    run.bar("p99 of a put among 100: times an fdatasync of 4 kB", found.p99_syncs, "<=", 40.0)
+
+
+def replays(run: Run) -> None:
+    """`replay_rows_per_s`: the slower of the two logs that have a bar."""
+    run.progress("replaying logs through a filter")
+    found = replay.measure(run.quick)
+    run.report.table(
+        "A log replayed from its beginning through a filter, 1 row in 100 matches, through a client",
+        ("written", "rows", "entries", "rows/s", "broker CPU µs/row"),
+        [(each.name, each.rows, each.entries, each.rows_per_s, each.cpu_us) for each in found],
+        "from asking for the subscription to a column of the last batch; the best of some replays, "
+        "one only of the log as it was",
+    )
+    batched, compacted, raw = found
+    run.put(
+        replay_rows_per_s=min(batched.rows_per_s, compacted.rows_per_s),
+        replay={"batched": batched.rows_per_s, "compacted": compacted.rows_per_s, "uncompacted": raw.rows_per_s},
+    )
+    run.bar("replayed rows/s, a log in batches", batched.rows_per_s, ">=", 5e6)
+    run.bar("replayed rows/s, one row at a time and compacted", compacted.rows_per_s, ">=", 5e6)
+
+
+def restarts(run: Run) -> None:
+    """`restart_s` and `rss_mb`."""
+    rows = restart.QUICK_ROWS if run.quick else restart.ROWS
+    run.progress(f"restarting over {rows:,} messages")
+    full = restart.measure(rows, 2 if run.quick else 3)
+    empty = restart.measure(restart.EMPTY_ROWS, 1)
+    run.report.table(
+        "A broker that starts again, until a named subscription in the middle of the log has a message",
+        ("messages retained", "seconds", "MB resident then", "MB after a replay of all"),
+        [(each.rows, each.seconds, each.started_mb, each.replayed_mb) for each in (empty, full)],
+    )
+    run.put(
+        restart_s=full.seconds,
+        rss_mb=full.replayed_mb,
+        rss_started_mb=full.started_mb,
+        rss_empty_mb=empty.started_mb,
+        rss_empty_replayed_mb=empty.replayed_mb,
+        retained=rows,
+    )
+    run.bar(f"seconds to restart over {rows:,} messages", full.seconds, "<=", 3.0)
+
+
+PARTS: dict[str, Callable[[Run], None]] = {
+    "exchange": put_and_get,
+    "commits": group_commit,
+    "replay": replays,
+    "restart": restarts,
+}
+# What each part puts into the last line; null there when a peer is missing or the part failed.
+KEYS = {
+    "exchange": ("put_vs_best", "put_way", "put_many_vs_best", "get_vs_best", "single_get_per_s", "exchange"),
+    "commits": ("group_commit_gain", "put_p99_syncs"),
+    "replay": ("replay_rows_per_s", "replay"),
+    "restart": ("restart_s", "rss_mb", "rss_empty_mb"),
+}
+
+
+def run(quick: bool, parts: Sequence[str] = ()) -> None:
+    """Run the parts that are named, or all; stop every process that was started, whatever happens.
+
+    A part that fails leaves null behind and lets the others go on; then the exit status is 1.
+    """
+    signal.signal(signal.SIGTERM, _terminated)
+    report = Report("durable", quick)
+    current = Run(report, quick)
+    folder = tempfile.tempdir = disk.real_folder()  # where every broker has its folder
+    kind = disk.file_system(folder)
+    report.say(f"Everything is stored on {kind}; an fdatasync of 4 kB takes {disk.fdatasync_s() * 1e3:.2f} ms there.")
+    report.figures["file_system"] = kind
+    failed = False
+    for name in parts or PARTS:
+        report.figures |= dict.fromkeys(KEYS[name])
+        try:
+            PARTS[name](current)
+        except (Unavailable, WorkerFailed) as error:
+            report.say(f"{name}: {error}")
+            failed = True
+    report.bars(current.bars)
+    report.finish()
+    if failed:
+        raise SystemExit(1)
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,67 @@
+"""A publisher whose messages are acknowledged, and a consumer that acknowledges: the two processes."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import time
+from typing import Any, Protocol
+
+from benchmarks.load.worker import Commands
+
+LOST_SECONDS = 60.0  # without the last message: some were lost on the way
+IN_FLIGHT = 500  # messages that a publisher has under way, and that one acknowledgement is for
+
+
+class Putter(Protocol):
+    """Made with host, port and topic."""
+
+    async def open(self) -> None: ...
+
+    async def send(self, count: int) -> None:
+        """Put that many messages, `IN_FLIGHT` of them under way; return when the last one is acknowledged."""
+
+    async def close(self) -> None: ...
+
+
+class Getter(Protocol):
+    """Made with host, port and topic. What is put after it was opened is kept for it."""
+
+    async def open(self) -> None: ...
+
+    async def receive(self, count: int) -> int:
+        """Take that many messages, from asking for the first to acknowledging the last; return how many came."""
+
+    async def close(self) -> None: ...
+
+
+async def put(commands: Commands, client: str, host: str, port: int, topic: str) -> None:
+    """A publisher process: for each number it puts as many, and answers when it began and ended, in ns."""
+    putter: Putter = made(client, host, port, topic)
+    await putter.open()
+    commands.say("open")
+    while (count := await commands.next()) is not None:
+        began = time.monotonic_ns()
+        async with asyncio.timeout(LOST_SECONDS):
+            await putter.send(count)
+        commands.say((began, time.monotonic_ns()))
+    await putter.close()
+
+
+async def get(commands: Commands, client: str, host: str, port: int, topic: str) -> None:
+    """A consumer process: for each number it takes as many; answers how many came, when it began and ended."""
+    getter: Getter = made(client, host, port, topic)
+    await getter.open()
+    commands.say("open")
+    while (count := await commands.next()) is not None:
+        began = time.monotonic_ns()
+        async with asyncio.timeout(LOST_SECONDS):
+            came = await getter.receive(count)
+        commands.say((came, began, time.monotonic_ns()))
+    await getter.close()
+
+
+def made(client: str, host: str, port: int, topic: str) -> Any:
+    """`client` is the name of a class, as in benchmarks.load.storing:Rows."""
+    module, _, name = client.partition(":")
+    return getattr(importlib.import_module(module), name)(host, port, topic)

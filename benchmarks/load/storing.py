@@ -1,0 +1,102 @@
+"""Milepost's durable topics through its own client."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import cycle, islice
+from typing import Any
+
+import milepost
+from benchmarks.load.acknowledged import IN_FLIGHT
+from benchmarks.load.payload import SCHEMA, rows
+
+GET_SECONDS = 20.0  # for the next messages: what is waited for is stored already
+
+
+class _Connected:
+    def __init__(self, host: str, port: int, topic: str) -> None:
+        self._topic = topic
+        self._client: Any = milepost.AsyncClient(f"milepost://{host}:{port}")
+
+    async def open(self) -> None:
+        await self._client.connect()
+        await self._client.declare_topic(self._topic, SCHEMA, durable=True)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class Rows(_Connected):
+    """A call for each message, without waiting, and a flush behind 500 of them: what a Redis pipeline is."""
+
+    def __init__(self, host: str, port: int, topic: str) -> None:
+        super().__init__(host, port, topic)
+        self._rows = rows()
+
+    async def send(self, count: int) -> None:
+        put, flush, topic = self._client.put, self._client.flush, self._topic
+        given = islice(cycle(self._rows), count)
+        while some := list(islice(given, IN_FLIGHT)):
+            for row in some:
+                await put(topic, row, wait=False)
+            await flush()
+
+
+class Tasks(Rows):
+    """A task for each message, 500 at a time, each waiting until its own is stored."""
+
+    async def send(self, count: int) -> None:
+        put, topic = self._client.put, self._topic
+        given = islice(cycle(self._rows), count)
+        while some := list(islice(given, IN_FLIGHT)):
+            await asyncio.gather(*[put(topic, row) for row in some])
+
+
+class Many(Rows):
+    """A call of `put_many` for 500 messages, each call waited for."""
+
+    async def send(self, count: int) -> None:
+        put_many, topic = self._client.put_many, self._topic
+        given = islice(cycle(self._rows), count)
+        while some := list(islice(given, IN_FLIGHT)):
+            await put_many(topic, some)
+
+
+class GetMany(_Connected):
+    """A named subscription: `get_many` of up to 500 messages with one acknowledgement, a field read of each."""
+
+    async def open(self) -> None:
+        await super().open()
+        await (await self._subscribed()).detach()  # from here on everything is kept for it
+
+    async def _subscribed(self) -> Any:
+        return await self._client.subscribe(self._topic, name=f"{self._topic}-desk", start="earliest")
+
+    async def receive(self, count: int) -> int:
+        subscription = await self._subscribed()
+        came = 0
+        while came < count:
+            messages = await subscription.get_many(IN_FLIGHT, timeout=GET_SECONDS)
+            if not messages:
+                break
+            for message in messages:
+                if message.size:  # never zero
+                    came += 1
+        await subscription.detach()
+        return came
+
+
+class Get(GetMany):
+    """The same with `get`: each message acknowledged, and that synced, before it returns."""
+
+    async def receive(self, count: int) -> int:
+        subscription = await self._subscribed()
+        came = 0
+        while came < count:
+            message = await subscription.get(timeout=GET_SECONDS)
+            if message is None:
+                break
+            if message.size:
+                came += 1
+        await subscription.detach()
+        return came

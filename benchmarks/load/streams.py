@@ -1,0 +1,62 @@
+"""Redis Streams through redis-py with its C parser."""
+
+from __future__ import annotations
+
+from itertools import cycle, islice
+from typing import Any
+
+import redis
+
+from benchmarks.load.acknowledged import IN_FLIGHT
+from benchmarks.load.payload import BYTES, payloads
+
+GROUP, CONSUMER = "desk", "one"
+
+
+class _Connected:
+    def __init__(self, host: str, port: int, topic: str) -> None:
+        self._topic = topic
+        self._client: Any = redis.Redis(host, port)
+
+    async def open(self) -> None:
+        self._client.ping()
+
+    async def close(self) -> None:
+        self._client.close()
+
+
+class Add(_Connected):
+    """Pipelines of 500 XADDs without a transaction; their answers come when the log is synced."""
+
+    def __init__(self, host: str, port: int, topic: str) -> None:
+        super().__init__(host, port, topic)
+        self._messages = [{b"d": payload} for payload in payloads()]
+
+    async def send(self, count: int) -> None:
+        given = islice(cycle(self._messages), count)
+        while some := list(islice(given, IN_FLIGHT)):
+            pipeline = self._client.pipeline(transaction=False)
+            for message in some:
+                pipeline.xadd(self._topic, message)
+            pipeline.execute()
+
+
+class ReadGroup(_Connected):
+    """XREADGROUP of 500, the bytes of each looked at, and one XACK for all of them."""
+
+    async def open(self) -> None:
+        await super().open()
+        self._client.xgroup_create(self._topic, GROUP, id="0", mkstream=True)
+
+    async def receive(self, count: int) -> int:
+        came = 0
+        while came < count:
+            found = self._client.xreadgroup(GROUP, CONSUMER, {self._topic: ">"}, count=IN_FLIGHT)
+            if not found:
+                break
+            messages = found[self._topic.encode()][0] if isinstance(found, dict) else found[0][1]
+            for _, fields in messages:
+                if len(fields[b"d"]) == BYTES:
+                    came += 1
+            self._client.xack(self._topic, GROUP, *[number for number, _ in messages])
+        return came
