@@ -10,7 +10,7 @@ from benchmarks.peers.server import Server
 
 
 class Milepost(Server):
-    """`milepost up` without metrics, with further options as they come; settings by name go into a file."""
+    """`milepost up` without extras and without a store, with further options as they come; settings go into a file."""
 
     name = "milepost"
     program = sys.executable
@@ -29,5 +29,5 @@ class Milepost(Server):
         file = folder / "broker.toml"
         lines = (f"{name} = {value}" for name, value in self._settings.items())
         file.write_text("\n".join(("[broker]", *lines)))
-        listen = ("--listen", f"{self.host}:{self.port}", "--http", "", "--config", str(file))
-        return [str(self.where()), "-m", "milepost.cli", "up", *listen, *self._options]
+        listen = ("--listen", f"{self.host}:{self.port}", "--http", "", "--zmq", "", "--store", "")
+        return [str(self.where()), "-m", "milepost.cli", "up", *listen, "--config", str(file), *self._options]

@@ -8,6 +8,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def data_folder(tmp_path_factory):
+    """Nothing here touches the user's data folder: brokers that are given no store keep one of the tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("data")
+        patch.setenv("XDG_DATA_HOME", str(folder))
+        yield folder
+
+
 @pytest.fixture
 def root():
     return ROOT

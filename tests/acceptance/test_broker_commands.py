@@ -49,14 +49,16 @@ def free_port():
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     """`milepost up`, until the tests of this module are done; then a SIGTERM must end it in good order."""
-    errors = tmp_path_factory.mktemp("up") / "stderr"
+    folder = tmp_path_factory.mktemp("up")
+    errors, store = folder / "stderr", folder / "milepost.db"
     http = f"127.0.0.1:{free_port()}"
+    options = ("--listen", "127.0.0.1:0", "--http", http, "--zmq", "127.0.0.1:0", "--store", store)
     with errors.open("wb") as stderr:
-        process = started("up", "--listen", "127.0.0.1:0", "--http", http, stdout=subprocess.PIPE, stderr=stderr)
-    lines = [process.stdout.readline().decode() for _ in range(4)]
+        process = started("up", *options, stdout=subprocess.PIPE, stderr=stderr)
+    lines = [process.stdout.readline().decode() for _ in range(5)]
     found = re.search(r"listens on (milepost://\S+:\d+),", lines[0])
     assert found, (lines, errors.read_text())
-    yield SimpleNamespace(address=found[1], http=http, lines=lines, pid=process.pid)
+    yield SimpleNamespace(address=found[1], http=http, lines=lines, pid=process.pid, store=store)
     process.send_signal(signal.SIGTERM)
     rest, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors.read_text()
@@ -147,11 +149,13 @@ def refused(done, *words):
 # up
 
 
-def test_up_says_in_four_lines_where_it_is_and_what_to_try(broker, ask):
+def test_up_says_in_five_lines_where_it_is_what_it_keeps_and_what_to_try(broker, ask):
     assert broker.http in broker.lines[0]
-    for line in broker.lines[1:]:
+    assert re.search(r"ZeroMQ at tcp://127\.0\.0\.1:\d+;", broker.lines[0])
+    assert f"kept in {broker.store}." in broker.lines[1]
+    for line in broker.lines[2:]:
         assert line.rstrip().endswith(f"--broker {broker.address}")
-    create, _, put = (line.split("milepost ", 1)[1].rstrip() for line in broker.lines[1:])
+    create, _, put = (line.split("milepost ", 1)[1].rstrip() for line in broker.lines[2:])
     for tried in (create, put):  # as a shell reads them
         done = subprocess.run(
             ["sh", "-c", f"exec {sys.executable} -m milepost.cli {tried}"],
@@ -168,7 +172,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(broker, ask):
 
 
 def test_a_port_for_metrics_that_was_asked_for_and_is_taken_ends_it(broker, ask):
-    refused(ask("up", "--listen", "127.0.0.1:0", "--http", broker.http), "is taken", "--http")
+    refused(ask("up", "--listen", "127.0.0.1:0", "--http", broker.http, "--zmq", ""), "is taken", "--http")
 
 
 def test_settings_that_cannot_be_are_named(ask, tmp_path):
@@ -188,12 +192,13 @@ def test_without_the_server_s_packages_it_says_how_to_get_them(ask, monkeypatch,
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_it_and_listening_further_is_warned_of(number):
-    process = started(
-        "up", "--listen", "0.0.0.0:0", "--http", "", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    lines = [process.stdout.readline() for _ in range(4)]
+    options = ("--listen", "0.0.0.0:0", "--http", "", "--store", "")
+    process = started("up", *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines = [process.stdout.readline() for _ in range(5)]
     assert "metrics" not in lines[0]
-    assert "--broker milepost://127.0.0.1:" in lines[3]
+    assert "ZeroMQ" not in lines[0]
+    assert "keeps nothing" in lines[1]
+    assert "--broker milepost://127.0.0.1:" in lines[4]
     process.send_signal(number)
     rest, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
@@ -204,9 +209,9 @@ def test_signals_stop_it_and_listening_further_is_warned_of(number):
 
 def test_a_port_for_metrics_that_nobody_asked_for_and_is_taken_is_a_warning(broker, tmp_path):
     file = tmp_path / "broker.toml"
-    file.write_text(f'[broker]\nlisten = "127.0.0.1:0"\nhttp = "{broker.http}"\n')
+    file.write_text(f'[broker]\nlisten = "127.0.0.1:0"\nhttp = "{broker.http}"\nstore = ""\n')
     process = started("up", "--config", file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    lines = [process.stdout.readline() for _ in range(4)]
+    lines = [process.stdout.readline() for _ in range(5)]
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors

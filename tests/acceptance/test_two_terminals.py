@@ -16,9 +16,11 @@ PATIENCE = 60  # seconds; only there to end what hangs
 
 
 @pytest.fixture(scope="module")
-def broker():
+def broker(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store") / "milepost.db"
+    options = ["--listen", "127.0.0.1:0", "--http", "", "--zmq", "", "--store", str(store)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "milepost.cli", "up", "--listen", "127.0.0.1:0", "--http", ""],
+        [sys.executable, "-m", "milepost.cli", "up", *options],
         stdout=subprocess.PIPE,
         text=True,
     )

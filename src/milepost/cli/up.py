@@ -6,11 +6,12 @@ import asyncio
 import errno
 import gc
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -29,7 +30,16 @@ GC_OBJECTS = 50_000  # allocations between two collections
 EXAMPLES = """Examples:
   milepost up
   milepost up --listen 0.0.0.0:7450 --http ""
+  milepost up --store /var/lib/milepost/milepost.db
+  milepost up --store postgresql://milepost@db.example/milepost --name north
 """
+
+
+class Asked(NamedTuple):
+    """Which of the extras were asked for by name: what was not, the broker does without when it must."""
+
+    http: bool
+    zmq: bool
 
 
 def run(
@@ -50,12 +60,27 @@ def run(
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help='Prometheus metrics, at /metrics; "" for none')
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH_OR_URL",
+            help='where durable topics are kept: a file, or postgresql://user@host/database; "" keeps nothing',
+        ),
+    ] = None,
+    zmq: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help='the port for ZeroMQ\'s REQ sockets; "" for none')
+    ] = None,
+    zmq_curve: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="a CURVE certificate with its secret key: ZeroMQ is encrypted then"),
+    ] = None,
 ) -> None:
     """Start a broker. It runs until Ctrl-C or SIGTERM.
 
-    Without options it takes connections from this machine only, at port 7450.
-    What is not given here is taken from the file, and what is not there from
-    the defaults.
+    Without options it takes connections from this machine only, at port 7450,
+    and keeps durable topics in a file in your data folder. What is not given
+    here is taken from the file of settings, and what is not there from the
+    defaults.
     """
     from milepost.config import settings
 
@@ -66,18 +91,34 @@ def run(
         cut_through=cut_through,
         input_queues=input_queues,
         http=http,
+        store=store,
+        zmq=zmq,
+        zmq_curve=zmq_curve,
     )
     warm.require_numba()
+    _require_storage()
     from milepost import match
 
     console = Console(stderr=True)
     if not match.compiled():
         warm.compile_kernels(console)
     with asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
-        runner.run(_serve(chosen, console, http_asked=http is not None))
+        runner.run(_serve(chosen, console, Asked(http is not None, zmq is not None or zmq_curve is not None)))
 
 
-async def _serve(settings: Settings, console: Console, http_asked: bool) -> None:
+def _require_storage() -> None:
+    """Refuse, before anything else happens, when a package that the broker imports is not there."""
+    try:
+        import milepost.broker  # noqa: F401
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "milepost":
+            raise  # a fault of ours
+        what = f"needs {package}, which is not installed" if package else f"misses a package ({error})"
+        raise ConfigError(f"a broker {what}: {warm.SERVER_EXTRA}") from None
+
+
+async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
     from milepost.broker import Broker
 
     broker = Broker(settings)
@@ -93,13 +134,16 @@ async def _serve(settings: Settings, console: Console, http_asked: bool) -> None
         raise _cannot_listen(settings.listen, error, "--listen") from None
     metrics = None
     try:
-        metrics = _start_metrics(broker, settings, console, http_asked)
-        _say_where(broker, metrics.url if metrics is not None else "", console)
-        await broker.serve()
+        metrics = _start_metrics(broker, settings, console, asked.http)
+        async with _zeromq(broker, settings, console, asked.zmq) as zeromq:
+            _say_where(broker, settings, metrics.url if metrics is not None else "", zeromq, console)
+            await broker.serve()
     finally:
         if metrics is not None:
             metrics.stop()
         await broker.stop()
+    if broker.failure is not None:
+        raise broker.failure
 
 
 def _stop_on_signals(broker: Broker) -> None:
@@ -135,17 +179,67 @@ def _start_metrics(broker: Broker, settings: Settings, console: Console, asked: 
     return None
 
 
-def _say_where(broker: Broker, metrics: str, console: Console) -> None:
-    """Four lines: where it listens, and three to paste into another terminal."""
+@asynccontextmanager
+async def _zeromq(broker: Broker, settings: Settings, console: Console, asked: bool) -> AsyncIterator[str]:
+    """The port for ZeroMQ, and where it is. An extra, as metrics are; but what protects it is never left out.
+
+    It serves what is durable, so a broker that keeps nothing has none.
+    """
+    if not settings.zmq or (not settings.store and not asked):
+        yield ""
+        return
+    problem: ConfigError | None = None
+    if not settings.store:
+        problem = ConfigError("the port for ZeroMQ serves durable topics, and this broker keeps nothing: give --store")
+    else:
+        try:
+            from milepost.gateway.zmq import Gateway
+        except ImportError as error:
+            package = "pymongo" if error.name == "bson" else "pyzmq"
+            problem = ConfigError(f"ZeroMQ needs {package}, which is not installed: {warm.SERVER_EXTRA}")
+    if problem is None:
+        gateway = Gateway(str(_reachable(broker.address)), settings.zmq, curve=settings.zmq_curve)
+        try:
+            await gateway.__aenter__()
+        except OSError as error:
+            problem = _cannot_listen(settings.zmq, error, "--zmq")
+        else:
+            try:
+                yield gateway.address
+            finally:
+                await gateway.__aexit__(None, None, None)
+            return
+    if asked:
+        raise problem
+    _warn(console, f'no ZeroMQ: {problem}; --zmq "" does without it')
+    yield ""
+
+
+def _say_where(broker: Broker, settings: Settings, metrics: str, zeromq: str, console: Console) -> None:
+    """Five lines: where it listens, what it keeps where, and three to paste into another terminal."""
     address = broker.address
     elsewhere = "" if str(address) == DEFAULT_BROKER else f" --broker {_reachable(address)}"
     also = f", metrics at {metrics}" if metrics else ""
-    print(f"milepost {version('milepost')} listens on {address}{also}; Ctrl-C stops it. In another terminal, try:")
+    also += f", ZeroMQ at {zeromq}" if zeromq else ""
+    print(f"milepost {version('milepost')} listens on {address}{also}; Ctrl-C stops it.")
+    print(f"{_what_is_kept(settings)} In another terminal, try:")
     print(f"  milepost topic create quotes 'quote: [symbol: string, price: double, size: int]'{elsewhere}")
     print(f"  milepost sub quotes --where \"symbol = 'IBM' and price > 100\"{elsewhere}")
     print(f"  milepost put quotes symbol=IBM price=101.5 size=200{elsewhere}", flush=True)
     if not _loopback(address.host):
         _warn(console, f"everybody who can reach {address} may use this broker: it asks nobody for credentials yet")
+
+
+def _what_is_kept(settings: Settings) -> str:
+    if not settings.store:
+        return "It keeps nothing: there are no durable topics, and live ones are gone when it stops."
+    from milepost.storage.url import parsed, url_of
+
+    url = parsed(url_of(settings.store))
+    if url.drivername.startswith("sqlite"):
+        return f"Durable topics are kept in {url.database}."
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=True)
+    return f"Durable topics are kept in {plain}, in the log of {settings.name!r}."
 
 
 def _loopback(host: str) -> bool:
