@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection
     from milepost.broker.core.core import Core
+    from milepost.broker.core.stream import Stream
     from milepost.broker.core.topic import Topic
 
 TOTALS: Final = ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches_in")
@@ -92,7 +93,16 @@ def _figures(topic: Topic) -> dict[str, Any]:
         "bytes_in": topic.bytes_in,
         "bytes_out": topic.bytes_out,
         "batches_in": topic.batches_in,
+        "durable": bool(topic.stored),
+        "streams": len(topic.streams),
+        "behind": max((_behind(topic, stream) for stream in topic.streams.values()), default=0),
     }
+
+
+def _behind(topic: Topic, stream: Stream) -> int:
+    """How many offsets a stream that somebody reads has before it, in all logs; what it does not want included."""
+    cursors = stream.cursors()
+    return sum(max(0, end - cursors.get(log, 0)) for log, end in topic.ends.items())
 
 
 def _client(connection: Connection) -> dict[str, Any]:
