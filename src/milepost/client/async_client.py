@@ -218,7 +218,8 @@ class AsyncClient:
             position = (await self._resolved(topic, start_on_wire(before)))["position"]
         else:
             raise InvalidValue(f"trim takes an offset or a position {{log: offset}}, not {before!r:.60}")
-        return int(await self._session.ask(lambda request: Trim(request=request, topic=topic, before=position)) or 0)
+        reply = await self._session.ask(lambda request: Trim(request=request, topic=topic, before=position))
+        return int(reply["rows"])
 
     async def _resolved(self, topic: str, start: Any) -> Any:
         """`start` with the log's number where only an offset was given."""

@@ -37,7 +37,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     broker: str  # its name
     broker_id: int  # 32 bits; the `broker` of message IDs
     publisher: int  # 32 bits; the `publisher` of this client's message IDs
-    mark: int = 0  # the highest stamp known from this publisher: go on above it
+    mark: int = 0  # the publisher's highest stamp that is committed; of one that stored nothing, any: go on above it
     time_us: int  # the broker's clock, microseconds since 1970
     window: int  # bytes of puts that may be under way before the broker gives credit
     delivery_window: int = 0  # bytes of deliveries that the broker will have under way: what HELLO asked for, or less
@@ -147,7 +147,9 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     """Deliver the rows of a topic, or of all topics of a pattern, that satisfy `where`.
 
-    Replied to with {"topics": [names], "skipped": {name: why `where` does not fit its schema}}.
+    Replied to with {"topics": [names], "skipped": {name: why `where` does not fit its schema}}; a durable one with
+    {"created", "position": {log: offset}: where it is, "sequence": of this client's last acknowledgement that was
+    carried out}.
     """
 
     request: int
@@ -189,7 +191,10 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trim(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator removes the rows of a durable topic before a position, whoever has not consumed them."""
+    """An operator removes the rows of a durable topic before a position, whoever has not consumed them.
+
+    Replied to with {"rows"}: how many went.
+    """
 
     request: int
     topic: str

@@ -170,7 +170,7 @@ class Peer:
                 logs = [{"log": LOG, "start": 0, "next": len(store.rows[said.topic])}]
                 self.say(Reply(request=said.request, value={"logs": logs, "subscriptions": []}))
             case Trim():
-                self.say(Reply(request=said.request, value=said.before[LOG]))
+                self.say(Reply(request=said.request, value={"rows": said.before[LOG]}))
 
     def topic(self, name):
         return Topic(number=TOPICS[name], name=name, schemas=[str(SCHEMA)], durable=name != "live")
