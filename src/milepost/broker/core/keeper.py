@@ -214,8 +214,7 @@ class Keeper:
         for each in value.get("subscriptions", ()):
             stream = self.streams.named.get(each["name"])
             each["members"] = len(stream.members) if stream is not None else 0
-            if stream is not None:
-                each["cursor"] |= stream.cursors()
+            # The cursor is the store's: one that runs ahead of what is committed would go back after a crash.
             each["behind"] = sum(
                 max(0, extent["next"] - max(extent["start"], each["cursor"].get(extent["log"], 0)))
                 for extent in value["logs"]
