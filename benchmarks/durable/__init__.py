@@ -1,4 +1,4 @@
-"""`make bench NAME=durable`: durable topics against Redis Streams, RabbitMQ and JetStream, every process a separate one."""
+"""`make bench NAME=durable`: durable topics against Redis Streams, RabbitMQ and JetStream, each in its own process."""
 
 from benchmarks.durable.run import PARTS, run
 

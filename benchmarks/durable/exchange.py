@@ -57,14 +57,15 @@ def ours(broker: str, quick: bool, ways: Sequence[str] = ("Rows", "Tasks", "Many
 
 def peers(quick: bool) -> list[Contestant]:
     few, some, many = (2_000, 5_000, 15_000) if quick else (10_000, 30_000, 60_000)
+    redis = (f"{LOAD}.streams:Add", f"{LOAD}.streams:ReadGroup")
+    rabbitmq = (f"{LOAD}.confirms:Publish", f"{LOAD}.confirms:Consume")
     jetstream = (f"{LOAD}.jetstream:Publish", f"{LOAD}.jetstream:Fetch")
     return [
-        Contestant("redis streams, 500 XADDs in a pipeline", "redis", f"{LOAD}.streams:Add", f"{LOAD}.streams:ReadGroup",
-                   many),
-        Contestant("rabbitmq, 500 unconfirmed", "rabbitmq", f"{LOAD}.confirms:Publish", f"{LOAD}.confirms:Consume", few),
+        Contestant("redis streams, 500 XADDs in a pipeline", "redis", *redis, many),
+        Contestant("rabbitmq, 500 unconfirmed", "rabbitmq", *rabbitmq, few),
         Contestant("jetstream, unsynced, 500 pending", "jetstream", *jetstream, some, synced=False),
         Contestant("jetstream, synced, 500 pending", "jetstream synced", *jetstream, few),
-    ]  # fmt: skip
+    ]
 
 
 def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats: int) -> list[str]:

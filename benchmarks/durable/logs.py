@@ -104,6 +104,7 @@ def one_by_one(count: int) -> Iterator[tuple[Path, int, Path, int]]:
 
 
 def _progress(done: int, count: int, what: str) -> None:
-    print(f"\rwriting a log: {min(done, count):,} of {count:,} {what}", end="", file=sys.stderr, flush=True)
-    if done >= count:
-        print(file=sys.stderr)
+    """A line that goes on on a terminal; elsewhere the last of them alone."""
+    if sys.stderr.isatty() or done >= count:
+        end = "\n" if done >= count else "\r"
+        print(f"writing a log: {min(done, count):,} of {count:,} {what}", end=end, file=sys.stderr, flush=True)

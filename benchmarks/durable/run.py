@@ -92,8 +92,8 @@ def put_and_get(run: Run) -> None:
             for each in measured
         ],
         "best of the rounds, which all take in turns; every peer is called message by message, as are put(wait=False) "
-        "and tasks of put;\na call of put_many is for 500 and is not what put_vs_best says; Milepost encodes five fields "
-        "of a dict, the peers send bytes",
+        "and tasks of put;\na call of put_many is for 500 and is not what put_vs_best says; "
+        "Milepost encodes five fields of a dict, the peers send bytes",
     )  # fmt: skip
     # The peers are called once for each message, so what is compared with them is too: the better of the two ways.
     by_row = [each for each in measured if each.broker == "milepost" and not each.name.endswith("put_many of 500")]
