@@ -74,7 +74,7 @@ class Stamped:
 class Line:
     """One connection, blocking, for requests and for deliveries that are counted."""
 
-    def __init__(self, host: str, port: int, window: int = WINDOW) -> None:
+    def __init__(self, host: str, port: int, window: int = WINDOW, instance: bytes = b"") -> None:
         self.socket = socket.create_connection((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(LOST_SECONDS)
@@ -85,7 +85,7 @@ class Line:
         self.topics: dict[str, int] = {}
         self.rows = self.marks = 0  # that were delivered
         self.room = 0  # bytes of puts that the broker still takes
-        self.socket.sendall(encode_control(Hello(name="", window=window)))
+        self.socket.sendall(encode_control(Hello(name="", window=window, instance=instance)))
         welcomes: list[Control] = []
         while not welcomes:
             welcomes = self.read()
