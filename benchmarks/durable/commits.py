@@ -47,11 +47,11 @@ def measure(broker: Server, seconds: float, rounds: int) -> Commits:
         one.hear(), many.hear()
         for round_ in range(1 + rounds):
             sync = disk.fdatasync_s() * 1e9
-            puts, taken, latencies = one.ask(seconds if round_ else seconds / 4)
-            all_puts, all_taken, all_latencies = many.ask(seconds if round_ else seconds / 4)
+            taken, latencies = one.ask(seconds if round_ else seconds / 4)
+            all_taken, all_latencies = many.ask(seconds if round_ else seconds / 4)
             if round_:
-                found.alone.append(puts / taken)
-                found.together.append(all_puts / all_taken)
+                found.alone.append(len(latencies) / taken)
+                found.together.append(len(all_latencies) / all_taken)
                 found.alone_p50.append(float(np.percentile(latencies, 50)))
                 found.p50.append(float(np.percentile(all_latencies, 50)))
                 found.p99.append(float(np.percentile(all_latencies, 99)))

@@ -1,39 +1,65 @@
-"""Publishers with one message in flight each: the next one leaves when the broker has stored the one before."""
+"""Publishers with one message in flight each: the next one leaves when the broker has stored the one before.
+
+They speak the protocol by hand: a hundred clients of Python objects in one process would cost more than the broker, and
+be what is measured.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import os
+import selectors
 import time
-from itertools import cycle
-from typing import Any
 
-import milepost
 from benchmarks.load.payload import SCHEMA, rows
+from benchmarks.load.wire import Line, Stamped
 from benchmarks.load.worker import Commands
+from milepost.wire import Declare, Stored
+
+
+class Publisher(Line):
+    """One of them. `put` sends a row; `stored` says whether what came is the answer to it."""
+
+    def __init__(self, host: str, port: int, topic: str) -> None:
+        super().__init__(host, port, instance=os.urandom(16))
+        number = int(self.ask(Declare, name=topic, schema=SCHEMA, durable=True)["number"])
+        self._row = Stamped(number, SCHEMA, rows()[:1], self.welcome.publisher, self.welcome.broker_id)
+        self._stamp = self.welcome.mark
+        self.sent = 0  # ns
+
+    def put(self) -> None:
+        self._stamp += 1
+        self.sent = time.monotonic_ns()
+        self.socket.sendall(self._row.frame(self._stamp))
+
+    def stored(self) -> bool:
+        return any(isinstance(message, Stored) for message in self.read())
 
 
 async def publishers(commands: Commands, host: str, port: int, topic: str, number: int) -> None:
-    """So many clients. Told seconds, all put for so long; answers puts, seconds and the latencies, in ns."""
-    clients = [milepost.AsyncClient(f"milepost://{host}:{port}") for _ in range(number)]
-    for client in clients:
-        await client.connect()
-    await clients[0].declare_topic(topic, SCHEMA, durable=True)
+    """Told seconds, so many publishers put for so long; answers the seconds it took and the latencies, in ns."""
+    everybody = [Publisher(host, port, topic) for _ in range(number)]
     commands.say("open")
-    while (seconds := await commands.next()) is not None:
-        latencies: list[int] = []
-        began = time.monotonic_ns()
-        until = began + int(seconds * 1e9)
-        await asyncio.gather(*(_put(client, topic, until, latencies) for client in clients))
-        commands.say((len(latencies), (time.monotonic_ns() - began) / 1e9, latencies))
-    for client in clients:
-        await client.close()
-
-
-async def _put(client: Any, topic: str, until: int, latencies: list[int]) -> None:
-    clock = time.monotonic_ns
-    for row in cycle(rows()):
-        before = clock()
-        if before >= until:
-            return
-        await client.put(topic, row)
-        latencies.append(clock() - before)
+    with selectors.DefaultSelector() as selector:
+        for publisher in everybody:
+            selector.register(publisher.socket, selectors.EVENT_READ, publisher)
+        while (seconds := commands.wait()) is not None:
+            latencies: list[int] = []
+            began = time.monotonic_ns()
+            until = began + int(seconds * 1e9)
+            for publisher in everybody:
+                publisher.put()
+            waiting = number
+            while waiting:
+                for key, _ in selector.select():
+                    publisher = key.data
+                    if not publisher.stored():
+                        continue
+                    now = time.monotonic_ns()
+                    latencies.append(now - publisher.sent)
+                    if now < until:
+                        publisher.put()
+                    else:
+                        waiting -= 1
+            commands.say(((time.monotonic_ns() - began) / 1e9, latencies))
+    for publisher in everybody:
+        publisher.socket.close()
