@@ -95,7 +95,7 @@ class AsyncClient:
         self._publisher = Publisher(self._session, clock)
         self._host.session = self._subscriptions.session = self._session
         self._host.publisher = self._publisher
-        self._boxes = self._publisher.boxes
+        self._boxes, self._storing = self._publisher.boxes, self._publisher.storing
 
     # Connecting and closing
 
@@ -121,12 +121,12 @@ class AsyncClient:
             if drain and self._session.failure is None and self._session.begun:
                 try:
                     async with asyncio.timeout(self._session.timeout):
-                        if self._publisher.waiting or self._publisher.storing.unsettled:
+                        if self._publisher.waiting or self._storing.unsettled:
                             await self._publisher.drained()
                         for subscription in self._subscriptions.durable():
                             await subscription.settle()
                 except (TimeoutError, MilepostError) as error:
-                    rows, batches = self._publisher.waiting, len(self._publisher.storing.unsettled)
+                    rows, batches = self._publisher.waiting, len(self._storing.unsettled)
                     _log.warning(
                         "%d rows were not sent, and %d batches perhaps not stored, before the client was closed: %s",
                         rows, batches, error,
@@ -250,8 +250,14 @@ class AsyncClient:
         """
         box = self._boxes.get(topic)
         if box is None or not box.gathering or key is not None:
-            if box is None or key is not None or not self._publisher.put_alone(box, row):
+            if box is None or key is not None:
                 await self._publisher.put(topic, row, key, wait)
+            elif box.durable and self._storing.ready(box):
+                stored = self._storing.put(box, row, wait)
+                if stored is not None:
+                    await stored
+            elif not self._publisher.put_alone(box, row):
+                await self._publisher.put(topic, row, None, wait)
             return
         try:
             box.add(row)

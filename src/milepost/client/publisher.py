@@ -22,6 +22,7 @@ from milepost.errors import (
     InvalidValue,
     LimitExceeded,
     MilepostError,
+    NotDurable,
     TimedOut,
     UnknownTopic,
 )
@@ -75,6 +76,8 @@ class Publisher:
         box = self.boxes.get(topic.name)
         if box is not None:
             box.number = topic.number
+            if box.durable and not topic.durable:
+                self._fail_waiters(box, NotDurable(f"topic {topic.name!r} was made anew, and is live now"))
             box.become(topic.durable)
             if topic.name not in self.declared:
                 box.change(topic.versions[-1])
@@ -364,6 +367,8 @@ class Publisher:
         """Wait until the broker has carried out everything that is in outboxes, or was sent."""
         while True:
             connection = await self.emptied()
+            if self.storing.unsettled and not self._unsure:
+                return  # nothing but durable puts, and the broker's word on those is still to come
             unsure, self._unsure = self._unsure, False
             try:
                 await connection.ping()

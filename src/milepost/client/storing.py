@@ -175,6 +175,10 @@ class Storing:
 
     # Putting
 
+    def ready(self, box: Outbox) -> bool:
+        """Whether `put` may be called now; otherwise something has to be asked, sent or waited for first."""
+        return bool(box.number) and not box.kept and len(box.collected) < box.most and self._session.failure is None
+
     def put(self, box: Outbox, row: Any, wait: bool) -> asyncio.Future[None] | None:
         """Put a row into an outbox that has room: a future of its storing, or None without `wait`.
 
