@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from milepost.cli import demo, put, sub, top, topic, type, up, warm
+from milepost.cli import demo, get, put, sub, top, topic, type, unsubscribe, up, warm
 from milepost.errors import MilepostError
 
 __all__ = ["app", "main"]
@@ -48,6 +48,8 @@ app.command("up", epilog=up.EXAMPLES)(up.run)
 app.add_typer(topic.app, name="topic")
 app.command("put", epilog=put.EXAMPLES)(put.run)
 app.command("sub", epilog=sub.EXAMPLES)(sub.run)
+app.command("get", epilog=get.EXAMPLES)(get.run)
+app.command("unsubscribe", epilog=unsubscribe.EXAMPLES)(unsubscribe.run)
 app.command("top", epilog=top.EXAMPLES)(top.run)
 app.add_typer(type.app, name="type")
 app.command("warm", epilog=warm.EXAMPLES)(warm.run)

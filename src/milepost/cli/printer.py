@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final, Protocol
@@ -22,9 +22,9 @@ GAP: Final = "  "
 
 
 class Printer(Protocol):
-    """Gives the bytes that show a batch of a topic."""
+    """Gives the bytes that show a batch of a topic; `ids` are those of its rows, where they are not the batch's own."""
 
-    def __call__(self, topic: str, batch: Batch) -> bytes: ...
+    def __call__(self, topic: str, batch: Batch, ids: Sequence[Any] | None = None) -> bytes: ...
 
 
 def printer(form: str, envelope: bool, colours: bool) -> Printer:
@@ -53,12 +53,12 @@ class _Json:
     def __init__(self, envelope: bool) -> None:
         self._envelope = envelope
 
-    def __call__(self, topic: str, batch: Batch) -> bytes:
+    def __call__(self, topic: str, batch: Batch, ids: Sequence[Any] | None = None) -> bytes:
         rows = _rows(batch)
         if self._envelope:
-            ids = batch.ids
+            known = batch.ids if ids is None else ids
             rows = [
-                {"topic": topic, "id": str(ids[row]) if ids is not None else None, "message": message}
+                {"topic": topic, "id": str(known[row]) if known is not None else None, "message": message}
                 for row, message in enumerate(rows)
             ]
         return values.to_json_lines(rows)
@@ -69,7 +69,7 @@ class _Csv:
         self._envelope = envelope
         self._names: list[str] | None = None
 
-    def __call__(self, topic: str, batch: Batch) -> bytes:
+    def __call__(self, topic: str, batch: Batch, ids: Sequence[Any] | None = None) -> bytes:
         names, columns = _cells(batch, _csv_cell)
         if self._envelope:
             names, columns = ["topic", *names], [[topic] * len(batch), *columns]
@@ -91,7 +91,7 @@ class _Columns:
         self._names: list[str] | None = None
         self._widths: list[int] = []
 
-    def __call__(self, topic: str, batch: Batch) -> bytes:
+    def __call__(self, topic: str, batch: Batch, ids: Sequence[Any] | None = None) -> bytes:
         names, columns = _cells(batch, _shown)
         right = _numbers(batch.schema)
         if self._envelope:

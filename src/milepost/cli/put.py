@@ -49,7 +49,8 @@ def run(
     Values are what the topic's schema says they are. Times are written as in
     2026-03-02T14:30:00Z, bytes in base64, and lists, tuples and variants as
     JSON. Lines of JSON are put as they come; a line that does not fit ends the
-    command, and the lines before it have been put.
+    command, and the lines before it have been put. Into a durable topic, this
+    ends when everything is stored and synced to disk.
     """
     arguments = message or []
     if file is not None and arguments:
@@ -59,7 +60,8 @@ def run(
     started = time.monotonic()
     rows = 0
     with connected(broker) as client:
-        schema = topic_named(client, topic).schema
+        known = topic_named(client, topic)
+        schema = known.schema
         try:
             with _Bar(file) as bar, _few_collections():
                 for batch in _batches(schema, arguments, file, bar):
@@ -69,12 +71,13 @@ def run(
             client.flush(PATIENCE_SECONDS)
         except InvalidValue as error:
             client.flush(PATIENCE_SECONDS)
-            before = "nothing was put" if not rows else f"{_counted(rows)} before it {_was(rows)} put"
+            done = "stored" if known.durable else "put"
+            before = f"nothing was {done}" if not rows else f"{_counted(rows)} before it {_was(rows)} {done}"
             raise InvalidValue(f"{error} ({before})") from None
     if not quiet:
         spent = time.monotonic() - started
         rate = f" in {spent:.1f} s, {rows / spent:,.0f} a second" if file is not None else ""
-        print(f"{_counted(rows)} put into {topic}{rate}", file=sys.stderr)
+        print(f"{_counted(rows)} {'stored in' if known.durable else 'put into'} {topic}{rate}", file=sys.stderr)
 
 
 def _batches(schema: Schema, arguments: list[str], file: Path | None, bar: _Bar) -> Iterator[Batch]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from milepost.errors import MilepostError, UnknownTopic, did_you_mean
+from milepost.errors import MilepostError, NotDurable, UnknownTopic, did_you_mean
 
 if TYPE_CHECKING:
-    from milepost.client import Client, TopicInfo
+    from milepost.client import AsyncClient, Client, TopicInfo
+
+T = TypeVar("T")
 
 DEFAULT_BROKER: Final = "milepost://127.0.0.1:7450"
 
@@ -44,20 +47,57 @@ def connected(address: str, *, reconnect: bool = False) -> Iterator[Client]:
     """
     from milepost.client import Client
 
-    said: logging.Handler = logging.StreamHandler() if reconnect else logging.NullHandler()  # else it is said twice
+    with _said(reconnect), Client(address, reconnect=reconnect) as client:
+        yield client
+
+
+def talk(address: str, work: Callable[[AsyncClient], Awaitable[T]], *, reconnect: bool = False) -> T:
+    """The same for commands about what is durable: they wait for several things at once, so they are coroutines."""
+    from milepost.client import AsyncClient
+
+    async def session() -> T:
+        async with AsyncClient(address, reconnect=reconnect) as client:
+            return await work(client)
+
+    with _said(reconnect):
+        return asyncio.run(session())
+
+
+@contextmanager
+def _said(reconnect: bool) -> Iterator[None]:
+    """What a client logs is shown by commands that watch; from others it would be said twice."""
+    said: logging.Handler = logging.StreamHandler() if reconnect else logging.NullHandler()
     said.setFormatter(logging.Formatter("milepost: %(message)s"))
     log = logging.getLogger("milepost")
     log.addHandler(said)
     try:
-        with Client(address, reconnect=reconnect) as client:
-            yield client
+        yield
     finally:
         log.removeHandler(said)
 
 
 def topic_named(client: Client, name: str) -> TopicInfo:
     """What the broker knows of a topic; `UnknownTopic` names the one that was probably meant."""
-    topics = client.topics()
+    return _named(client.topics(), name)
+
+
+async def topic_of(client: AsyncClient, name: str) -> TopicInfo:
+    """The same, for `talk`."""
+    return _named(await client.topics(), name)
+
+
+async def durable_topic(client: AsyncClient, name: str) -> TopicInfo:
+    """The same for a topic that must be durable; `NotDurable` says what to do."""
+    found = await topic_of(client, name)
+    if not found.durable:
+        raise NotDurable(
+            f"{name} is a live topic: nothing of it is kept; `milepost topic create NAME SCHEMA --durable` makes a "
+            "durable one, and a live one of that name has to be deleted first"
+        )
+    return found
+
+
+def _named(topics: list[TopicInfo], name: str) -> TopicInfo:
     found = [topic for topic in topics if topic.name == name]
     if not found:
         known = [topic.name for topic in topics]

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from milepost.cli.session import DEFAULT_BROKER, Broker, connected, known_topics
+from milepost.cli import durable, position
+from milepost.cli.durable import Start
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected, durable_topic, known_topics, talk
+from milepost.errors import UnknownSubscription
+
+if TYPE_CHECKING:
+    from milepost.cli.printer import Printer
+    from milepost.client import AsyncClient
 
 EXAMPLES = """Examples:
   milepost sub quotes --where "symbol = 'IBM' and price > 100"
   milepost sub 'orders.>' --format table
   milepost sub quotes --count 1000 --format csv > quotes.csv
+  milepost sub quotes --name desk --start earliest
+  milepost sub quotes --start 2026-03-02T14:30:00Z --where "size > 1000"
 """
 
 
@@ -46,6 +56,15 @@ def run(
             "--envelope/--no-envelope", help="say the topic (in JSON also the ID) with each message; usual for patterns"
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="of a durable topic: go on where this name was; whoever shares it shares messages"),
+    ] = None,
+    start: Start = None,
+    ack: Annotated[
+        bool,
+        typer.Option("--ack/--no-ack", help="with a name: acknowledge what was printed, or only look at it"),
+    ] = True,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Print messages as they come, until Ctrl-C.
@@ -53,9 +72,23 @@ def run(
     A line of JSON for each message. For a pattern, a line is
     {"topic": …, "id": …, "message": {…}}; CSV and tables have a column for the
     topic then, and a new header where the columns change.
+
+    Of a durable topic, --start alone replays it from there and changes nothing.
+    With --name, messages are acknowledged when they are printed: what was
+    printed when something broke may come again; `milepost get` gets each once.
     """
     from milepost.cli.printer import printer
 
+    if name is None and not ack:
+        raise typer.BadParameter("only a named subscription acknowledges anything: give --name")
+    if name is not None or start is not None:
+        shown = printer(form.value, bool(envelope), sys.stdout.isatty())
+        begin = None if start is None else position.start(start, "--start")
+        try:
+            talk(broker, _Durable(pattern, where, name, begin, ack, count, shown).follow, reconnect=True)
+        except BrokenPipeError:
+            pass  # whoever read it has seen enough
+        return
     with connected(broker, reconnect=True) as client:
         subscription = client.subscribe(pattern, where=where)
         wild = pattern.endswith(">") or "*" in pattern
@@ -70,7 +103,7 @@ def run(
             for batch in subscription.batches():
                 chosen = batch if left is None or len(batch) <= left else batch.slice(0, left)
                 # Past Python's own buffer: whatever came together is one write, and nothing waits for more.
-                _write(shown(subscription.topic, chosen))
+                write(shown(subscription.topic, chosen))
                 if subscription.dropped > lost:
                     print(f"milepost: too slow: {subscription.dropped - lost:,} messages dropped", file=sys.stderr)
                     lost = subscription.dropped
@@ -82,7 +115,75 @@ def run(
             return  # whoever read it has seen enough
 
 
-def _write(data: bytes) -> None:
+class _Durable:
+    """What a durable topic holds, as it is stored and as it comes."""
+
+    def __init__(
+        self, topic: str, where: str | None, name: str | None, start: Any, ack: bool, count: int | None, shown: Printer
+    ) -> None:
+        self._topic = topic
+        self._where = where
+        self._name = name
+        self._start = start
+        self._ack = ack
+        self._count = count
+        self._shown = shown
+
+    async def follow(self, client: AsyncClient) -> None:
+        """Print until there were enough."""
+        await durable_topic(client, self._topic)
+        if self._name is None:
+            await self._replay(client, self._where, self._start)
+        elif self._ack:
+            await self._consume(client, self._name)
+        else:
+            await self._look_at(client, self._name)
+
+    async def _look_at(self, client: AsyncClient, name: str) -> None:
+        """What a subscription has before it, by a replay: the subscription itself does not notice."""
+        for each in (await client.look(self._topic))["subscriptions"]:
+            if each["name"] == name:
+                await self._replay(client, self._where or each["where"], each["cursor"] or "earliest")
+                return
+        raise UnknownSubscription(f"no subscription to {self._topic} is called {name!r}; leave out --no-ack to make it")
+
+    async def _replay(self, client: AsyncClient, where: str | None, start: Any) -> None:
+        left = self._count
+        subscription = await client.subscribe(self._topic, where, start=start)
+        self._wait()
+        async for batch in subscription.batches():
+            chosen = batch if left is None or len(batch) <= left else batch.slice(0, left)
+            await asyncio.to_thread(write, self._shown(self._topic, chosen))
+            if left is not None:
+                left -= len(chosen)
+                if not left:
+                    return
+
+    async def _consume(self, client: AsyncClient, name: str) -> None:
+        left = self._count
+        most = GATHERED if left is None else left
+        subscription, schema = await durable.attached(client, self._topic, name, self._where, self._start, most)
+        self._wait()
+        while left is None or left:
+            messages = await subscription.get_many(GATHERED if left is None else min(left, GATHERED))
+            if not messages:
+                return
+            batch, ids = durable.encoded(schema, messages)
+            await asyncio.to_thread(write, self._shown(self._topic, batch, ids))
+            await durable.acknowledged(subscription)
+            if left is not None:
+                left -= len(messages)
+
+    def _wait(self) -> None:
+        if sys.stderr.isatty():
+            print(f"waiting for messages of {self._topic}; Ctrl-C stops", file=sys.stderr)
+
+
+GATHERED = 2_000  # messages that are printed and acknowledged together at most
+
+
+def write(data: bytes) -> None:
+    """To standard output, past Python's own buffer."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(1, rest) :]

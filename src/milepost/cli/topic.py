@@ -1,4 +1,4 @@
-"""`milepost topic`: make topics, look at them, remove them."""
+"""`milepost topic`: make topics, look at them, trim them, remove them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from milepost.cli.session import DEFAULT_BROKER, Broker, connected, known_topics, topic_named
-from milepost.errors import SchemaError
+from milepost.cli import position, quantity
+from milepost.cli.session import (
+    DEFAULT_BROKER,
+    Broker,
+    connected,
+    durable_topic,
+    known_topics,
+    talk,
+    topic_named,
+    topic_of,
+)
+from milepost.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
+    from milepost.client import AsyncClient, TopicInfo
     from milepost.schema import Schema
 
-app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, remove them.")
+app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, trim them, remove them.")
 
 SCHEMA_CHARS = 60  # of a schema in a list; `show` has the whole of it
+SHOWN_NAMES = 3  # subscriptions that an error names
 
 Name = Annotated[str, typer.Argument(autocompletion=known_topics)]
 
@@ -38,6 +50,7 @@ class Slow(StrEnum):
     epilog="""Examples:
   milepost topic create quotes 'quote: \\[symbol: string, price: double]'
   milepost topic create orders @orders.txt --slow drop
+  milepost topic create trades @trades.txt --durable --keep 30d --keep-bytes 10GB
 """
 )
 def create(
@@ -51,18 +64,56 @@ def create(
             help="when a subscriber is slow: hold publishers back, drop its oldest messages, or disconnect it"
         ),
     ] = None,
+    durable: Annotated[bool, typer.Option("--durable", help="keep its messages in the broker's store")] = False,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="7d|for-ever|consumed", help="how long a durable topic keeps messages; usually 7d"),
+    ] = None,
+    keep_bytes: Annotated[
+        str | None, typer.Option(metavar="10GB", help="the most that it keeps, the oldest go first; usually any size")
+    ] = None,
+    hold: Annotated[
+        bool,
+        typer.Option("--hold/--no-hold", help="keep also longer what a named subscription has not consumed, or do not"),
+    ] = True,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Make a topic, or give it a new version of its schema.
 
     A new version may add fields and cases; what would break readers is refused.
+    A live topic keeps nothing. A durable one keeps messages until they are
+    older than --keep or more than --keep-bytes, and, unless you say --no-hold,
+    until every named subscription has consumed them.
     """
     from milepost.query import parse_schema
 
+    retain = _retention(keep, keep_bytes, hold)
+    if retain and not durable:
+        raise typer.BadParameter("only a durable topic keeps anything: add --durable")
     parsed = parse_schema(_schema_text(schema))
-    with connected(broker) as client:
-        client.declare_topic(name, parsed, slow=slow.value if slow is not None else None)
-    print(f"{name} takes {parsed.name} {parsed.fingerprint:016x}")
+
+    async def declare(client: AsyncClient) -> None:
+        await client.declare_topic(
+            name, parsed, slow=slow.value if slow is not None else None, durable=durable or None, retain=retain
+        )
+
+    talk(broker, declare)
+    print(f"{name} takes {parsed.name} {parsed.fingerprint:016x}{', and keeps it' if durable else ''}")
+
+
+def _retention(keep: str | None, keep_bytes: str | None, hold: bool) -> dict[str, Any] | None:
+    """What was said about keeping; None when nothing was, and what is there stays as it is."""
+    if keep is None and keep_bytes is None and hold:
+        return None
+    retain: dict[str, Any] = {"hold": hold}
+    if keep is not None:
+        words = {"for-ever": None, "forever": None, "consumed": 0.0}
+        retain["age_s"] = words[keep] if keep in words else quantity.seconds(keep)
+    elif keep_bytes is not None:
+        retain["age_s"] = None  # whoever bounds it by size alone
+    if keep_bytes is not None:
+        retain["bytes"] = quantity.size(keep_bytes)
+    return retain
 
 
 @app.command("list", epilog="Example:\n  milepost topic list 'orders.>'")
@@ -70,30 +121,42 @@ def list_(
     pattern: Annotated[str, typer.Argument(help="orders.* for one more word, orders.> for any number of them")] = ">",
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Name the topics of a pattern, with their schemas."""
-    with connected(broker) as client:
-        topics = client.topics(pattern)
-        if not topics:
-            what = "no topics" if pattern == ">" else f"no topics of the pattern {pattern}"
-            print(f"There are {what}; make one with: milepost topic create NAME SCHEMA", file=sys.stderr)
-            return
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for column in ("topic", "schema", "slow"):
-        table.add_column(column, no_wrap=True)
+    """Name the topics of a pattern, with their schemas, and what the durable ones keep."""
+
+    async def look(client: AsyncClient) -> tuple[list[TopicInfo], dict[str, list[dict[str, Any]]]]:
+        topics = await client.topics(pattern)
+        return topics, {each.name: (await client.look(each.name))["logs"] for each in topics if each.durable}
+
+    topics, logs = talk(broker, look)
+    if not topics:
+        what = "no topics" if pattern == ">" else f"no topics of the pattern {pattern}"
+        print(f"There are {what}; make one with: milepost topic create NAME SCHEMA", file=sys.stderr)
+        return
+    table = _table("topic", "schema", *(("stored", "size") if logs else ()), "slow")
     for topic in sorted(topics, key=lambda topic: topic.name):
         text = _one_line(topic.schema)
         shown = text if len(text) <= SCHEMA_CHARS else f"{text[: SCHEMA_CHARS - 1]}…"
-        table.add_row(Text(topic.name), Text(shown), topic.slow)
+        kept = logs.get(topic.name)
+        stored = "" if kept is None else f"{sum(log['rows'] for log in kept):,}"
+        size = "" if kept is None else quantity.size_text(sum(log["bytes"] for log in kept))
+        table.add_row(Text(topic.name), Text(shown), *((stored, size) if logs else ()), topic.slow)
     _console().print(table)
 
 
 @app.command(epilog="Example:\n  milepost topic show quotes")
 def show(name: Name, broker: Broker = DEFAULT_BROKER) -> None:
-    """Draw a topic's schema as a tree, with its versions and its figures."""
+    """Draw a topic's schema as a tree, with its versions and its figures.
+
+    Of a durable one also what it keeps, in which logs, and how far its named
+    subscriptions are.
+    """
     from milepost.cli import tree
 
-    with connected(broker) as client:
-        topic = topic_named(client, name)
+    async def look(client: AsyncClient) -> tuple[TopicInfo, dict[str, Any] | None]:
+        found = await topic_of(client, name)
+        return found, await client.look(name) if found.durable else None
+
+    topic, kept = talk(broker, look)
     console = _console()
     console.print(tree.drawn(topic.schema))
     versions = len(topic.versions)
@@ -101,11 +164,70 @@ def show(name: Name, broker: Broker = DEFAULT_BROKER) -> None:
     for earlier in topic.versions[:-1]:
         console.print(Text(f"  before: {_one_line(earlier)}"), style="dim", soft_wrap=True)
     console.print(_figures(topic.figures))
+    if kept is not None:
+        console.print(f"\n{_kept(kept['retain'])}")
+        console.print(_logs(kept["logs"]))
+        console.print(*_subscriptions(kept["subscriptions"]))
+
+
+@app.command(
+    epilog="""Examples:
+  milepost topic trim quotes --before 120000
+  milepost topic trim quotes --before 2026-03-01T00:00:00Z --yes
+"""
+)
+def trim(
+    name: Name,
+    before: Annotated[str, typer.Option(metavar="LOG:OFFSET|OFFSET|TIME", help="where what stays begins")],
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="also what named subscriptions have not consumed; they are told")
+    ] = False,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Remove the oldest messages of a durable topic.
+
+    A time means when messages were stored. `--before new` removes all.
+    """
+    wanted = position.start(before, "--before")
+
+    async def remove(client: AsyncClient) -> int:
+        await durable_topic(client, name)
+        found = await client.look(name, start=wanted)
+        reached, logs = found["position"], {log["log"]: log for log in found["logs"]}
+        rows = sum(
+            max(0, min(at, logs[log]["next"]) - logs[log]["start"]) for log, at in reached.items() if log in logs
+        )
+        if not rows:
+            return 0
+        late = [each for each in found["subscriptions"] if _lacks(each["cursor"], reached, logs)]
+        if late and not yes:
+            names = ", ".join(str(each["name"]) for each in late[:SHOWN_NAMES])
+            more = f" and {len(late) - SHOWN_NAMES:,} more" if len(late) > SHOWN_NAMES else ""
+            raise ConfigError(
+                f"{_rows(rows)} would go from {name}, and {names}{more} {'has' if len(late) == 1 else 'have'} not "
+                "consumed all of them; nothing was removed. Say --yes to remove them all the same"
+            )
+        await client.trim(name, {log: min(at, logs[log]["next"]) for log, at in reached.items() if log in logs})
+        return int(rows)
+
+    rows = talk(broker, remove)
+    print(
+        f"{_rows(rows)} removed from {name}" if rows else f"nothing of {name} is before {before}; nothing was removed"
+    )
+
+
+def _lacks(cursor: Mapping[int, int], reached: Mapping[int, int], logs: Mapping[int, Mapping[str, int]]) -> bool:
+    """Whether a subscription has not consumed some of what is there before a position."""
+    return any(max(cursor.get(log, 0), logs[log]["start"]) < at for log, at in reached.items() if log in logs)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 @app.command(epilog="Example:\n  milepost topic delete quotes")
 def delete(name: Name, broker: Broker = DEFAULT_BROKER) -> None:
-    """Remove a topic and the subscriptions to it."""
+    """Remove a topic and the subscriptions to it; of a durable one, all that it keeps."""
     with connected(broker) as client:
         topic_named(client, name)
         client.delete_topic(name)
@@ -127,10 +249,47 @@ def _one_line(schema: Schema) -> str:
     return " ".join(schema.canonical.split())
 
 
-def _figures(figures: Mapping[str, Any]) -> Table:
+def _kept(retain: Mapping[str, Any]) -> str:
+    """A topic's retention, as a sentence."""
+    age, size = retain["age_s"], retain["bytes"]
+    if age == 0:
+        kept = "kept until consumed"
+    else:
+        kept = "kept for ever" if age is None else f"kept for {quantity.duration_text(age)}"
+    if size is not None:
+        kept += f", {quantity.size_text(size)} at most"
+    if retain["hold"]:
+        return f"durable, {kept}{'' if age == 0 else '; longer what a named subscription has not consumed'}"
+    return f"durable, {kept}, whoever has not consumed it"
+
+
+def _logs(logs: list[dict[str, Any]]) -> Table:
+    table = _table("log", "start", "next", "rows", "bytes", "entries")
+    for log in logs:
+        table.add_row(*(f"{log[column]:,}" for column in ("log", "start", "next", "rows", "bytes", "entries")))
+    return table
+
+
+def _subscriptions(subscriptions: list[dict[str, Any]]) -> list[Any]:
+    if not subscriptions:
+        return ["no named subscriptions"]
+    table = _table("subscription", "cursor", "behind", "members", "where")
+    for each in sorted(subscriptions, key=lambda each: str(each["name"])):
+        cursor, where = position.shown(each["cursor"]), each["where"] or ""
+        table.add_row(Text(each["name"]), cursor, f"{each['behind']:,}", f"{each['members']:,}", Text(where, "magenta"))
+    return [table]
+
+
+def _table(*columns: str) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for column in ("", "rows", "bytes"):
-        table.add_column(column, justify="right" if column else "left")
+    for column in columns:
+        number = column in ("", "start", "next", "rows", "bytes", "entries", "stored", "size", "behind", "members")
+        table.add_column(column, justify="right" if number and column else "left", no_wrap=column != "where")
+    return table
+
+
+def _figures(figures: Mapping[str, Any]) -> Table:
+    table = _table("", "rows", "bytes")
     table.add_row("in", f"{figures['rows_in']:,}", f"{figures['bytes_in']:,}")
     table.add_row("out", f"{figures['rows_out']:,}", f"{figures['bytes_out']:,}")
     table.add_row("subscriptions", f"{figures['subscriptions']:,}", "")

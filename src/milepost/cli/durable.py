@@ -1,0 +1,77 @@
+"""Durable subscriptions, as `get` and `sub` have them: found or made by name, and what is said about that."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from milepost.cli import position
+from milepost.cli.session import durable_topic
+from milepost.errors import NotExpectingAck, UnknownSubscription
+
+if TYPE_CHECKING:
+    from milepost.batch import Batch
+    from milepost.client import AsyncClient
+    from milepost.client.durable import DurableSubscription
+    from milepost.schema import Schema
+
+Name = Annotated[str, typer.Option(help="the name of the subscription; whoever shares it shares its messages")]
+Start = Annotated[
+    str | None, typer.Option(metavar="earliest|new|OFFSET|TIME", help=f"where a new one begins: {position.FORMS}")
+]
+
+
+async def attached(
+    client: AsyncClient,
+    topic: str,
+    name: str,
+    where: str | None,
+    start: Any,
+    prefetch: int,
+) -> tuple[DurableSubscription, Schema]:
+    """The subscription of a name, made if it is not there, and the schema to show its messages in.
+
+    It is acknowledged by hand: a `get` that gives up waiting must not leave an acknowledgement under way.
+
+    One that is there keeps its filter unless another one was asked for, which is refused.
+    """
+    schema = (await durable_topic(client, topic)).schema
+    options: dict[str, Any] = {"name": name, "ack": "explicit", "prefetch": max(1, min(prefetch, PREFETCH))}
+    if where is None:
+        try:
+            found = await client.subscribe(topic, create=False, **options)
+        except UnknownSubscription:
+            found = await client.subscribe(topic, start=start, **options)
+    else:
+        found = await client.subscribe(topic, where, start=start, **options)
+    if found.created:
+        if start is None:
+            _say(f"{name} is a new subscription to {topic}, from now on; --start earliest begins with what is stored")
+    elif start is not None:
+        _say(f"{name} was there before, and goes on where it was; --start is for a new one")
+    return found, schema
+
+
+async def acknowledged(subscription: DurableSubscription) -> bool:
+    """Acknowledge all that was handed out; False when the connection broke meanwhile, and it comes again."""
+    try:
+        await subscription.ack()
+    except NotExpectingAck:
+        return False
+    return True
+
+
+def encoded(schema: Schema, messages: list[Any]) -> tuple[Batch, list[str]]:
+    """Messages as a batch of the topic's newest schema, for a printer, and their IDs."""
+    from milepost.batch import Batch
+
+    return Batch.encode(schema, messages), [str(message.id) for message in messages]
+
+
+def _say(sentence: str) -> None:
+    print(f"milepost: {sentence}", file=sys.stderr)
+
+
+PREFETCH = 10_000  # messages here and not acknowledged; beyond what is asked for they only wait for others

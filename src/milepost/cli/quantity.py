@@ -1,0 +1,55 @@
+"""Quantities as people write them: 7d, 90s, 10GB; and back."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from milepost.errors import InvalidValue
+
+SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+BYTES: Final = {
+    "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+}  # fmt: skip
+_WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
+
+
+def seconds(text: str) -> float:
+    """A duration: a number and one of s, m, h, d, w."""
+    number, unit = _parts(text)
+    if unit not in SECONDS:
+        raise InvalidValue(f"{text!r} is no duration: write a number and a unit, as in 90s, 30m, 12h, 7d or 2w")
+    return number * SECONDS[unit]
+
+
+def size(text: str) -> int:
+    """A number of bytes: 10GB, 512MiB, or the number alone."""
+    number, unit = _parts(text)
+    known = {name.lower(): factor for name, factor in BYTES.items()} | {"": 1}
+    if unit.lower() not in known:
+        raise InvalidValue(f"{text!r} is no number of bytes: write it as in 500MB, 10GB or 2GiB")
+    return int(number * known[unit.lower()])
+
+
+def _parts(text: str) -> tuple[float, str]:
+    found = _WRITTEN.fullmatch(text.strip())
+    return (float(found[1]), found[2]) if found else (0.0, "?")
+
+
+def duration_text(seconds: float) -> str:
+    """In the largest unit that fits without a rest: 604800 is "7 days"."""
+    for name, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds and seconds % length == 0:
+            count = int(seconds // length)
+            return f"{count:,} {name}{'' if count == 1 else 's'}"
+    return f"{seconds:,g} s"
+
+
+def size_text(count: float) -> str:
+    """In about three digits: 27.1 kB."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.3g} {unit}"
