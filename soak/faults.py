@@ -1,7 +1,156 @@
-"""A disk that fails, or is full, under load. Filled in below."""
+"""A disk that fails or is full, under load: syncs and writes that fail by strace's hand, and a small file system.
 
-FAULTS: dict[str, object] = {}
+Every put is answered with a success that holds, or with an error; the ledger decides as ever. Only a store in a file is
+looked at: the disk of a PostgreSQL server is that server's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from soak.cast import PUBLISHERS
+from soak.play import Play
+from soak.stage import Stuck
+
+FAULT_S = 15.0  # of load while calls fail
+FULL_S = 5.0  # of load on a full disk
+DISK_BYTES = 24 << 20
+ROOM_BYTES = 1 << 20  # that is left when the disk is said to be full: it fills up within seconds
 
 
-def run_fault(name: str, seed: int) -> int:
-    raise NotImplementedError
+class Fault(NamedTuple):
+    """Which calls of the broker fail, as strace says it. The first ones are left alone, so that it starts."""
+
+    calls: str
+    error: str
+    when: str  # "first+step"
+
+
+INJECTED = {
+    "sync fails": Fault("fdatasync,fsync", "EIO", "40+29"),
+    "write fails": Fault("pwrite64,write", "EIO", "400+211"),
+    "write says full": Fault("pwrite64", "ENOSPC", "200+97"),
+}
+FAULTS = (*INJECTED, "disk full")
+
+
+def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
+    """One fault; 0 when all is well, or when this machine cannot do it, which is said."""
+    why = cannot(name)
+    if why:
+        print(f"{name}: left out, {why}", flush=True)
+        return 0
+    print(f"{name}: seed {seed}", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="milepost-soak-"))
+    well = False
+    try:
+        play = disk_full(folder, seed) if name == "disk full" else failing_calls(folder, seed, INJECTED[name], seconds)
+        verdict = play.verdict()
+        print(verdict)
+        for complaint in play.complaints:
+            print(f"complaint: {complaint}")
+        if play.broker.failures:
+            print(f"the broker ended by itself {len(play.broker.failures)} times, and was started again")
+        well = bool(verdict) and not play.complaints
+    except Stuck as error:
+        print(f"verdict: BAD, stuck: {error}")
+    finally:
+        if well:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            print(f"the records are in {folder}")
+    return 0 if well else 1
+
+
+def cannot(name: str) -> str:
+    """Why a fault cannot be made here; empty: it can."""
+    if name == "disk full":
+        return "" if os.geteuid() == 0 and shutil.which("mount") else "mounting a small file system takes root"
+    strace = shutil.which("strace")
+    if strace is None:
+        return "strace is not installed"
+    tried = subprocess.run(
+        [strace, "-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=EIO", "true"],
+        capture_output=True,
+        check=False,
+    )
+    return "" if tried.returncode == 0 else "strace may not trace here"
+
+
+def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Play:
+    """Load on a broker some of whose calls fail, then on one whose calls all work."""
+    inject = f"inject={fault.calls}:error={fault.error}:when={fault.when}"
+    # -D: what is started, and killed, is the broker, and strace is beside it. The filter keeps all other calls fast.
+    before = (
+        "strace", "-D", "-f", "-qq", "--seccomp-bpf", "-o", str(folder / "strace.log"),
+        "-e", f"trace={fault.calls}", "-e", inject, "-P", str(folder / "soak.db"), "-P", str(folder / "soak.db-wal"),
+    )  # fmt: skip
+    play = Play(folder, f"sqlite:///{folder / 'soak.db'}", seed, before=before, broker_may_end=True)
+    _played(play, lambda: play.load(seconds), play.broker.mend)
+    failed = (folder / "strace.log").read_text(errors="replace").count("(INJECTED)")
+    print(f"{failed} calls failed")
+    if not failed:
+        play.complaints.append("no call failed, so this run shows nothing")
+    return play
+
+
+def disk_full(folder: Path, seed: int) -> Play:
+    """Load on a broker whose disk fills up, stays full for a while, and has room again."""
+    with _small_disk(folder) as disk:
+        play = Play(folder, f"sqlite:///{disk / 'soak.db'}", seed, broker_may_end=True)
+        ballast = disk / "ballast"
+
+        def fill() -> None:
+            free = shutil.disk_usage(disk).free
+            with ballast.open("wb") as file:
+                for _ in range(max(0, free - ROOM_BYTES) >> 16):
+                    file.write(bytes(1 << 16))
+            _until(lambda: _refused(play), "nothing was refused by a broker whose disk is full")
+            play.load(FULL_S)
+
+        _played(play, fill, ballast.unlink)
+        return play
+
+
+def _played(play: Play, fail: Callable[[], None], mend: Callable[[], None]) -> None:
+    try:
+        play.open()
+        fail()
+        mend()
+        marks = play.marks()
+        play.recovered(PUBLISHERS, marks)  # what works again takes puts again
+        play.close()
+    finally:
+        play.clear()
+
+
+def _refused(play: Play) -> bool:
+    play.keep_going()
+    return any(b'["refused"' in play.troupe.records(role).read_bytes() for role in PUBLISHERS)
+
+
+def _until(condition: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + 120.0
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Stuck(otherwise)
+        time.sleep(0.1)
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[Path]:
+    disk = folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "milepost-soak", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -49,17 +49,17 @@ class Play:
         self.broker.start()
         self.broker.wait()
         asyncio.run(self._declare())
-        marks = self._marks()
+        marks = self.marks()
         for role in ROLES:
             self.troupe.start(role)
-        self._recovered(ROLES, marks)
+        self.recovered(ROLES, marks)
 
     def cycle(self) -> None:
         """Kill one or several at a random moment, start them again, and wait until all goes on."""
         time.sleep(self.dice.uniform(0.0, LOAD_S))
         broker = self.dice.random() < 0.5
         workers = self.dice.sample(ROLES, 0 if broker and self.dice.random() < 0.7 else self.dice.choice((1, 1, 1, 2)))
-        marks = self._marks()
+        marks = self.marks()
         if broker:
             self.broker.kill()
             self.kills["broker"] += 1
@@ -72,7 +72,7 @@ class Play:
             self.troupe.start(role)
         if broker:
             self.broker.wait()
-        self._recovered(tuple(workers), marks)
+        self.recovered(tuple(workers), marks)
         if broker:
             self._served(marks)
             asyncio.run(self._observe())
@@ -89,6 +89,13 @@ class Play:
                 killed = ", ".join(f"{number} {who}" for who, number in sorted(self.kills.items()))
                 self._show(f"  cycle {done} of {count}: killed {killed}; {each:.2f} s a cycle")
         return done
+
+    def load(self, seconds: float) -> None:
+        """Just let it run."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.keep_going()
+            time.sleep(LOOK_S)
 
     def close(self) -> Verdict:
         """Stop the publishers, drain, stop the rest, and decide."""
@@ -118,11 +125,11 @@ class Play:
 
     # How it goes
 
-    def _marks(self) -> dict[str, int]:
+    def marks(self) -> dict[str, int]:
         """How long the records are now."""
         return {role.name: _size(self.troupe.records(role)) for role in ROLES}
 
-    def _recovered(self, roles: tuple[Role, ...], marks: dict[str, int]) -> None:
+    def recovered(self, roles: tuple[Role, ...], marks: dict[str, int]) -> None:
         """Wait until each of these has put or got something since."""
         self._wait(lambda: [role for role in roles if not self._moved(role, marks)])
 
@@ -137,7 +144,7 @@ class Play:
     def _wait(self, missing: Callable[[], list[Role]]) -> None:
         deadline = time.monotonic() + RECOVERY_S
         while waiting := missing():
-            self._keep_going()
+            self.keep_going()
             if time.monotonic() > deadline:
                 names = ", ".join(sorted(role.name for role in waiting))
                 raise Stuck(
@@ -146,7 +153,7 @@ class Play:
                 )
             time.sleep(LOOK_S)
 
-    def _keep_going(self) -> None:
+    def keep_going(self) -> None:
         """Start again who ended without being killed."""
         if not self.broker.alive():
             self.broker.start()

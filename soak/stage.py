@@ -81,6 +81,13 @@ class Broker:
             _reap(self._process)
             self._process = None
 
+    def mend(self) -> None:
+        """Kill it, and start it plainly: without the command that ran it."""
+        self._before = ()
+        self.kill()
+        self.start()
+        self.wait()
+
     def stop(self) -> int:
         """In good order; its exit code."""
         if self._process is None:

@@ -1,0 +1,71 @@
+"""The soak in its short form: some kills on each store, a disk that fails and one that is full. `make soak` does more."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from soak import faults
+from soak.__main__ import SETTINGS
+from soak.cast import ROLES
+from soak.play import Play
+from soak.worker import last_sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+CYCLES = 8
+# In one worker, one after the other: each has ten processes.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("soak")]
+
+
+def test_sqlite_as_the_command_runs_it():
+    done = subprocess.run(
+        [sys.executable, "-m", "soak", "--store", "sqlite", "--cycles", str(CYCLES), "--seed", "11"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "verdict: good" in done.stdout
+    assert f"python -m soak --store sqlite --cycles {CYCLES} --seed 11" in done.stdout
+    assert int(re.search(r"([\d,]+) acknowledged", done.stdout)[1].replace(",", "")) > 0
+
+
+def test_postgresql(postgresql, tmp_path):
+    play = Play(tmp_path, postgresql, 12, settings=SETTINGS["postgresql"])
+    try:
+        play.open()
+        assert play.cycles(CYCLES, 200.0) == CYCLES
+        verdict = play.close()
+    finally:
+        play.clear()
+    assert verdict, verdict
+    assert not play.complaints
+    assert verdict.acknowledged
+    assert sum(play.kills.values()) >= CYCLES
+    assert set(verdict.subscriptions) == {role.subscription for role in ROLES if role.subscription}
+
+
+@pytest.mark.parametrize("name", faults.FAULTS)
+def test_a_disk_that_fails(name, capsys):
+    if faults.cannot(name):
+        pytest.skip(faults.cannot(name))
+    assert faults.run_fault(name, 13, 3.0) == 0, capsys.readouterr().out[-4000:]
+    said = capsys.readouterr().out
+    assert "verdict: good" in said
+    if name == "disk full":
+        assert not re.search(r" 0 refused", said)
+    else:
+        assert re.search(r"[1-9]\d* calls failed", said)
+
+
+def test_a_publisher_goes_on_behind_all_that_it_may_have_put(tmp_path):
+    path = tmp_path / "p.records"
+    assert last_sequence(path) == -1
+    path.write_bytes(
+        b'["began",1,"p"]\n["put",2,"p","t",0,50]\n["put",3,"p","t",50,5]\n["stored",4,"p","t",0,50]\n["pu'
+    )
+    assert last_sequence(path) == 54
+    path.write_bytes(b'["began",1,"p"]\n')
+    assert last_sequence(path) == -1
