@@ -135,3 +135,57 @@ def test_leaving_ends_a_loop_in_another_thread(address):
         reader.join(20)
         assert not reader.is_alive()
         assert seen == [0]
+
+
+def test_durable_topics(address):
+    with milepost.Client(address) as client:
+        assert client.declare_topic("kept", QUOTE, durable=True, retain=milepost.Retention(age_s=60.0)).durable
+        desk = client.subscribe("kept", name="desk")
+        client.put("kept", quotes_of(1)[0])
+        client.put("kept", quotes_of(2)[1], wait=False)
+        client.flush()
+        with client.atomic() as together:
+            together.put_many("kept", quotes_of(5)[2:])
+        assert client.get("kept").size == 0
+        assert desk.get(timeout=20).size == 1
+        assert (desk.offset, desk.tries, desk.position) == (1, 0, {desk.log: 2})
+        assert [message.size for message in client.get_many("desk", 2)] == [2, 3]
+        for message in desk:
+            assert message.size == 4
+            break
+        desk.close()
+        (told,) = client.look("kept")["subscriptions"]
+        assert told["behind"] == 1  # the loop did not come back
+        with client.subscribe("kept", name="desk", ack="explicit") as again:
+            (message,) = again.get_many(5, timeout=20)
+            assert (message.size, again.tries) == (4, 1)
+            again.nack(message)
+            again.get(timeout=20)
+            again.ack()
+            with pytest.raises(errors.NotExpectingAck):
+                again.ack()
+        replay = client.subscribe("kept", start="earliest")
+        assert [message.size for message in next(replay.batches())][:1] == [0]
+        replay.detach()
+        assert client.trim("kept", replay.position) == 5
+        client.unsubscribe(name="desk")
+        with pytest.raises(errors.UnknownSubscription):
+            client.subscribe("kept", name="desk", create=False)
+        with pytest.raises(AttributeError):
+            _ = client.subscribe("kept").position
+        with pytest.raises(errors.InvalidValue, match="not durable"):
+            client.subscribe("kept").ack()
+        assert len(client.broker_id) == 32
+
+
+def test_an_atomic_put_that_is_left_by_an_exception_stores_nothing(address):
+    def fails(client):
+        with client.atomic() as together:
+            together.put("kept", quotes_of(1)[0])
+            raise ZeroDivisionError
+
+    with milepost.Client(address) as client:
+        client.declare_topic("kept", QUOTE, durable=True)
+        with pytest.raises(ZeroDivisionError):
+            fails(client)
+        assert [log["next"] for log in client.look("kept")["logs"]] in ([], [0])

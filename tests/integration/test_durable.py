@@ -368,3 +368,32 @@ def test_a_subscription_of_another_kind_has_the_name():
             await client.subscribe("kept", "m > 1", name="third")
 
     run(test)
+
+
+def test_a_client_moves_to_another_broker_of_the_cell(postgresql):
+    """Puts and gets go on at the other broker, from what both have stored."""
+
+    async def whole():
+        async with asyncio.timeout(120):
+            options = {"store": postgresql, "lease_s": 1.0}
+            async with testing.broker(name="b", listen="inproc://cell-b", **options):
+                async with testing.broker(name="a", listen="inproc://cell-a", **options):
+                    client = await milepost.AsyncClient("inproc://cell-a,inproc://cell-b", timeout=30.0).connect()
+                    broker_id = client.broker_id
+                    await client.declare_topic("kept", SCHEMA, durable=True)
+                    desk = await client.subscribe("kept", name="desk")
+                    await client.put_many("kept", rows(range(10)))
+                    assert numbers(await desk.get_many(4)) == [0, 1, 2, 3]
+                    late = asyncio.create_task(client.put("kept", {"n": 10}))
+                    await asyncio.sleep(0)
+                await late
+                await client.put("kept", {"n": 11})
+                found = []
+                while len(found) < 8:
+                    found += numbers(await desk.get_many(10))
+                assert sorted(found) == list(range(4, 12))
+                assert client.broker_id == broker_id
+                assert sorted(await everything(client)) == list(range(12))
+                await client.close()
+
+    asyncio.run(whole())

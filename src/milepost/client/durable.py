@@ -441,15 +441,18 @@ class DurableSubscription(Subscription):
         """The connection is gone. What is here of a named one comes again; a replay goes on behind it."""
         if not self.options.name:
             return
-        self._came_back()
-        if isinstance(self._batch, LogBatch) and self._from:
-            self._told = self._batch, self._from - 1
         self._drop_waiting()
         self._due, self._due_rows = [], 0
         self._forget_outs()
         self._acks.merged = True
         self._received.clear()
         self._acks.detached()
+
+    def _drop_waiting(self) -> None:
+        self._came_back()
+        if isinstance(self._batch, LogBatch) and self._from:
+            self._told = self._batch, self._from - 1  # what was handed out last can still be asked about
+        super()._drop_waiting()
 
     async def settle(self) -> None:
         """Wait for acknowledgements that are under way, and for automatic ones that are due.
