@@ -238,7 +238,8 @@ class Upkeep:
         session.run(
             statements.INSERT_ENTRY, topic=topic, log=log, first=joint.first, rows=joint.rows, bytes=len(joint.data),
             first_us=joint.first_us, last_us=joint.last_us, times=joint.times, after_log=rows[0][5],
-            after_offset=rows[0][6], seal=reading.seal(topic, log, joint.first, joint.rows, joint.data), data=joint.data,
+            after_offset=rows[0][6], data=joint.data,
+            seal=reading.seal(topic, log, joint.first, joint.rows, joint.data),
         )  # fmt: skip
         grown = len(joint.data) - sum(len(entry.data) for entry in entries[:count])
         session.run(statements.JOIN, topic=topic, log=log, bytes=grown, entries=count - 1)

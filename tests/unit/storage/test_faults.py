@@ -1,0 +1,315 @@
+"""A disk that fails, a disk that is full, a server that goes away, a broker that is paused: nothing acknowledged is
+lost, and nothing is there twice.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from milepost.errors import ConfigError, Fenced, StoreFull, StoreUnavailable
+from milepost.storage import Append, Appended, Enrol, Part
+from tests.conftest import Server
+from tests.unit.storage.conftest import Rig, rows
+
+APPENDER = str(Path(__file__).with_name("appender.py"))
+
+
+def started(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    command = [*before, sys.executable, APPENDER, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def lines(process: subprocess.Popen[str]) -> Iterator[list[str]]:
+    stream: IO[str] | None = process.stdout
+    assert stream is not None
+    with stream:
+        for line in stream:
+            yield line.split()
+
+
+def ended(process: subprocess.Popen[str]) -> list[list[str]]:
+    """All that it still says, up to its end."""
+    said = list(lines(process))
+    assert process.wait(60) == 0
+    return said
+
+
+def stamps(rig: Rig, *logs: int) -> list[int]:
+    """The stamps of all rows, log after log."""
+    store = rig.stores[-1]
+    (topic,) = [record.topic for record in store.topics()]
+    return [row[2] for log in logs or (store.log,) for row in rig.contents(store, topic, log)]
+
+
+# SQLite: the disk
+
+INJECTIONS = {
+    "one sync fails": "fdatasync,fsync:error=EIO:when=12",
+    "syncs fail for a while": "fdatasync,fsync:error=EIO:when=12..40",
+    "every eighth sync fails": "fdatasync,fsync:error=EIO:when=12+8",
+    "one write fails": "pwrite64:error=EIO:when=40",
+    "writes fail for a while": "pwrite64:error=EIO:when=40..90",
+    "every hundredth write fails": "pwrite64:error=EIO:when=40+100",
+    "no room for a while": "pwrite64:error=ENOSPC:when=40..90",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("injection", INJECTIONS)
+def test_a_disk_that_fails(sqlite_rig: Rig, tmp_path: Path, injection: str) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    sqlite_rig.topic(sqlite_rig.open())
+    sqlite_rig.close()
+    trace = tmp_path / "trace"
+    calls = INJECTIONS[injection]
+    wrapped = ("strace", "-f", "-o", str(trace), "-e", f"trace={calls.partition(':')[0]}", "-e", f"inject={calls}")
+    said = ended(started(sqlite_rig.url, "one", 1, 60, before=wrapped))
+    assert "(INJECTED)" in trace.read_text()
+    assert said[-1] == ["done"]
+    failures = {line[2] for line in said if line[0] == "failed"}
+    assert failures <= ({"StoreFull"} if "ENOSPC" in calls else {"StoreUnavailable"})
+    assert failures or "for a while" not in injection
+    assert [int(line[1]) for line in said if line[0] == "stored"] == list(range(1, 61))
+    sqlite_rig.open()
+    assert stamps(sqlite_rig) == list(range(1, 61))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["fdatasync", "pwrite64"])
+@pytest.mark.parametrize("number", [15, 22, 37])
+def test_killed_when_a_call_is_made(sqlite_rig: Rig, tmp_path: Path, call: str, number: int) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    sqlite_rig.topic(sqlite_rig.open())
+    sqlite_rig.close()
+    when = number * 3 if call == "pwrite64" else number
+    inject = f"inject={call}:signal=KILL:when={when}"
+    wrapped = ("strace", "-f", "-o", str(tmp_path / "trace"), "-e", f"trace={call}", "-e", inject)
+    process = started(sqlite_rig.url, "one", 1, 10_000, before=wrapped)
+    said = list(lines(process))
+    process.wait(60)
+    assert ["done"] not in said
+    acknowledged = [int(line[1]) for line in said if line[0] == "stored"]
+    sqlite_rig.open()
+    there = stamps(sqlite_rig)
+    assert there == list(range(1, len(there) + 1))
+    assert len(there) - len(acknowledged) in (0, 1)  # the last may have been stored unacknowledged
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system takes root")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)  # tracebacks may still hold what is open there
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(4 << 20))
+    rig = Rig(str(small_disk / "store.db"))
+    store = rig.open()
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    stamp = 0
+    with pytest.raises(StoreFull, match="make room"):
+        while stamp < 1_000:
+            rig.append(store, topic, publisher, [stamp + 1], size=20_000)
+            stamp += 1
+    assert stamp > 5
+    for _ in range(3):
+        with pytest.raises(StoreFull):
+            rig.append(store, topic, publisher, [stamp + 1], size=200_000)
+    assert stamps(rig) == list(range(1, stamp + 1))  # reading goes on
+    filler.unlink()
+    assert rig.append(store, topic, publisher, [stamp + 1], size=20_000) == Appended(1, 0)
+    rig.close()
+    again = rig.open()
+    assert stamps(rig) == list(range(1, stamp + 2))
+    again.close()
+
+
+# PostgreSQL: the server
+
+
+@pytest.mark.slow
+def test_a_server_that_is_restarted(postgresql_rig: Rig, postgresql_server: Server) -> None:
+    rig = postgresql_rig
+    store = rig.open(lease_s=60.0)
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    rig.append(store, topic, publisher, [1])
+    assert stamps(rig) == [1]
+    postgresql_server.stop()
+    postgresql_server.start()
+    assert stamps(rig) == [1]  # by a new connection
+    assert rig.append(store, topic, publisher, [2]) == Appended(1, 0)
+    # While a thread writes.
+    wrong: list[Any] = []
+    stored = 2
+    over = threading.Event()
+
+    def write() -> None:
+        nonlocal stored
+        try:
+            while not over.is_set():
+                stored += 1
+                assert rig.append(store, topic, publisher, [stored]) == Appended(1, 0)
+        except Exception as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for _ in range(3):
+        postgresql_server.stop()
+        postgresql_server.start()
+    over.set()
+    thread.join(120)
+    assert not wrong
+    assert stamps(rig) == list(range(1, stored + 1))
+
+
+@pytest.mark.slow
+def test_a_server_that_stays_away(postgresql_rig: Rig, postgresql_server: Server) -> None:
+    rig = postgresql_rig
+    store = rig.open(lease_s=0.5)
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    rig.append(store, topic, publisher, [1])
+    postgresql_server.stop()
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="does not answer"):
+                rig.append(store, topic, publisher, [2])
+        with pytest.raises(StoreUnavailable):
+            store.read(topic, store.log, 0)
+        with pytest.raises(StoreUnavailable):
+            store.maintain(rig.now)
+        with pytest.raises(StoreUnavailable):
+            rig.open("another")
+    finally:
+        postgresql_server.start()
+    assert rig.append(store, topic, publisher, [2]) == Appended(1, 0)
+    assert stamps(rig) == [1, 2]
+
+
+# PostgreSQL: a broker that is paused
+
+
+def paused(process: subprocess.Popen[str]) -> None:
+    """Wait until it has stopped itself."""
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_paused_broker_and_a_publisher_that_moved(postgresql_rig: Rig, when: str) -> None:
+    """The publisher goes to another broker while the first is stopped around a commit, and the first then goes on."""
+    rig = postgresql_rig
+    store = rig.open("two")
+    topic = rig.topic(store)
+    process = started(rig.url, "one", 1, 20, rig.LEASE_S, "pause", when, 10)
+    paused(process)
+    # The commit that hangs holds the publisher's row: this waits until the server has ended that transaction.
+    enrolled = rig.do(store, Enrol("feed", 5, create=False))
+    assert enrolled.mark == (9 if when == "before" else 10)
+    for stamp in range(enrolled.mark + 1, 16):
+        assert rig.append(store, topic, enrolled.number, [stamp]) == Appended(1, 0)
+    process.send_signal(signal.SIGCONT)
+    said = ended(process)
+    assert said[-1][0] == "refused"
+    assert said[-1][2] == "Fenced"
+    acknowledged = [int(line[1]) for line in said if line[0] == "stored"]
+    assert acknowledged == list(range(1, enrolled.mark + 1))
+    one, two = stamps(rig, 2 if store.log == 1 else 1), stamps(rig, store.log)
+    assert one == acknowledged
+    assert two == list(range(enrolled.mark + 1, 16))
+    assert store.read(topic, store.log, 0)[0].after == (2 if store.log == 1 else 1, enrolled.mark)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_paused_broker_whose_log_is_taken(postgresql_rig: Rig, when: str) -> None:
+    """A new process of the same name takes the log over once the lease is over; the old one then has to end."""
+    rig = postgresql_rig
+    process = started(rig.url, "one", 1, 20, rig.LEASE_S, "pause", when, 10)
+    paused(process)
+    refused = 0
+    while True:
+        try:
+            store = rig.open("one")
+            break
+        except (ConfigError, StoreUnavailable):
+            refused += 1
+    assert refused
+    topic = rig.topic(store)
+    enrolled = rig.do(store, Enrol("feed", 5))
+    assert enrolled.mark == (9 if when == "before" else 10)
+    rig.append(store, topic, enrolled.number, [enrolled.mark + 1, enrolled.mark + 2])
+    process.send_signal(signal.SIGCONT)
+    said = ended(process)
+    assert said[-1][:2] == ["log", "taken"]
+    assert stamps(rig) == list(range(1, enrolled.mark + 3))
+
+
+@pytest.mark.slow
+def test_a_killed_brokers_log_is_free_at_once(postgresql_rig: Rig) -> None:
+    rig = postgresql_rig
+    process = started(rig.url, "one", 1, 100_000, 60.0)
+    said = lines(process)
+    acknowledged = 0
+    while acknowledged < 20:
+        line = next(said)
+        acknowledged = int(line[1]) if line[0] == "stored" else 0
+    process.kill()
+    acknowledged = max([acknowledged, *(int(line[1]) for line in said if line[0] == "stored")])
+    process.wait()
+    while True:  # its connection ends when the server notices, not when the lease is over
+        try:
+            rig.open("one", lease_s=60.0)
+            break
+        except ConfigError:
+            pass
+    there = stamps(rig)
+    assert there == list(range(1, len(there) + 1))
+    assert len(there) - acknowledged in (0, 1)
+
+
+@pytest.mark.slow
+def test_a_lock_that_nobody_gives_back(postgresql_rig: Rig) -> None:
+    """A session that is not ours, and so has no limits, holds a publisher's row: the write gives up after its lease."""
+    import psycopg
+
+    rig = postgresql_rig
+    store = rig.open(lease_s=1.0)
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    with psycopg.connect(rig.url, options="-c search_path=milepost") as other:
+        other.execute("SELECT * FROM publishers FOR UPDATE")
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            rig.append(store, topic, publisher, [1])
+    assert rig.append(store, topic, publisher, [1]) == Appended(1, 0)
+
+
+def test_an_old_process_finds_out_when_it_writes(postgresql_rig: Rig) -> None:
+    rig = postgresql_rig
+    store = rig.open()
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    rig.sql("UPDATE logs SET opening = opening + 1, epoch = epoch + 1")  # as another process does
+    with pytest.raises(Fenced, match="must end"):
+        store.write([Append(publisher, (Part(topic, rows(publisher, [1])),))], rig.now)
+    with pytest.raises(Fenced):
+        store.maintain(rig.now + 10_000_000)
+    assert stamps(rig) == []
