@@ -16,7 +16,7 @@ from milepost.errors import CorruptLog, MilepostError
 from milepost.query import Predicate
 
 if TYPE_CHECKING:
-    from milepost.storage import Store
+    from milepost.storage import Store, Stored
 
 READ_BYTES: Final = 4 << 20  # of the log, at a time
 ENOUGH_BYTES: Final = 2 << 20  # of rows that match: then they are handed out, and reading goes on later
@@ -41,7 +41,12 @@ class Reader(NamedTuple):
         found: list[Found] = []
         scanned = matched = 0
         while matched < ENOUGH_BYTES and scanned < MOST_BYTES:
-            entries = self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES)
+            try:
+                entries = self._entries(offset)
+            except CorruptLog:
+                if found:
+                    break  # what is before the damage can still be had; the next read meets it again, and says so
+                raise
             if not entries:
                 break
             for entry in entries:
@@ -87,6 +92,12 @@ class Reader(NamedTuple):
         reached = last + 1 if not found or size < ENOUGH_BYTES else offset
         found.append(Found(self.log, reached, reached, None, _NONE))
         return found
+
+    def _entries(self, offset: int) -> list[Stored]:
+        try:
+            return self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES)
+        except CorruptLog:
+            return self.store.read(self.topic, self.log, offset, max_rows=1)
 
     def _version(self, entry: Any) -> tuple[Version, Predicate | None]:
         found = self.versions.get(fingerprint_of(entry.data))

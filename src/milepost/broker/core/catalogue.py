@@ -41,6 +41,7 @@ class Catalogue:
     def __init__(self, connections: Mapping[int, Connection]) -> None:
         self.topics: Final[dict[str, Topic]] = {}
         self.numbered: Final[dict[int, Topic]] = {}
+        self.stored: Final[dict[int, Topic]] = {}  # durable ones, by the store's number
         self.past: Final[Counter[str]] = Counter()  # totals of topics that were deleted
         self.predicates: Final = Predicates()
         self.connections = connections
@@ -75,6 +76,8 @@ class Catalogue:
         self._numbers += 1
         topic = Topic(self._numbers, name, schema, slow, self.predicates)
         topic.stored = stored
+        if stored:
+            self.stored[stored] = topic
         self.topics[topic.name] = self.numbered[topic.number] = topic
         for subscription in self._wild.values():
             if covers(subscription.pattern, topic.name) and len(subscription.keys) < limits.WILDCARD_TOPICS:
@@ -116,6 +119,7 @@ class Catalogue:
             if connection.announced is not None:
                 connection.announced.pop(topic.number, None)
         del self.topics[topic.name], self.numbered[topic.number]
+        self.stored.pop(topic.stored, None)
         self.past.update(totals(topic))
         return {"subscriptions": removed}
 

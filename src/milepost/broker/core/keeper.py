@@ -326,19 +326,15 @@ class Keeper:
             if connection.open:
                 effects.append(Say(connection, Stored(put)))
         sources, self._sources = self._sources, {}
-        by_stored = {topic.stored: topic for topic in self.core.topics.values()} if len(entries) > 3 else None
         full: dict[int, list[Any]] = {}
         for entry in entries:
-            topic = by_stored.get(entry.topic) if by_stored is not None else self._topic(entry.topic)
+            topic = self.core.catalogue.stored.get(entry.topic)
             if topic is not None:
                 full.setdefault(topic.number, []).extend(self.streams.entered(topic, entry, effects))
         for number, given in sources.items():
             for source in given:
                 self.core.give_back(source, full.get(number) or [], effects)
         return effects
-
-    def _topic(self, stored: int) -> Topic | None:
-        return next((topic for topic in self.core.topics.values() if topic.stored == stored), None)
 
     # Answers
 

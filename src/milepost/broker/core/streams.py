@@ -41,6 +41,7 @@ class Streams:
         self.core = core
         self.keeper = keeper
         self.named: dict[str, Stream] = {}
+        self._serving: dict[int, Stream] = {}  # replays too, by their identity
 
     # Attaching and leaving
 
@@ -143,6 +144,7 @@ class Streams:
         stream.dead = self.core.topics.get(str(outcome.options.get("dead", "")))
         topic.serve(stream)
         self.named[name] = stream
+        self._serving[id(stream)] = stream
         return stream
 
     def _replaying(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
@@ -156,6 +158,7 @@ class Streams:
             topic.serve(stream)
         except MilepostError as error:
             return self._unattached(connection, request, error)
+        self._serving[id(stream)] = stream
         value = {"created": True, "position": position, "sequence": 0, "where": request.where}
         return self._join(connection, request, stream, 0, value)
 
@@ -231,6 +234,7 @@ class Streams:
     def _close(self, stream: Stream, effects: list[Effect]) -> None:
         """Nobody is attached any more."""
         stream.topic.leave(stream)
+        self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
         stream.pending.clear()
@@ -242,6 +246,7 @@ class Streams:
     def end(self, stream: Stream, error: MilepostError, effects: list[Effect], but: Connection | None = None) -> None:
         """A subscription cannot go on: its clients are told why."""
         stream.topic.leave(stream)
+        self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
         members, stream.members = stream.members, {}
@@ -470,14 +475,13 @@ class Streams:
     def tick(self) -> list[Effect]:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
         effects: list[Effect] = []
-        for topic in self.core.topics.values():
-            for stream in list(topic.streams.values()):
-                if stream.failed:
-                    stream.failed = False
-                    self.pump(stream, effects)
-                moved = stream.subscription and not stream.moving and stream.broken is None
-                if moved and any(reach.cursor() != reach.stored for reach in stream.reaches.values()):
-                    self._save(stream, effects)
+        for stream in list(self._serving.values()):
+            if stream.failed:
+                stream.failed = False
+                self.pump(stream, effects)
+            moved = stream.subscription and not stream.moving and stream.broken is None
+            if moved and any(reach.cursor() != reach.stored for reach in stream.reaches.values()):
+                self._save(stream, effects)
         return effects
 
 
