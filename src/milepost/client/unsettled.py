@@ -75,9 +75,15 @@ class Unsettled:
             self._pop().stored()
 
     def reached(self, mark: int) -> None:
-        """Everything up to a stamp is stored: what a publisher's mark says on a new connection."""
-        while self.tickets and self.tickets[0].stamp <= mark:
-            self._pop().stored()
+        """What a publisher's mark says on a new connection: everything up to the ticket with that stamp is stored.
+
+        A mark that lies between the stamps of tickets is no mark of a commit, as each of them is stored all or none:
+        the broker may have seen a live put with that stamp. Then all are sent again, and the store, which compares
+        with what it has committed, takes those that it does not have.
+        """
+        if any(ticket.stamp == mark for ticket in self.tickets):
+            while self.tickets and self.tickets[0].stamp <= mark:
+                self._pop().stored()
 
     def _pop(self) -> Ticket:
         ticket = self.tickets.popleft()

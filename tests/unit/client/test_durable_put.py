@@ -216,6 +216,21 @@ def test_rows_that_go_to_another_broker_of_the_cell_carry_its_number():
     with_store(test)
 
 
+def test_a_mark_that_is_of_no_commit_settles_nothing():
+    """Such as the stamp of a live put behind a durable one that the store did not take."""
+
+    async def test(store, client):
+        await client.put("kept", {"n": 1})
+        store.faults = iter(["before"])
+        store.welcome["mark"] = 1 << 62
+        await client.put("kept", {"n": 2})
+        assert store.values() == [1, 2]
+        await client.put("kept", {"n": 3})
+        assert store.values() == [1, 2, 3]
+
+    with_store(test)
+
+
 def test_lost_state_is_an_error_everywhere():
     async def test(store, client):
         assert client.broker_id == "store-1"
