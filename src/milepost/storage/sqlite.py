@@ -17,6 +17,7 @@ CACHE_KIB: Final = 16_384  # of pages, for each connection; the blobs themselves
 CHECKPOINT_PAGES: Final = 4_000  # 16 MB of log between checkpoints: each costs two syncs in the middle of a commit
 LOG_BYTES: Final = 64 << 20  # what the write-ahead log's file may keep after a checkpoint
 VACUUM_PAGES: Final = 512  # pages (2 MB) given back in one step of upkeep
+KEPT_PAGES: Final = 1_024  # free pages (4 MB) that stay for what comes next
 
 
 class Sqlite(Database):
@@ -29,6 +30,7 @@ class Sqlite(Database):
         assert url.database
         self.path: Final = Path(url.database)
         self._lock: int | None = None
+        self._gave = False
         self._take()
         super().__init__(url)
 
@@ -96,11 +98,21 @@ class Sqlite(Database):
         return True
 
     def give_back(self, session: Session) -> bool:
-        free = session.connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
-        if free:
-            # Each step of the pragma gives back one page, so its result is read to the end.
-            session.connection.exec_driver_sql(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").close()
-        return bool(free > VACUUM_PAGES)
+        free = session.connection.exec_driver_sql("PRAGMA freelist_count").scalar_one() - KEPT_PAGES
+        if free <= 0:
+            if self._gave:  # the file itself is cut when the write-ahead log goes into it
+                session.connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").close()
+                self._gave = False
+            return False
+        cursor: Any = session.connection.connection.cursor()
+        try:
+            # Each page is a row of this pragma's result, but one without columns, and so the driver leaves an ordinary
+            # statement after the first. A script is run to its end.
+            cursor.executescript(f"PRAGMA incremental_vacuum({min(free, VACUUM_PAGES)})")
+        finally:
+            cursor.close()
+        self._gave = True
+        return True
 
     def close(self) -> None:
         super().close()
