@@ -16,6 +16,7 @@ from milepost.client.outbox import Outbox
 from milepost.client.session import Session
 from milepost.client.unsettled import Ticket, Unsettled
 from milepost.errors import (
+    DuplicateMessage,
     InvalidValue,
     LimitExceeded,
     MilepostError,
@@ -116,6 +117,8 @@ class Storing:
             self._store_failed(error, put, ticket)
         elif ticket is None:
             return False
+        elif ticket.doubtful and isinstance(error, DuplicateMessage):
+            self.unsettled.repeated(ticket)
         else:
             self._fail([ticket], error)
         self._tell()

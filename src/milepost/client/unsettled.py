@@ -21,7 +21,7 @@ class Ticket:
     storing means that all are stored, and the failing of any fails them.
     """
 
-    __slots__ = ("bytes", "final", "first", "key", "last", "parts", "stamp", "unwatched", "waiters")
+    __slots__ = ("bytes", "doubtful", "final", "first", "key", "last", "parts", "stamp", "unwatched", "waiters")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Ticket:
         self.final: Final = final
         self.bytes: Final = sum(len(batch.data) for _, batch in parts)
         self.first = self.last = UNSENT  # numbers of its PUT frames on this connection
+        self.doubtful = False  # it is sent again, though it may be stored: then a duplicate is this one itself
 
     def stored(self) -> None:
         if self.final:
@@ -84,6 +85,8 @@ class Unsettled:
         if any(ticket.stamp == mark for ticket in self.tickets):
             while self.tickets and self.tickets[0].stamp <= mark:
                 self._pop().stored()
+        for ticket in self.tickets:
+            ticket.doubtful = ticket.doubtful or ticket.stamp <= mark
 
     def _pop(self) -> Ticket:
         ticket = self.tickets.popleft()
@@ -102,6 +105,12 @@ class Unsettled:
         self.tickets.remove(ticket)
         self.bytes -= ticket.bytes
         ticket.failed(error)
+
+    def repeated(self, ticket: Ticket) -> None:
+        """One turned out to have been stored before."""
+        self.tickets.remove(ticket)
+        self.bytes -= ticket.bytes
+        ticket.stored()
 
     def sent_from(self, put: int) -> list[Ticket]:
         """Those that were sent with or behind a put."""
