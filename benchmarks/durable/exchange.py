@@ -45,9 +45,14 @@ class Contestant:
         return {"put_per_s": self.put, "get_per_s": self.get, "synced": self.synced}
 
 
-def ours(broker: str, quick: bool, ways: Sequence[str] = ("Rows", "Tasks", "Many")) -> list[Contestant]:
+def ours(broker: str, quick: bool, ways: Sequence[str] = ("Sliding", "Rows", "Tasks", "Many")) -> list[Contestant]:
     """Milepost's ways to put, each with `get_many` behind it."""
-    named = {"Rows": "put(wait=False), flush", "Tasks": "500 tasks of put", "Many": "put_many of 500"}
+    named = {
+        "Sliding": "put(wait=False), 2 × 250 in flight",
+        "Rows": "put(wait=False), flush",
+        "Tasks": "500 tasks of put",
+        "Many": "put_many of 500",
+    }
     count = 20_000 if quick else 100_000
     return [
         Contestant(f"{broker}, {named[way]}", broker, f"{LOAD}.storing:{way}", f"{LOAD}.storing:GetMany", count)

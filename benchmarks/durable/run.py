@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -31,6 +32,7 @@ class Run:
         self.report = report
         self.quick = quick
         self.bars: list[Bar] = []
+        self._began = time.monotonic()
 
     def put(self, **figures: Any) -> None:
         self.report.figures |= figures
@@ -40,7 +42,7 @@ class Run:
             self.bars.append((what, measured, relation, bound))
 
     def progress(self, sentence: str) -> None:
-        print(sentence, file=sys.stderr, flush=True)
+        print(f"{time.monotonic() - self._began:5.1f} s: {sentence}", file=sys.stderr, flush=True)
 
     @contextmanager
     def brokers(self, *kinds: type[Server]) -> Iterator[dict[str, Server]]:
@@ -72,7 +74,7 @@ def put_and_get(run: Run) -> None:
     try:
         run.progress("the same on PostgreSQL")
         with postgresql() as url, StoringMilepost(url) as broker:
-            more = exchange.ours("milepost on PostgreSQL", quick, ("Rows", "Many"))
+            more = exchange.ours("milepost on PostgreSQL", quick, ("Sliding", "Many"))
             wrong += exchange.measure(more, {"milepost on PostgreSQL": broker}, repeats)
             given += more
     except Unavailable as reason:
@@ -95,7 +97,7 @@ def put_and_get(run: Run) -> None:
         "and tasks of put;\na call of put_many is for 500 and is not what put_vs_best says; "
         "Milepost encodes five fields of a dict, the peers send bytes",
     )  # fmt: skip
-    # The peers are called once for each message, so what is compared with them is too: the better of the two ways.
+    # The peers are called once for each message, so what is compared with them is too: the best of such ways.
     by_row = [each for each in measured if each.broker == "milepost" and not each.name.endswith("put_many of 500")]
     row = max(by_row, key=lambda each: each.put or 0, default=None)
     many = next((each for each in measured if each.name == "milepost, put_many of 500"), None)

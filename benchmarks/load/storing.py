@@ -42,6 +42,28 @@ class Rows(_Connected):
             await flush()
 
 
+class Sliding(Rows):
+    """A call for each message; of 500 in flight the older half is waited for while the newer one is on its way.
+
+    Puts of a client are stored in their order, so the last of a half says that all of it is stored.
+    """
+
+    async def send(self, count: int) -> None:
+        put, topic = self._client.put, self._topic
+        given = islice(cycle(self._rows), count)
+        older: asyncio.Task[None] | None = None
+        while some := list(islice(given, IN_FLIGHT // 2)):
+            for row in some[:-1]:
+                await put(topic, row, wait=False)
+            newer = asyncio.ensure_future(put(topic, some[-1]))
+            if older is not None:
+                await older
+            older = newer
+        if older is not None:
+            await older
+        await self._client.flush()  # raises what failed of those that nobody waited for
+
+
 class Tasks(Rows):
     """A task for each message, 500 at a time, each waiting until its own is stored."""
 
