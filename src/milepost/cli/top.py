@@ -127,11 +127,19 @@ class Picture:
     def _topics(self) -> list[RenderableType]:
         topics = self._now["topics"]
         unit = "/s" if self._seconds > 0 else ""
-        table = _table("topic", f"rows in{unit}", f"rows out{unit}", f"bytes in{unit}", "subscriptions", "slow")
+        kept = any(topic.get("durable") for topic in topics)
+        durable = ("streams", "behind") if kept else ()  # of named subscriptions and replays that are being read
+        table = _table(
+            "topic", f"rows in{unit}", f"rows out{unit}", f"bytes in{unit}", "subscriptions", *durable, "slow"
+        )
         for topic in sorted(topics, key=lambda topic: (-topic["rows_in"], topic["name"]))[:SHOWN]:
             name = topic["name"]
             cells = [self._cell(("topic", name, key), topic[key]) for key in ("rows_in", "rows_out", "bytes_in")]
-            table.add_row(Text(name), *cells, f"{topic['subscriptions']:,}", str(topic["slow"]))
+            if topic.get("durable"):
+                stored = [f"{topic['streams']:,}", short(topic["behind"]) if topic["behind"] else ""]
+            else:
+                stored = ["", ""] if kept else []
+            table.add_row(Text(name), *cells, f"{topic['subscriptions']:,}", *stored, str(topic["slow"]))
         return _with_rest(table, len(topics), "topics")
 
     def _clients(self) -> list[RenderableType]:
@@ -191,7 +199,7 @@ def _table(first: str, *others: str) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True, min_width=12)
     for name in others:
-        number = name.startswith(("rows", "bytes", "waiting", "dropped", "subscriptions"))
+        number = name.startswith(("rows", "bytes", "waiting", "dropped", "subscriptions", "streams", "behind"))
         table.add_column(name, justify="right" if number else "left", no_wrap=name != "where")
     return table
 
