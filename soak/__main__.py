@@ -1,4 +1,4 @@
-"""`python -m soak [--store sqlite|postgresql|both] [--cycles N] [--seed N] [--seconds N] [--faults]`."""
+"""`python -m soak`: kills on SQLite and on PostgreSQL, then a disk that fails and one that is full."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=200, help="kills and recoveries on each store")
     parser.add_argument("--seconds", type=float, default=3600.0, help="the longest for each store")
     parser.add_argument("--seed", type=int, default=None, help="of the random choices; another one each time")
-    parser.add_argument("--faults", action="store_true", help="a failing and a full disk instead of kills")
+    parser.add_argument("--faults", choices=["also", "only", "none"], default="also", help="a failing and a full disk")
     parser.add_argument("--keep", action="store_true", help="keep the records also when all is well")
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
-    if arguments.faults:
-        return max(run_fault(name, seed) for name in FAULTS)
-    stores = ["sqlite", "postgresql"] if arguments.store == "both" else [arguments.store]
-    return max(soak(store, seed, arguments.cycles, arguments.seconds, arguments.keep) for store in stores)
+    codes = []
+    if arguments.faults != "only":
+        stores = ["sqlite", "postgresql"] if arguments.store == "both" else [arguments.store]
+        codes += [soak(store, seed, arguments.cycles, arguments.seconds, arguments.keep) for store in stores]
+    if arguments.faults != "none":
+        codes += [run_fault(name, seed) for name in FAULTS]
+    return max(codes)
 
 
 def soak(store: str, seed: int, cycles: int, seconds: float, keep: bool = False) -> int:
@@ -62,7 +65,7 @@ def soak(store: str, seed: int, cycles: int, seconds: float, keep: bool = False)
             shutil.rmtree(folder, ignore_errors=True)
         else:
             print(f"the records are in {folder}")
-    again = f"python -m soak --store {store} --cycles {cycles} --seed {seed}"
+    again = f"python -m soak --store {store} --cycles {cycles} --seed {seed} --faults none"
     print(f"{time.monotonic() - began:.0f} s; the same choices: {again}", flush=True)
     return 0 if well else 1
 

@@ -67,6 +67,7 @@ def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
             shutil.rmtree(folder, ignore_errors=True)
         else:
             print(f"the records are in {folder}")
+    print(f"the same choices: python -m soak --faults only --seed {seed}", flush=True)
     return 0 if well else 1
 
 

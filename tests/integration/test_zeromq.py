@@ -558,20 +558,26 @@ def test_settings_that_cannot_be(run, tmp_path):
 class Process:
     """`milepost up` with a store, which can be killed and started again."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, zmq=""):
         self.folder = folder
-        self.store = folder / "store.db"
         self.address = "127.0.0.1:0"
+        self.zmq = zmq
 
     def start(self):
-        config = self.folder / "broker.toml"
-        config.write_text(f'[broker]\nstore = "{self.store}"\nhttp = ""\nzmq = ""\n')
+        """Start it, the second time at the addresses that it found the first time."""
+        store = self.folder / "store.db"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "milepost.cli", "up", "--listen", self.address, "--config", config],
+            [
+                sys.executable, "-m", "milepost.cli", "up", "--listen", self.address, "--store", store, "--http", "",
+                "--zmq", self.zmq,
+            ],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self.uri = re.search(r"milepost://(\S+:\d+)", self.process.stdout.readline())[0]
-        self.address = self.uri.removeprefix("milepost://")
+        said = self.process.stdout.readline()
+        self.address = re.search(r"milepost://(\S+:\d+)", said)[1]
+        self.uri = f"milepost://{self.address}"
+        if self.zmq:
+            self.zmq = re.search(r"tcp://(\S+:\d+)", said)[1]
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
@@ -679,6 +685,58 @@ def test_a_broker_that_lost_its_state_has_another_id(process, crashing):
         assert again["broker_id"] == said["broker_id"]
 
     crashing(test)
+
+
+@pytest.mark.slow
+def test_a_client_that_asks_again_gets_everything_once_from_a_broker_that_is_killed_with_its_port(tmp_path):
+    """One REQ socket goes through all of it: whatever is not answered is asked again, word for word."""
+    process = Process(tmp_path, "127.0.0.1:0")
+    process.start()
+    options = {"req_relaxed": True, "req_correlate": True}
+
+    async def insist(client, msg_type, **fields):
+        body = client.body(msg_type, **fields)
+        while True:
+            await client.socket.send(body)
+            if await client.socket.poll(500):
+                return json.loads(await client.socket.recv())["payload"]
+
+    async def test():
+        async with asyncio.timeout(SECONDS), connected(f"tcp://{process.zmq}", **options) as client:
+            request = {"sub_id": "s", "topic": "t", "request_uuid": str(uuid.uuid4())}
+            first = await insist(client, "SUB", **request)
+            seen, last = [], 0
+            for number in range(40):
+                key, payload = str(uuid.uuid4()), b64encode(b"%d" % number).decode()
+                put = client.body("PUT", pub_id="p", topic="t", message_uuid=key, payload=payload)
+                if number % 10 == 5:
+                    await client.socket.send(put)  # perhaps it arrives, perhaps it does not
+                    process.kill()
+                    process.start()
+                said = await insist(client, "PUT", pub_id="p", topic="t", message_uuid=key, payload=payload)
+                assert said.get("error_type") in (None, "DuplicateMessage")
+                assert said["broker_id"] == first["broker_id"]
+                if number % 10 == 8:
+                    process.kill()
+                    process.start()
+                said = await insist(client, "GET", sub_id="s", topic="t")
+                if number % 10 == 2:
+                    process.kill()
+                    process.start()
+                assert said["message_no"] == last + 1
+                last = said["message_no"]
+                seen.append(b64decode(said["payload"]))
+                said = await insist(client, "ACK", sub_id="s", message_no=last, topic="t")
+                assert said["message_no"] == last
+            assert seen == [b"%d" % number for number in range(40)]
+            assert (await insist(client, "GET", sub_id="s", topic="t"))["error_type"] == "NoPostsInTopic"
+            said = await insist(client, "SUB", **request)
+            assert said == first | {"post_offset": 40}
+
+    try:
+        asyncio.run(test())
+    finally:
+        process.kill()
 
 
 def test_the_example_runs_and_imports_nothing_of_milepost(run):
