@@ -1,4 +1,4 @@
-"""For the tests of programs that use Milepost: a broker in memory, and a clock that goes when told.
+"""For the tests of programs that use Milepost: a broker in memory, a clock that goes when told, a ledger.
 
 ::
 
@@ -6,10 +6,12 @@
         async with milepost.AsyncClient(broker.uri) as client:
             ...
 
-It is the real broker on a transport without sockets. It needs `milepost[server]`.
+It is the real broker on a transport without sockets. It needs `milepost[server]`. `milepost.testing.ledger` decides
+whether every message arrived, once and in order.
 """
 
+from milepost.testing import ledger
 from milepost.testing.broker import MemoryBroker, broker
 from milepost.testing.clock import FakeClock
 
-__all__ = ["FakeClock", "MemoryBroker", "broker"]
+__all__ = ["FakeClock", "MemoryBroker", "broker", "ledger"]
