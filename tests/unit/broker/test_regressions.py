@@ -212,7 +212,7 @@ def test_numbers_of_publishers_who_are_away_are_not_given_to_others():
     number = named.publisher.number
     rig.run(rig.core.lost(named))
     draws = iter([number, number, 999])
-    rig.core._draw = lambda: next(draws)
+    rig.core.publishers._draw = lambda: next(draws)
     assert rig.client().publisher.number == 999
     assert rig.client("named").publisher.number == number
 

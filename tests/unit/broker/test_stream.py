@@ -53,6 +53,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.stream = Stream(self.topic, "name", None, {LOG: Reach(*self.stored)})
         self.stream.subscription = 1
         self.held = {}
+        self.flight = None
         self.current = []
         self.moves = 0
 
@@ -68,9 +69,9 @@ class StreamMachine(RuleBasedStateMachine):
         self.topic.ends[LOG] = len(self.publisher)
 
     @rule(count=st.integers(1, 9))
-    def read(self, count):
+    def begin_reading(self, count):
         stream = self.stream
-        if not stream.members or stream.pending:
+        if not stream.members or stream.pending or self.flight is not None:
             return
         if stream.again:
             found = stream.returned()
@@ -78,26 +79,34 @@ class StreamMachine(RuleBasedStateMachine):
                 stream.again = False
                 return
             log, chosen = found
-            only = chosen.lot.offsets[chosen.places]
-            some = only[:count]
+            some = chosen.lot.offsets[chosen.places][:count]
             wanted = some.tolist()
-            parts = [
-                Found(
-                    log, wanted[0], wanted[-1] + 1, batch_of(wanted, [self.publisher[each] for each in wanted]), some
-                ),
-                Found(log, wanted[-1] + 1, wanted[-1] + 1, None, some[:0]),
-            ]
-            dead, gone = stream.take_again(log, chosen, parts)
+            rows = batch_of(wanted, [self.publisher[each] for each in wanted])
+            end = Found(log, wanted[-1] + 1, wanted[-1] + 1, None, some[:0])
+            self.flight = chosen, stream.returns, [Found(log, wanted[0], wanted[-1] + 1, rows, some), end]
+        elif stream.behind() is not None:
+            first = stream.reach(LOG).next
+            end = min(first + count, len(self.publisher))
+            wanted = [offset for offset in range(first, end) if self.publisher[offset]]
+            rows = batch_of(wanted, [self.publisher[offset] for offset in wanted]) if wanted else None
+            self.flight = None, 0, [Found(LOG, first, end, rows, np.array(wanted, np.uint64))]
+
+    @rule()
+    def finish_reading(self):
+        flight, self.flight = self.flight, None
+        if flight is None:
+            return
+        chosen, returns, found = flight
+        if chosen is None:
+            assert self.stream.take(found[0])
+        elif self.stream.returns == returns:
+            dead, gone = self.stream.take_again(LOG, chosen, found)
             assert dead is None
             assert not len(gone)
-            return
-        if stream.behind() is None:
-            return
-        first = stream.reach(LOG).next
-        end = min(first + count, len(self.publisher))
-        wanted = [offset for offset in range(first, end) if self.publisher[offset]]
-        rows = batch_of(wanted, [self.publisher[offset] for offset in wanted]) if wanted else None
-        assert stream.take(Found(LOG, first, end, rows, np.array(wanted, np.uint64)))
+
+    def read(self, count):
+        self.begin_reading(count)
+        self.finish_reading()
 
     @rule()
     def hand_out(self):

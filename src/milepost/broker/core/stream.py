@@ -104,6 +104,7 @@ class Stream:
         self.members: dict[int, Member] = {}
         self.pending: deque[Portion] = deque()
         self.again = False  # rows may be nobody's: look for them before anything new is read
+        self.returns = 0  # how often rows became nobody's: what was being read again meanwhile may be out of order
         self.reading = False  # a read is under way
         self.failed = False  # reading failed for now: the next tick tries again
         self.broken: Any = None  # the error of a move that could not be stored, until all behind it have failed too
@@ -133,9 +134,16 @@ class Stream:
         self._regroup()
 
     def _return(self, chosen: Chosen) -> None:
+        """Rows become nobody's, and so do all that wait behind them: none may overtake another of its publisher."""
         self.again = True
+        self.returns += 1
         chosen.lot.owners[chosen.places] = NOBODY
         chosen.lot.tries[chosen.places] += 1
+        for portion in self.pending:
+            assert portion.chosen is not None
+            lot, places = portion.chosen
+            lot.owners[places[portion.start :]] = NOBODY
+        self.pending.clear()
 
     def _regroup(self) -> None:
         """Find out who has rows of which publisher, when there are several members who might."""
@@ -229,7 +237,10 @@ class Stream:
                 return True
             batch, offsets = batch.take(keep), offsets[keep]
         chosen = reach.add(offsets, _publishers(batch), tries)
-        self.pending.append(Portion(found.log, batch, offsets, chosen))
+        if self.again:
+            chosen.lot.owners[chosen.places] = NOBODY  # behind others that are: all are read again, in their order
+        else:
+            self.pending.append(Portion(found.log, batch, offsets, chosen))
         return True
 
     def take_again(self, log: int, chosen: Chosen, found: list[Found]) -> tuple[Portion | None, Offsets]:

@@ -305,7 +305,7 @@ class Streams:
                 log, chosen = found
                 only = chosen.lot.offsets[chosen.places]
                 stream.reading = True
-                then = partial(self._read_again, stream, log, chosen)
+                then = partial(self._read_again, stream, log, chosen, stream.returns)
                 effects.append(Read(topic, stream.where, log, int(only[0]), only, then))
                 return
             stream.again = False
@@ -332,13 +332,16 @@ class Streams:
         self.pump(stream, effects)
         return effects
 
-    def _read_again(self, stream: Stream, log: int, chosen: Chosen, outcome: Any) -> list[Effect]:
+    def _read_again(self, stream: Stream, log: int, chosen: Chosen, returns: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         stream.reading = False
         if not stream.members:
             return effects
         if isinstance(outcome, MilepostError):
             return self._unread(stream, outcome)
+        if stream.returns != returns:
+            self.pump(stream, effects)
+            return effects
         dead, gone = stream.take_again(log, chosen, outcome)
         if len(gone):
             self._tell_lost(stream, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
