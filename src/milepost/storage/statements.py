@@ -32,8 +32,8 @@ SEE_LOG: Final = Statement("SELECT epoch, commits FROM logs WHERE number = :log 
 TOUCH_LOG: Final = Statement("""
     UPDATE logs SET commits = commits + 1, last_us = :time_us, seen_us = {now}
     WHERE number = :log AND epoch = :epoch""")
-# Say that the broker is alive, while it has nothing to write.
-BEAT: Final = Statement("UPDATE logs SET seen_us = {now} WHERE number = :log AND epoch = :epoch")
+# The first statement of each step of upkeep: may this process still write?
+HOLD_LOG: Final = Statement("SELECT 1 FROM logs WHERE number = :log AND epoch = :epoch {for_share}")
 # A broker that ends says so: others need not wait for its lease.
 LEAVE_LOG: Final = Statement("UPDATE logs SET seen_us = 0 WHERE number = :log AND epoch = :epoch")
 # Subscriptions of a broker that ends are anybody's.

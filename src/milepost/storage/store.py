@@ -22,7 +22,6 @@ from milepost.storage.operations import (
     SubscriptionRecord,
     TopicRecord,
 )
-from milepost.storage.postgresql import Postgresql
 from milepost.storage.sqlite import Sqlite
 from milepost.storage.transaction import Holder, Memory, Stale, Transaction
 from milepost.storage.upkeep import Upkeep
@@ -30,6 +29,7 @@ from milepost.storage.url import parsed, url_of
 
 ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or somebody in the way
 PAUSE_S: Final = 0.05  # between attempts at a PostgreSQL that is away; it is away for seconds, if at all
+STALE_MOST: Final = 20  # times that others may change what this process remembers, during one write
 BEAT_PART: Final = 3  # a broker says three times in its lease that it is alive
 
 
@@ -41,7 +41,15 @@ def open_store(
     `ConfigError` when the database is not ours to open, or when a broker of this name is alive in it.
     """
     place = parsed(url_of(url))
-    database: Database = Sqlite(place) if place.drivername.startswith("sqlite") else Postgresql(place, lease_s)
+    database: Database
+    if place.drivername.startswith("sqlite"):
+        database = Sqlite(place)
+    else:
+        try:
+            from milepost.storage.postgresql import Postgresql
+        except ImportError:
+            raise ConfigError("a store in PostgreSQL needs psycopg: install milepost[server]") from None
+        database = Postgresql(place, lease_s)
     try:
         return Store(database, broker, address, broker_id, time_us, lease_s, remember_s)
     except BaseException:
@@ -118,7 +126,7 @@ class Store:
         """
         give_up = time.monotonic() + self._lease_s
         self._last_us = time_us = max(time_us, self._last_us)  # times do not go back within a log
-        attempt = 0
+        attempt = stale = 0
         while True:
             attempt += 1
             try:
@@ -131,6 +139,11 @@ class Store:
             except Stale:
                 self._roll_back()
                 self._memory.clear()
+                stale += 1
+                if stale > STALE_MOST:
+                    raise StoreError(
+                        f"the store {self._database.place} contradicts itself: restore it from a backup"
+                    ) from None
             except DRIVER_ERRORS as error:
                 kind = faults.kind(error)
                 self._failed(kind)

@@ -218,8 +218,9 @@ class Transaction:
             if append.token not in fresh:
                 raise DuplicateMessage("a message with this key is stored already, and was not stored again")
             fresh.discard(append.token)
-        for piece in kept:
-            pieces.append(piece._replace(after=self._after(append.publisher, piece.topic)))
+        if self._holder.shared:
+            kept = [piece._replace(after=self._after(append.publisher, piece.topic)) for piece in kept]
+        pieces += kept
         marks[append.publisher] = mark
         return Appended(stored, total - stored)
 

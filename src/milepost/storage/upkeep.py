@@ -90,7 +90,7 @@ class Upkeep:
         """A transaction, as long as the log is ours; what the function did, and nothing is written when that is 0."""
         session, holder = self._session, self._holder
         session.say(self._database.begin)
-        if session.run(statements.BEAT, log=holder.log, epoch=holder.epoch, time_us=self._time_us) != 1:
+        if session.row(statements.HOLD_LOG, log=holder.log, epoch=holder.epoch) is None:
             raise Fenced("another process has taken over this broker's log: this one must end")
         done = function()
         session.say("COMMIT" if done else "ROLLBACK")
@@ -114,6 +114,8 @@ class Upkeep:
 
             self._write(remove)
             self._schemas.pop(topic, None)
+            for place in [place for place in self._compacted if place[0] == topic]:
+                del self._compacted[place]
             yield
 
     def _topic(self, topic: int, retention: Retention, logs: set[int]) -> Iterator[None]:

@@ -119,7 +119,10 @@ class Writer:
 
     def _write(self, group: list[_Given]) -> None:
         if group[0].function is not None:
-            group[0].function()
+            try:
+                group[0].function()
+            except Exception:  # a fault of ours, or of whoever gave it; what else waits is still to be written
+                _log.exception("a call in the writer's thread")
             return
         results: list[tuple[Any, Any]] = []
         chosen: list[_Given] = []
@@ -148,7 +151,7 @@ class Writer:
                 entries = committed.entries
                 for place, outcome in zip(places, committed.outcomes, strict=True):
                     results[place] = results[place][0], outcome
-        self._done(results, entries)
+        self._tell(results, entries)
 
     def _fail(
         self, error: MilepostError, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]
@@ -160,12 +163,18 @@ class Writer:
             if given.session is not None:
                 self._broken[given.session] = error
 
+    def _tell(self, results: list[tuple[Any, Any]], entries: list[Entry]) -> None:
+        try:
+            self._done(results, entries)
+        except Exception:  # as when its event loop is closed: what was given is written all the same
+            _log.exception("telling of %d operations", len(results))
+
     def _maintain(self) -> bool:
         try:
             return self._store.maintain(self._time_us())
         except Fenced as error:
             self._over = error
-            self._done([], [])
+            self._tell([], [])
         except MilepostError as error:
             _log.warning("upkeep of the store: %s", error)
         return False
