@@ -2,8 +2,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from milepost import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,3 +48,23 @@ def milepost(run):
         return run(sys.executable, "-m", "milepost.cli", *map(str, arguments), **changes)
 
     return command
+
+
+@pytest.fixture
+def ask(broker, capfd, monkeypatch, tmp_path):
+    """Run a command against the module's broker to its end: in this process, since hundreds would take minutes."""
+
+    def run(*arguments, text="", **changes):
+        stdin = tmp_path / "stdin"
+        stdin.write_text(text)
+        with stdin.open() as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", stream)
+            patch.setattr(sys, "argv", ["milepost", *map(str, arguments)])
+            for name, value in {"MILEPOST_BROKER": broker.address, "COLUMNS": "100", **changes}.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        out, errors = capfd.readouterr()
+        return SimpleNamespace(returncode=ended.value.code, stdout=out, stderr=errors)
+
+    return run

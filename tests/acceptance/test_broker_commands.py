@@ -6,12 +6,9 @@ import json
 import os
 import pty
 import re
-import select
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,70 +17,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from milepost import cli
 from milepost.client import Client
 
+from .process import PATIENCE, Up, command, environment, free_port, refused, started, until
+
 QUOTE = "quote: [symbol: string, price: double, size: int?]"
-PATIENCE = 120  # seconds until something counts as hanging; the cores may be busy
-
-
-def environment(**changes):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "MILEPOST_BROKER"))}
-    return kept | changes
-
-
-def command(*arguments):
-    return [sys.executable, "-m", "milepost.cli", *map(str, arguments)]
-
-
-def started(*arguments, **options):
-    return subprocess.Popen(command(*arguments), stdin=subprocess.DEVNULL, env=environment(), **options)
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     """`milepost up`, until the tests of this module are done; then a SIGTERM must end it in good order."""
     folder = tmp_path_factory.mktemp("up")
-    errors, store = folder / "stderr", folder / "milepost.db"
-    http = f"127.0.0.1:{free_port()}"
+    store, http = folder / "milepost.db", f"127.0.0.1:{free_port()}"
     options = ("--listen", "127.0.0.1:0", "--http", http, "--zmq", "127.0.0.1:0", "--store", store)
-    with errors.open("wb") as stderr:
-        process = started("up", *options, stdout=subprocess.PIPE, stderr=stderr)
-    lines = [process.stdout.readline().decode() for _ in range(5)]
-    found = re.search(r"listens on (milepost://\S+:\d+),", lines[0])
-    assert found, (lines, errors.read_text())
-    yield SimpleNamespace(address=found[1], http=http, lines=lines, pid=process.pid, store=store)
-    process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors.read_text()
-    assert rest == b""
-    assert "Traceback" not in errors.read_text()
-
-
-@pytest.fixture
-def ask(broker, capfd, monkeypatch, tmp_path):
-    """Run a command against the broker to its end: in this process, since a hundred of them would take minutes."""
-
-    def run(*arguments, text="", **changes):
-        stdin = tmp_path / "stdin"
-        stdin.write_text(text)
-        with stdin.open() as stream, monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", stream)
-            patch.setattr(sys, "argv", ["milepost", *map(str, arguments)])
-            for name, value in {"MILEPOST_BROKER": broker.address, "COLUMNS": "100", **changes}.items():
-                patch.setenv(name, value)
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-        out, errors = capfd.readouterr()
-        return SimpleNamespace(returncode=ended.value.code, stdout=out, stderr=errors)
-
-    return run
+    up = Up(folder / "stderr", *options)
+    assert up.address, (up.lines, up.errors.read_text())
+    yield SimpleNamespace(address=up.address, http=http, lines=up.lines, pid=up.process.pid, store=store)
+    up.stop()
 
 
 @pytest.fixture
@@ -120,30 +70,6 @@ def listening(broker):
         process.wait()
         process.stdout.close()
         os.close(ours)
-
-
-def until(terminal, words):
-    """What a terminal shows, up to some words; fails when they do not come."""
-    seen = b""
-    deadline = time.monotonic() + PATIENCE
-    while words not in seen:
-        ready, _, _ = select.select([terminal], [], [], max(0, deadline - time.monotonic()))
-        assert ready, seen
-        try:
-            data = os.read(terminal, 65_536)
-        except OSError:  # Linux says so when the other side has closed
-            data = b""
-        assert data, seen
-        seen += data
-    return seen
-
-
-def refused(done, *words):
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    for word in words:
-        assert word in done.stderr
-    return done.stderr
 
 
 # up
@@ -470,8 +396,8 @@ def test_top_shows_rates_until_ctrl_c(broker):
 
 
 @pytest.mark.parametrize(
-    "name", [("up",), ("warm",), ("topic", "create"), ("topic", "list"), ("topic", "show"), ("topic", "delete"),
-             ("put",), ("sub",), ("top",)],
+    "name", [("up",), ("warm",), ("topic", "create"), ("topic", "list"), ("topic", "show"), ("topic", "trim"),
+             ("topic", "delete"), ("put",), ("sub",), ("get",), ("unsubscribe",), ("top",)],
 )  # fmt: skip
 def test_help_has_an_example(ask, name):
     shown = ask(*name, "--help")

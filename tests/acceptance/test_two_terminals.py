@@ -5,29 +5,25 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from milepost import Client
 
 from .conftest import ROOT
-
-PATIENCE = 60  # seconds; only there to end what hangs
+from .process import PATIENCE, Up
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     store = tmp_path_factory.mktemp("store") / "milepost.db"
-    options = ["--listen", "127.0.0.1:0", "--http", "", "--zmq", "", "--store", str(store)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "milepost.cli", "up", *options],
-        stdout=subprocess.PIPE,
-        text=True,
+    up = Up(
+        store.with_name("stderr"), "--listen", "127.0.0.1:0", "--http", "", "--zmq", "127.0.0.1:0", "--store", store
     )
-    address = re.search(r"milepost://\S+:\d+", process.stdout.readline())[0]
-    yield address
-    process.terminate()
-    process.communicate(timeout=PATIENCE)
+    assert up.address, (up.lines, up.errors.read_text())
+    yield SimpleNamespace(address=up.address, zmq=re.search(r"tcp://[^;]+", up.lines[0])[0])
+    up.stop()
 
 
 def blocks(language):
@@ -38,7 +34,7 @@ def test_the_commands_print_what_the_readme_shows(broker):
     first, second = blocks("console")
     assert "$ milepost up" in first
     environment = os.environ | {
-        "MILEPOST_BROKER": broker,
+        "MILEPOST_BROKER": broker.address,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "COLUMNS": "200",
     }
@@ -52,7 +48,7 @@ def test_the_commands_print_what_the_readme_shows(broker):
             background = subprocess.Popen(
                 f"exec {text.removesuffix('&')}", shell=True, env=environment, stdout=subprocess.PIPE, text=True
             )
-            with Client(broker) as client:
+            with Client(broker.address) as client:
                 while not client.status()["subscriptions_total"]:
                     pass
             continue
@@ -68,7 +64,7 @@ def test_the_commands_print_what_the_readme_shows(broker):
 
 def test_the_program_runs(broker):
     program = next(block for block in blocks("python") if "asyncio.run(main())" in block)
-    code = program.replace("milepost://127.0.0.1:7450", broker)
+    code = program.replace("milepost://127.0.0.1:7450", broker.address)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert re.fullmatch(r"IBM 101\.5 [0-9a-f]{32}\n", done.stdout), done.stdout + done.stderr
 
@@ -77,11 +73,11 @@ def test_the_program_runs(broker):
 def test_examples_run(broker, path):
     done = subprocess.run(
         [sys.executable, str(path)],
-        env=os.environ | {"MILEPOST_BROKER": broker},
+        env=os.environ | {"MILEPOST_BROKER": broker.address, "MILEPOST_ZMQ": broker.zmq},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "6000" in done.stdout
+    assert {"quotes.py": "6000", "zeromq_req.py": "1 hello"}[path.name] in done.stdout
