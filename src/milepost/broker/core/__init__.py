@@ -5,11 +5,15 @@
     core            the events, each a method that returns effects
     effects         what the shell is to do
     connection      a client as the core sees it: credit, queue, subscriptions
+    publishers      the handshake: names, numbers and marks
     catalogue       the topics, and what clients ask about them
     topic           a name with its schemas, and who wants which rows of it
     pattern         names of topics, and patterns of them
     share           one batch and its matches -> the rows of each connection
     outbox          what waits for a connection that is busy: bounded, joined, dropped
+    keeper          durable topics and puts: what is stored before it is acknowledged
+    streams         durable subscriptions: who is attached, what is read, what is acknowledged
+    stream          one of them at work; reach: how far it has got in one log
     predicates      compiled `where` texts, the wrong ones too
 
 Matching runs outside, on a snapshot of a topic's index: `Core.put` says with which, `Core.arrived` takes the result.
