@@ -22,13 +22,15 @@ class Replay:
     cpu_us: float  # of the broker for each row
 
 
-def measure(quick: bool) -> list[Replay]:
+# Of the log that is written one row at a time. A short one is read within milliseconds, of which asking takes some.
+ROWS, QUICK_ROWS = 500_000, 20_000
+
+
+def measure(batched: Path, many: int, quick: bool) -> list[Replay]:
     """A log written in batches, one written one row at a time and compacted, and that one as it was before."""
-    many, few = (1_000_000, 20_000) if quick else (5_000_000, 500_000)
+    few = QUICK_ROWS if quick else ROWS
     repeats = 3 if quick else 5
-    found = []
-    with logs.batched(many) as file:
-        found.append(_measured("in batches of 10,000", file, many, many // logs.BATCH_ROWS, repeats))
+    found = [_measured("in batches of 10,000", batched, many, many // logs.BATCH_ROWS, repeats)]
     with logs.one_by_one(few) as (raw, entries, compacted, joined):
         found.append(_measured("one row at a time, compacted", compacted, few, joined, 4 * repeats))
         # Once only, and at once: the broker's upkeep begins to compact it.

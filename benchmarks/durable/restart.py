@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.durable import logs
 from benchmarks.load import replaying
@@ -11,8 +12,6 @@ from benchmarks.load.worker import Worker, WorkerFailed
 from benchmarks.peers.storing import StoringMilepost
 
 NAME = "middle"  # of the subscription
-ROWS, QUICK_ROWS = 10_000_000, 1_000_000
-EMPTY_ROWS = 1_000  # of the log that memory is compared with
 
 
 @dataclass
@@ -25,17 +24,15 @@ class Restart:
     replayed_mb: float  # … and after the whole log was read once through a filter
 
 
-def measure(rows: int, repeats: int) -> Restart:
-    with (
-        logs.batched(rows) as file,
-        Worker("uvloop", replaying.first, logs.TOPIC, NAME) as client,
-    ):
-        with StoringMilepost(str(file)) as broker:
-            where = (broker.host, broker.port, logs.TOPIC, NAME, rows // 2)
-            with Worker("uvloop", replaying.place, *where) as placer:
-                placer.hear()
-        taken = []
-        started = replayed = 0.0
+def measure(file: Path, rows: int, repeats: int) -> Restart:
+    """Over a store whose log has so many rows; it is left with a subscription more."""
+    with StoringMilepost(str(file)) as broker:
+        where = (broker.host, broker.port, logs.TOPIC, NAME, rows // 2)
+        with Worker("uvloop", replaying.place, *where) as placer:
+            placer.hear()
+    taken = []
+    started = replayed = 0.0
+    with Worker("uvloop", replaying.first, logs.TOPIC, NAME) as client:
         for turn in range(repeats):
             began = time.monotonic_ns()
             with StoringMilepost(str(file)) as broker:
