@@ -45,8 +45,8 @@ def ledger() -> Ledger:
     """A ledger that knows what to expect."""
     made = Ledger()
     made.subscription("plain", FIRST, "once")
-    made.subscription("group", FIRST, "at least once", marked=False)  # a broker that was killed forgets its marks
-    made.subscription("filtered", FIRST, "at least once", wants=lambda _, sequences: sequences % 3 == 0, marked=False)
+    made.subscription("group", FIRST, "at least once")
+    made.subscription("filtered", FIRST, "at least once", wants=lambda _, sequences: sequences % 3 == 0)
     made.subscription("second", SECOND, "once")
     made.together("pair", (FIRST, SECOND))
     return made

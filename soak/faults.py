@@ -95,7 +95,7 @@ def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Play
         "-e", f"trace={fault.calls}", "-e", inject, "-P", str(folder / "soak.db"), "-P", str(folder / "soak.db-wal"),
     )  # fmt: skip
     play = Play(folder, f"sqlite:///{folder / 'soak.db'}", seed, before=before, broker_may_end=True)
-    _played(play, lambda: play.load(seconds), play.broker.mend)
+    _played(play, lambda: play.load(seconds), play.mend)
     failed = (folder / "strace.log").read_text(errors="replace").count("(INJECTED)")
     print(f"{failed} calls failed")
     if not failed:

@@ -40,6 +40,7 @@ class Play:
         self.complaints: list[str] = []  # what went wrong beside what the ledger can see
         self._show = show
         self._broker_may_end = broker_may_end
+        self._alive = time.monotonic_ns()  # when the broker was last seen to run
         self._book = Recorder(folder / "observer.records", "observer")
 
     # The acts
@@ -60,6 +61,7 @@ class Play:
         broker = self.dice.random() < 0.5
         workers = self.dice.sample(ROLES, 0 if broker and self.dice.random() < 0.7 else self.dice.choice((1, 1, 1, 2)))
         marks = self.marks()
+        killed = time.monotonic_ns()
         if broker:
             self.broker.kill()
             self.kills["broker"] += 1
@@ -72,6 +74,7 @@ class Play:
             self.troupe.start(role)
         if broker:
             self.broker.wait()
+            self._book.broke(killed)
         self.recovered(tuple(workers), marks)
         if broker:
             self._served(marks)
@@ -153,12 +156,21 @@ class Play:
                 )
             time.sleep(LOOK_S)
 
-    def keep_going(self) -> None:
+    def keep_going(self, roles: tuple[Role, ...] = ROLES) -> None:
         """Start again who ended without being killed."""
-        if not self.broker.alive():
+        if self.broker.alive():
+            self._alive = time.monotonic_ns()
+        else:
             self.broker.start()
             self.broker.wait()
-        self.troupe.revive(ROLES)
+            self._book.broke(self._alive)
+        self.troupe.revive(roles)
+
+    def mend(self) -> None:
+        """Start the broker anew, without whatever makes its calls fail."""
+        killed = time.monotonic_ns()
+        self.broker.mend()
+        self._book.broke(killed)
 
     async def _declare(self) -> None:
         async with AsyncClient(self.broker.address) as client:
@@ -194,14 +206,8 @@ class Play:
                     f"{behind} messages wait, and nobody takes them; the workers' last words:\n"
                     f"{self.troupe.last_words()}"
                 )
-            self._keep_going_without_publishers()
+            self.keep_going(CONSUMERS)
             time.sleep(LOOK_S)
-
-    def _keep_going_without_publishers(self) -> None:
-        if not self.broker.alive():
-            self.broker.start()
-            self.broker.wait()
-        self.troupe.revive(CONSUMERS)
 
 
 def _size(path: Path) -> int:

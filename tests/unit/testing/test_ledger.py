@@ -1,6 +1,7 @@
 """The ledger finds every kind of violation, each in a story where nothing else is wrong, and excuses what it should."""
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -167,6 +168,38 @@ def test_marks_can_be_waived():
     deliver(ledger)
     ledger.got("desk", "p", 19)
     assert ledger.verdict()
+
+
+def test_a_broker_that_was_killed_has_forgotten_its_marks():
+    ledger = story(mode="at least once", count=3)
+    ledger.got("desk", "p", 0)
+    killed = time.monotonic_ns()
+    ledger.got("desk", "p", 1)  # it was on its way
+    ledger.broke(killed)
+    ledger.got("desk", "p", [0, 1, 2])
+    ledger.got("desk", "q", [0, 1, 2])
+    assert ledger.verdict(), ledger.verdict()
+    ledger.got("desk", "p", 2)  # nobody died between
+    ledger.got("desk", "p", 1)  # … nor between the second and this one, but since the first
+    verdict = ledger.verdict()
+    assert kinds(verdict) == ["duplicate"]
+    assert verdict.findings[0].examples == ("p #2",)
+
+
+def test_a_broker_that_was_killed_excuses_nothing_else():
+    ledger = story()
+    killed = time.monotonic_ns()
+    deliver(ledger, leave={("q", 7)})
+    ledger.broke(killed)
+    ledger.got("desk", "p", 19)
+    assert kinds(ledger.verdict()) == ["duplicate", "lost"]
+    ledger = story(mode="at least once")
+    killed = time.monotonic_ns()
+    deliver(ledger)
+    ledger.done("desk", "p", 19)
+    ledger.broke(killed)
+    ledger.got("desk", "p", 19)
+    assert kinds(ledger.verdict()) == ["duplicate"]
 
 
 @pytest.mark.parametrize("marked", [True, False])

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from milepost.testing.ledger.records import (
     Began,
     Book,
+    Broke,
     Cursor,
     Damage,
     Done,
@@ -110,6 +111,7 @@ class Ledger(Book):
         self._rules: dict[str, _Rule] = {}
         self._seen: dict[str, _Seen] = defaultdict(_Seen)
         self._together: list[tuple[str, tuple[str, ...]]] = []
+        self._broke: list[tuple[int, int]] = []  # since, until
         self._damaged: list[tuple[str, int]] = []
         self._torn = 0
 
@@ -121,8 +123,9 @@ class Ledger(Book):
         """A durable subscription that was there before the first put, and is drained when the ledger decides.
 
         `mode` "once": nothing may come twice (`get`). "at least once": a message may come again, if it is marked as
-        redelivered (with `marked=False` also without) and its acknowledgement had not been confirmed before. `wants`
-        stands for the filter: it is given a publisher and an array of sequences, and returns which of them match.
+        redelivered and its acknowledgement had not been confirmed before. Without a mark only if the broker was killed
+        between (`broke`), or with `marked=False`. `wants` stands for the filter: it is given a publisher and an array
+        of sequences, and returns which of them match.
         """
         if mode not in ("once", "at least once"):
             raise ValueError(f'a subscription is "once" or "at least once", not {mode!r}')
@@ -162,6 +165,8 @@ class Ledger(Book):
             self._seen[event.subscription].reaching[event.member] = event
         elif isinstance(event, Cursor):
             self._seen[event.subscription].cursors[event.log].append((event.at, event.offset))
+        elif isinstance(event, Broke):
+            self._broke.append((event.at, event.until))
         elif isinstance(event, Began):
             for seen in self._seen.values():
                 died = seen.reaching.pop(event.member, None)
@@ -258,7 +263,11 @@ class Ledger(Book):
 
         later = np.ones(len(key), np.bool_)
         later[first_rows] = False
-        wrong = later if rule.mode == "once" else later & self._twice(rule, seen, key, at, again)
+        if rule.mode == "once":
+            wrong = later
+        else:
+            before = at[first_rows][np.searchsorted(first_keys, key)]  # when each of them came for the first time
+            wrong = later & ((self._unmarked(again, before, at) if rule.marked else False) | _late(seen, key, at))
         self._find(made, "duplicate", name, key[wrong])
         self._find(made, "order", name, _disordered(key[~later], member[~later] if rule.mode == "once" else None))
 
@@ -280,17 +289,11 @@ class Ledger(Book):
         reach = sum(count for _, _, count in windows)
         made.subscriptions[name] = Tally(len(first_keys), int(later.sum()), excused, len(windows), reach)
 
-    @staticmethod
-    def _twice(rule: _Rule, seen: _Seen, key: Keys, at: Keys, again: Keys) -> npt.NDArray[np.bool_]:
-        """Which deliveries may not have happened, if they are not the first of their message."""
-        done_keys, done_at = _numbers(seen.done_key), _numbers(seen.done_at)
-        order = np.lexsort((done_at, done_keys))
-        done_keys, rows = np.unique(done_keys[order], return_index=True)
-        done_at = done_at[order][rows]
-        wrong = (again == 0) if rule.marked else np.zeros(len(key), np.bool_)
-        if len(done_keys):
-            place = np.minimum(np.searchsorted(done_keys, key), len(done_keys) - 1)
-            wrong |= (done_keys[place] == key) & (done_at[place] < at)
+    def _unmarked(self, again: Keys, before: Keys, at: Keys) -> npt.NDArray[np.bool_]:
+        """Which deliveries have no mark, and no death of a broker between them and the first one for an excuse."""
+        wrong: npt.NDArray[np.bool_] = again == 0
+        for since, until in self._broke:
+            wrong &= ~((before <= until) & (at >= since))
         return wrong
 
     def _wanted(self, rule: _Rule, keys: Keys) -> npt.NDArray[np.bool_]:
@@ -330,6 +333,19 @@ def _is_in(keys: Keys, others: Keys) -> npt.NDArray[np.bool_]:
         return np.zeros(len(keys), np.bool_)
     found: npt.NDArray[np.bool_] = others[np.minimum(np.searchsorted(others, keys), len(others) - 1)] == keys
     return found
+
+
+def _late(seen: _Seen, key: Keys, at: Keys) -> npt.NDArray[np.bool_]:
+    """Which deliveries came after their message's acknowledgement had been confirmed."""
+    done_keys, done_at = _numbers(seen.done_key), _numbers(seen.done_at)
+    if not len(done_keys):
+        return np.zeros(len(key), np.bool_)
+    order = np.lexsort((done_at, done_keys))
+    done_keys, rows = np.unique(done_keys[order], return_index=True)
+    done_at = done_at[order][rows]
+    place = np.minimum(np.searchsorted(done_keys, key), len(done_keys) - 1)
+    late: npt.NDArray[np.bool_] = (done_keys[place] == key) & (done_at[place] < at)
+    return late
 
 
 def _disordered(keys: Keys, members: Keys | None) -> Keys:

@@ -10,6 +10,7 @@
     ["got", at, subscription, member, publishers, sequences, again]
     ["done", at, subscription, member, publishers, sequences]   an acknowledgement was confirmed
     ["cursor", at, subscription, log, offset]
+    ["broke", at, until]                                        a broker was killed, and was back by then
 
 `at` is the machine's monotonic clock in nanoseconds, which all its processes share: files are merged by it. Each
 line is one `write` to a file opened for appending: the kernel keeps it when the process is killed the instant after.
@@ -94,7 +95,14 @@ class Cursor(msgspec.Struct, array_like=True, tag="cursor", frozen=True):
     offset: int
 
 
-Event: TypeAlias = Began | Put | Stored | Refused | Reach | Got | Done | Cursor
+class Broke(msgspec.Struct, array_like=True, tag="broke", frozen=True):
+    """A broker died, and forgot whom it had handed what: such messages come again without a mark."""
+
+    at: int
+    until: int
+
+
+Event: TypeAlias = Began | Put | Stored | Refused | Reach | Got | Done | Cursor | Broke
 _DECODER: Final = msgspec.json.Decoder(Event)
 _ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -162,6 +170,10 @@ class Book(ABC):
     def cursor(self, subscription: str, log: int, offset: int) -> None:
         """A position that somebody read off the broker."""
         self.note(Cursor(time.monotonic_ns(), subscription, log, offset))
+
+    def broke(self, since: int) -> None:
+        """A broker was killed at `since`, of `time.monotonic_ns()`, and is back now. It excuses missing marks alone."""
+        self.note(Broke(since, time.monotonic_ns()))
 
 
 class Recorder(Book):
