@@ -6,10 +6,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.durable import disk
 from benchmarks.load.payload import DISTINCT, SCHEMA, rows
@@ -41,12 +43,16 @@ class Log:
         self.topic = int(made.topic.topic)
         self._publisher = int(enrolled.number)
 
-    def append(self, given: list[object]) -> None:
+    def encoded(self, given: Iterable[object]) -> Batch:
+        """Rows as a batch without IDs: `append` stamps it, as often as one likes."""
+        return Batch.encode(self._schema, list(given))
+
+    def append(self, batch: Batch) -> None:
         """One transaction with these rows."""
-        stamps = list(range(self._stamp + 1, self._stamp + 1 + len(given)))
-        self._stamp += len(given)
-        batch = Batch.encode(self._schema, given, Ids.single(self._publisher, BROKER_ID, stamps))
-        (outcome,) = self.store.write([Append(self._publisher, (Part(self.topic, batch),))], _now()).outcomes
+        stamps = np.arange(self._stamp + 1, self._stamp + 1 + len(batch), dtype=np.uint64)
+        self._stamp += len(batch)
+        stamped = batch.stamped(Ids.single(self._publisher, BROKER_ID, stamps))
+        (outcome,) = self.store.write([Append(self._publisher, (Part(self.topic, stamped),))], _now()).outcomes
         if isinstance(outcome, Exception):
             raise outcome
 
@@ -68,9 +74,9 @@ def batched(count: int) -> Iterator[Path]:
     """The file of a store whose log was written 10,000 rows at a time."""
     with tempfile.TemporaryDirectory(prefix="milepost-bench-log-") as folder:
         log = Log(Path(folder) / "milepost.db")
-        given = rows()
+        batch = log.encoded(islice(cycle(rows()), min(BATCH_ROWS, count)))  # counts are multiples of it, or smaller
         for start in range(0, count, BATCH_ROWS):
-            log.append(list(islice(cycle(given), min(BATCH_ROWS, count - start))))
+            log.append(batch)
             _progress(start + BATCH_ROWS, count, "rows, in batches")
         log.store.close()
         yield log.file
@@ -87,8 +93,9 @@ def one_by_one(count: int) -> Iterator[tuple[Path, int, Path, int]]:
         tempfile.TemporaryDirectory(prefix="milepost-bench-log-", dir=disk.memory_folder()) as memory,
     ):
         log = Log(Path(memory) / "milepost.db")
-        for number, row in enumerate(islice(cycle(rows()), count), 1):
-            log.append([row])
+        single = [log.encoded([row]) for row in rows()]
+        for number, batch in enumerate(islice(cycle(single), count), 1):
+            log.append(batch)
             if number % BATCH_ROWS == 0:
                 _progress(number, count, "rows, one at a time")
         before = log.entries()

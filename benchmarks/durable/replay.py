@@ -23,7 +23,7 @@ class Replay:
 
 
 # Of the log that is written one row at a time. A short one is read within milliseconds, of which asking takes some.
-ROWS, QUICK_ROWS = 500_000, 20_000
+ROWS, QUICK_ROWS = 300_000, 20_000
 
 
 def measure(batched: Path, many: int, quick: bool) -> list[Replay]:
