@@ -32,15 +32,18 @@ class Span(NamedTuple):
 class Grant:
     """Messages that are returned to the application once they are acknowledged.
 
-    `acked` is true then; false when they will come again, here or elsewhere, and are to be forgotten.
+    `acked` is true then; false when they will come again, here or elsewhere, and are to be forgotten. Whoever waits
+    for it may be cancelled, and learn that a turn of the event loop later than it is clear what became of the grant:
+    `settled` says that it is.
     """
 
-    __slots__ = ("acked", "messages", "spans")
+    __slots__ = ("acked", "messages", "settled", "spans")
 
     def __init__(self, spans: list[Span], messages: list[Any], acked: asyncio.Future[bool]) -> None:
         self.spans: Final = spans
         self.messages: Final = messages
         self.acked: Final = acked
+        self.settled = False
 
 
 class Pending:
@@ -180,6 +183,7 @@ class Acks:
         elif isinstance(error, StoreError):
             self._retained += pending.auto
             for grant in reversed(pending.grants):  # each goes before everything that waits
+                grant.settled = True
                 self._subscription.refused(grant)
                 _raise(grant.acked, error)
             for waiter in pending.waiters:
@@ -193,6 +197,7 @@ class Acks:
 
     def _succeed(self, pending: Pending) -> None:
         for grant in pending.grants:
+            grant.settled = True
             if grant.acked.done():
                 self._subscription.abandoned(grant, True)
             else:
@@ -204,6 +209,7 @@ class Acks:
     def _drop(self, pending: Pending, error: BaseException) -> None:
         """Rows that are not this client's any more: whoever gets waits for others, whoever acknowledges is told."""
         for grant in pending.grants:
+            grant.settled = True
             if grant.acked.done():
                 self._subscription.abandoned(grant, False)
             else:
@@ -213,6 +219,7 @@ class Acks:
 
     def _fail(self, pending: Pending, error: BaseException) -> None:
         for grant in pending.grants:
+            grant.settled = True
             if grant.acked.done():
                 self._subscription.abandoned(grant, False)
             else:

@@ -194,7 +194,8 @@ class DurableSubscription(Subscription):
             return await grant.acked
         except asyncio.CancelledError:
             if grant.acked.cancelled():
-                self._orphans.add(grant)
+                if not grant.settled:
+                    self._orphans.add(grant)
             elif grant.acked.exception() is None and grant.acked.result():
                 self._keep_granted(grant)  # the answer and the cancelling came in one turn of the event loop
             raise
@@ -352,7 +353,12 @@ class DurableSubscription(Subscription):
             raise self.error or Closed("this subscription is closed")
         self._came_back()
         spans = self._named(what)
-        await (self._acks.explicit([], spans) if again else self._acks.explicit(spans, []))
+        try:
+            await (self._acks.explicit([], spans) if again else self._acks.explicit(spans, []))
+        except StoreError:  # they are still this client's, and can be acknowledged again
+            for batch, rows in spans:
+                self._out(batch).open[rows] = True
+            raise
 
     def _named(self, what: Any) -> list[Span]:
         """The rows that the application means, which are then acknowledged no more."""

@@ -18,6 +18,7 @@ from milepost.errors import ConnectionLost, InvalidValue, MilepostError, TimedOu
 from milepost.wire import Control, Subscribe, Unsubscribe
 
 Callback: TypeAlias = Callable[[Any], Awaitable[None] | None]
+CAUSES_KEPT: Final = 1_000  # errors that ended subscriptions, for who asks later
 _log = logging.getLogger("milepost.client")
 
 
@@ -29,6 +30,7 @@ class Subscriptions:
         self.session: Session  # set by the client: the session needs the numbers first
         self._numbers = 0
         self._dropped = 0  # rows, of subscriptions that are gone
+        self._causes: dict[str, MilepostError] = {}  # why those that the broker ended were: by topic, and by name
 
     def next_number(self) -> int:
         """Of a subscription to be made."""
@@ -49,7 +51,9 @@ class Subscriptions:
         self.session.require_open()
         found = self.called(topic)
         if not found:
-            raise UnknownSubscription(f"nothing is subscribed to {topic!r}; call subscribe first")
+            raise self._causes.get(topic) or UnknownSubscription(
+                f"nothing is subscribed to {topic!r}; call subscribe first"
+            )
         if len(found) > 1:
             raise InvalidValue(f"{len(found)} subscriptions are to {topic!r}; call get on the one you mean")
         return found[0]
@@ -65,6 +69,9 @@ class Subscriptions:
     async def begin(self, subscription: Subscription) -> None:
         """Ask the broker for a new one; raises what it has against it."""
         self.by_number[subscription.number] = subscription  # deliveries may come right behind the reply
+        self._causes.pop(subscription.pattern, None)
+        if isinstance(subscription, DurableSubscription):
+            self._causes.pop(subscription.options.name, None)
         try:
             if isinstance(subscription, DurableSubscription):
                 await self._attach(subscription)
@@ -197,6 +204,9 @@ class Subscriptions:
             self.session.start(self._keep_attaching(connection, subscription), f"attaching {subscription.name}")
         elif subscription is not None:
             del self.by_number[number]
+            if len(self._causes) < CAUSES_KEPT:
+                name = subscription.options.name if isinstance(subscription, DurableSubscription) else ""
+                self._causes |= dict.fromkeys(filter(None, (subscription.pattern, name)), error)
             self._dropped += subscription.dropped
             subscription.end(error, keep=True)
 

@@ -119,6 +119,8 @@ class Peer:
         self.subscriptions.clear()
         if link is not None:
             link.abort()
+            for peer in self.store.connections:
+                peer.pump()  # what this client had is for the others
 
     def frames(self, frames):
         for kind, flags, body in frames:

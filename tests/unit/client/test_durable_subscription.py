@@ -95,6 +95,25 @@ def test_a_get_that_is_given_up_loses_nothing():
     with_store(test)
 
 
+def test_a_get_that_is_given_up_in_the_moment_of_its_answer_loses_nothing():
+    async def test(store, client):
+        sub = await client.subscribe("kept", name="desk")
+        hold = asyncio.Event()
+        store.peer.ack = lambda said: hold.set()
+        store.put("kept", [10])
+        getting = asyncio.create_task(sub.get())
+        await hold.wait()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(getting.cancel)
+        # In the same turn, before the task hears of it: the broker says that the first acknowledgement was carried out.
+        loop.call_soon(sub.attached, client._session.connection, {"sequence": 1})
+        with pytest.raises(asyncio.CancelledError):
+            await getting
+        assert (await sub.get(timeout=5)).n == 10
+
+    with_store(test)
+
+
 def test_rows_whose_acknowledgement_the_store_did_not_take_are_got_again():
     async def test(store, client):
         sub = await client.subscribe("kept", name="desk")
@@ -514,6 +533,41 @@ def test_by_get_every_message_comes_once_and_in_order_whatever_is_lost(faults, s
         assert len(store.cursors["desk"][1]) == total
 
     with_store(test)
+
+
+@given(FAULTS, st.lists(st.integers(0, 9), max_size=12), st.integers(1, 60))
+def test_members_that_get_share_every_message_once_whatever_is_lost(faults, cuts, total):
+    """Connections break at an acknowledgement (`faults`), and at any turn of the event loop (`cuts`)."""
+
+    async def test(store, one, other):
+        subs = [await client.subscribe("kept", name="desk") for client in (one, other)]
+        store.faults = iter(faults)
+        seen = []
+
+        async def take(sub):
+            while len(seen) < total:
+                try:
+                    seen.extend(message.n for message in await sub.get_many(2, timeout=0.01))
+                except StoreFull:
+                    pass
+
+        async def cut():
+            for turns in cuts:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                store.connections[turns % len(store.connections)].cut()
+
+        async with asyncio.TaskGroup() as group:
+            for sub in subs:
+                group.create_task(take(sub))
+            group.create_task(cut())
+            for n in range(total):
+                store.put("kept", [n])
+                await asyncio.sleep(0)
+        assert sorted(seen) == list(range(total))
+        assert len(store.cursors["desk"][1]) == total
+
+    with_store(test, clients=2)
 
 
 @given(FAULTS, st.integers(1, 40))
