@@ -25,6 +25,7 @@ PUBLISHERS = (
     Role("single", "put_single", FIRST),
     Role("mixed", "put_mixed", FIRST),
     Role("pair", "put_pair", FIRST),
+    Role("keyed", "put_keyed", FIRST),
 )
 CONSUMERS = (
     Role("plain", "get", FIRST, "plain"),

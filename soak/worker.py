@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import sys
+import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from milepost import AsyncClient
 from milepost.client.durable import DurableSubscription
 from milepost.errors import (
     ConnectionLost,
+    DuplicateMessage,
     MilepostError,
     NotExpectingAck,
     ServedElsewhere,
@@ -56,6 +58,10 @@ class Worker:
         self.dice = random.Random(orders.seed)
         self.ending = asyncio.Event()
         self.sequence = last_sequence(Path(orders.records)) + 1
+        self._settled = True  # the message with a key that was put last is stored
+        if self.role.kind == "put_keyed" and self.sequence:
+            self.sequence -= 1  # perhaps an earlier life has put it, and perhaps it was stored: the key tells
+            self._settled = False
         self.book = Recorder(orders.records, orders.role.name)
 
     async def run(self) -> None:
@@ -108,6 +114,27 @@ class Worker:
             else:
                 for topic in (FIRST, SECOND):
                     self.book.stored(name, topic, number)
+            await self._rest()
+
+    async def put_keyed(self, client: AsyncClient) -> None:
+        """One message at a time under a key, again until it is stored, also after its own death."""
+        name = self.role.name
+        while not self.ending.is_set():
+            number = self.sequence
+            if self._settled:
+                self.book.put(name, FIRST, number)
+                self._settled = False
+            try:
+                await client.put(FIRST, row(name, number), key=uuid.uuid5(uuid.NAMESPACE_OID, f"{name} {number}"))
+            except DuplicateMessage:
+                pass
+            except StoreError as error:
+                print(f"{name}: put {number}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                await self._rest()
+                continue
+            self.book.stored(name, FIRST, number)
+            self.sequence += 1
+            self._settled = True
             await self._rest()
 
     async def _put(self, client: AsyncClient, count: int) -> None:
