@@ -40,6 +40,7 @@ class Reader(NamedTuple):
         """From an offset on, until there is enough to hand out."""
         found: list[Found] = []
         scanned = matched = 0
+        offset = max(offset, self._start())  # an entry may begin with rows that were trimmed
         while matched < ENOUGH_BYTES and scanned < MOST_BYTES:
             try:
                 entries = self._entries(offset)
@@ -60,14 +61,14 @@ class Reader(NamedTuple):
                 if entry.after is not None:
                     return found
         if not found:
-            start = self.store.resolve(self.topic, "earliest").get(self.log, offset)
-            found.append(Found(self.log, max(start, offset), max(start, offset), None, _NONE))
+            offset = max(offset, self._start())
+            found.append(Found(self.log, offset, offset, None, _NONE))
         return _joined(found)
 
     def read_only(self, wanted: Offsets) -> list[Found]:
         """Exactly these rows, as far as they are still there; `next` of the last says how far it was looked."""
         found: list[Found] = []
-        offset, last, size = int(wanted[0]), int(wanted[-1]), 0
+        offset, last, size = max(int(wanted[0]), self._start()), int(wanted[-1]), 0
         while offset <= last and size < ENOUGH_BYTES:
             entries = self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES)
             if not entries:
@@ -92,6 +93,10 @@ class Reader(NamedTuple):
         reached = last + 1 if not found or size < ENOUGH_BYTES else offset
         found.append(Found(self.log, reached, reached, None, _NONE))
         return found
+
+    def _start(self) -> int:
+        """The first offset that is retained."""
+        return self.store.resolve(self.topic, "earliest").get(self.log, 0)
 
     def _entries(self, offset: int) -> list[Stored]:
         try:
