@@ -42,8 +42,10 @@ class Up:
         self.address = found[1] if found else None  # None: it did not start
 
     def kill(self):
+        """End it for good, and its pipe; nothing when it has ended."""
         self.process.kill()
-        self.process.communicate(timeout=PATIENCE)
+        if not self.process.stdout.closed:
+            self.process.communicate(timeout=PATIENCE)
 
     def stop(self):
         """A SIGTERM must end it in good order."""
