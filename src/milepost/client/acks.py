@@ -49,10 +49,11 @@ class Grant:
 class Pending:
     """One acknowledgement: under way, or still gathering."""
 
-    __slots__ = ("again", "auto", "done", "grants", "sequence", "waiters")
+    __slots__ = ("again", "auto", "done", "grants", "reply", "sequence", "waiters")
 
     def __init__(self) -> None:
         self.sequence = 0  # when it is sent
+        self.reply: asyncio.Future[Any] | None = None  # from then on
         self.done: Final[list[Span]] = []
         self.again: Final[list[Span]] = []
         self.auto: Final[list[Span]] = []  # of those done, what nobody waits for
@@ -153,6 +154,7 @@ class Acks:
         reply = connection.request(
             lambda request: Ack(request=request, subscription=number, sequence=pending.sequence, done=done, again=again)
         )
+        pending.reply = reply
         reply.add_done_callback(partial(self._answered, pending, connection))
 
     def _ranges(self, spans: list[Span]) -> dict[int, list[list[int]]]:
@@ -261,10 +263,17 @@ class Acks:
         self._connection = None
         flying, self._flying = self._flying, None
         gathered, self._next = self._next, Pending()
+        if flying is not None and flying.reply is not None and _carried_out(flying.reply):
+            self._succeed(flying)  # the answer came just before the end, and nobody has looked at it yet
+            flying = None
         for pending in (flying, gathered):
             if pending is not None:
                 self._fail(pending, error)
         self._tell()
+
+
+def _carried_out(reply: asyncio.Future[Any]) -> bool:
+    return reply.done() and not reply.cancelled() and reply.exception() is None
 
 
 def _raise(waiter: asyncio.Future[Any], error: BaseException) -> None:

@@ -20,7 +20,7 @@ from milepost.client.connection import Connection, Parcel
 from milepost.client.logbatch import LogBatch
 from milepost.client.options import Options
 from milepost.client.subscription import Delivered, Subscription
-from milepost.errors import AckMismatch, Closed, InvalidValue, MilepostError, NotExpectingAck
+from milepost.errors import AckMismatch, Closed, InvalidValue, MilepostError, NotExpectingAck, StoreError
 from milepost.wire import Subscribe
 
 ACKED_ROWS: Final = 2_048  # rows that automatic acknowledgement gathers at most while more are there: frames cost

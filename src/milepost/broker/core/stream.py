@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.broker.core.reach import LATE_ROWS, NOBODY, WAITING, Chosen, Lot, Offsets, Reach
-from milepost.errors import AckMismatch
+from milepost.errors import AckMismatch, MilepostError
 
 if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection
@@ -107,6 +107,7 @@ class Stream:
         self.returns = 0  # how often rows became nobody's: what was being read again meanwhile may be out of order
         self.reading = False  # a read is under way
         self.failed = False  # reading failed for now: the next tick tries again
+        self.doom: MilepostError | None = None  # it cannot go on, and ends when what was handed out is acknowledged
         self.broken: Any = None  # the error of a move that could not be stored, until all behind it have failed too
         self.moves = 0  # of cursors, that were begun
         self.moving = 0  # not finished
@@ -183,7 +184,7 @@ class Stream:
     @property
     def idle(self) -> bool:
         """Whether nothing stands between new rows and the members."""
-        return not self.reading and not self.pending and not self.failed
+        return not self.reading and not self.pending and not self.failed and self.doom is None
 
     def reach(self, log: int) -> Reach:
         """Of a log; one that appears later is read from its beginning."""

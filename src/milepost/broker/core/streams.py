@@ -358,8 +358,15 @@ class Streams:
             stream.failed = True  # until the next tick
             return []
         effects: list[Effect] = []
-        self.end(stream, error, effects)
+        stream.doom = error
+        self._end_doomed(stream, effects)
         return effects
+
+    def _end_doomed(self, stream: Stream, effects: list[Effect]) -> None:
+        """End what cannot go on, once everything before the damage is acknowledged, and that is stored."""
+        held = stream.pending or stream.moving or any(member.rows for member in stream.members.values())
+        if stream.doom is not None and not held:
+            self.end(stream, stream.doom, effects)
 
     def _tell_lost(
         self, stream: Stream, log: int, first: int, after: int, effects: list[Effect], rows: int | None = None
@@ -464,6 +471,7 @@ class Streams:
         if connection is not None:
             effects += self.keeper.replied(connection, request, {"sequence": taken.sequence})
         self.pump(stream, effects)
+        self._end_doomed(stream, effects)
         return effects
 
     def _save(self, stream: Stream, effects: list[Effect]) -> None:
