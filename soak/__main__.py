@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--faults", choices=["also", "only", "none"], default="also", help="a failing and a full disk")
     parser.add_argument("--keep", action="store_true", help="keep the records also when all is well")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that whoever ends this ends its processes too
     seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
     codes = []
     if arguments.faults != "only":

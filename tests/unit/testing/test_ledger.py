@@ -414,13 +414,39 @@ def test_a_death_that_was_not_reaching_excuses_nothing():
     assert kinds(ledger.verdict()) == ["lost"]
 
 
-def test_a_get_that_found_nothing_is_over():
+def test_a_get_that_was_given_up_may_have_messages_on_their_way():
+    """Its acknowledgement was under way: the next gets return them, if the consumer lives."""
     ledger = story(publishers=["p"])
-    deliver(ledger, publishers=["p"], count=19)
-    ledger.reach("desk", "c")
+    for number in range(7):
+        ledger.got("desk", "p", number, member="c")
+    ledger.reach("desk", "c", 5)
     ledger.got("desk", member="c")
+    ledger.reach("desk", "c")
+    ledger.got("desk", "p", 7, member="c")  # one of the five
+    ledger.reach("desk", "c")
     ledger.began("c")
-    assert kinds(ledger.verdict()) == ["lost"]
+    for number in range(12, 20):
+        ledger.got("desk", "p", number, member="c")
+    verdict = ledger.verdict()
+    assert verdict, verdict
+    assert verdict.subscriptions["desk"].in_hand == 4
+
+
+def test_a_get_that_was_given_up_is_over_when_as_many_have_come():
+    ledger = story(publishers=["p"])
+    ledger.reach("desk", "c", 5)
+    ledger.got("desk", member="c")
+    for number in range(7):
+        ledger.reach("desk", "c")
+        ledger.got("desk", "p", number, member="c")
+    ledger.reach("desk", "c")
+    ledger.began("c")
+    for number in range(9, 20):
+        ledger.got("desk", "p", number, member="c")
+    verdict = ledger.verdict()
+    assert kinds(verdict) == ["lost"]
+    assert verdict.findings[0].count == 1
+    assert verdict.subscriptions["desk"].in_hand == 1
 
 
 def test_a_consumer_that_never_came_back_is_a_window_too():

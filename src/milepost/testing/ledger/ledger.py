@@ -78,6 +78,9 @@ class _Seen:
     done_at: array[int] = field(default_factory=lambda: array("q"))
     windows: list[tuple[int, int, int]] = field(default_factory=list)  # reached at, dead by, count
     reaching: dict[str, Reach] = field(default_factory=dict)  # by member
+    given_up: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # by member, since when, and how many it may hold
     cursors: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))  # log -> at, offset
 
 
@@ -99,9 +102,10 @@ class Ledger(Book):
 
     There is one honest gap: a consumer that is killed after the broker has committed its `get` and before it could
     note what it got. It notes `reach` before each `get`; a death within is a window, and excuses as many messages as
-    were reached for, if by their publisher's order they belong there. Windows and what they excused are counted. The
-    deaths of brokers and publishers excuse nothing, nor do those of consumers that acknowledge by themselves, which
-    note what they got before they do so.
+    were reached for, if by their publisher's order they belong there. A `get` that timed out may have messages on
+    their way, which the next ones return: until so many have come, they count as reached for. Windows and what they
+    excused are counted. The deaths of brokers and publishers excuse nothing, nor do those of consumers that acknowledge
+    by themselves, which note what they got before they do so.
     """
 
     def __init__(self) -> None:
@@ -169,15 +173,24 @@ class Ledger(Book):
             self._broke.append((event.at, event.until))
         elif isinstance(event, Began):
             for seen in self._seen.values():
-                died = seen.reaching.pop(event.member, None)
-                if died is not None:
-                    seen.windows.append((died.at, event.at, died.count))
+                window = _window(seen, event.member, event.at)
+                if window is not None:
+                    seen.windows.append(window)
+                    seen.reaching.pop(event.member, None)
+                    seen.given_up.pop(event.member, None)
 
     def _got(self, event: Got) -> None:
         seen, rows = self._seen[event.subscription], len(event.sequences)
-        seen.reaching.pop(event.member, None)
+        reach = seen.reaching.pop(event.member, None)
         if not rows:
+            if reach is not None:
+                since, count = seen.given_up.get(event.member, (reach.at, 0))
+                seen.given_up[event.member] = since, max(count, reach.count)
             return
+        if seen.given_up and event.member in seen.given_up:
+            since, count = seen.given_up.pop(event.member)
+            if count > rows:
+                seen.given_up[event.member] = since, count - rows
         member = self._members.setdefault(event.member, len(self._members))
         seen.key.extend(self._keys(event.publishers, event.sequences))
         seen.at.extend([event.at] * rows)
@@ -274,7 +287,8 @@ class Ledger(Book):
         ghosts = np.union1d(refused, _without(there, attempted))  # reported where they came, and expected nowhere
         expected = _without(np.union1d(stored, there), ghosts)
         expected = expected[self._wanted(rule, expected)]
-        windows = sorted([*seen.windows, *((reach.at, NEVER, reach.count) for reach in seen.reaching.values())])
+        ends = [_window(seen, each, NEVER) for each in {*seen.reaching, *seen.given_up}]
+        windows = sorted([*seen.windows, *(window for window in ends if window is not None)])
         missing = _without(expected, first_keys)
         excused, missing = _excuse(missing, first_keys, at[first_rows], windows)
         self._find(made, "lost", name, _among(missing, stored))
@@ -313,6 +327,15 @@ class Ledger(Book):
             low = (1 << SEQUENCE_BITS) - 1
             shown = tuple(f"{names[int(key) >> SEQUENCE_BITS]} #{int(key) & low}" for key in keys[:SHOWN])
             made.findings.append(Finding(kind, where, len(keys), shown))
+
+
+def _window(seen: _Seen, member: str, dead: int) -> tuple[int, int, int] | None:
+    """What a member that is dead by then may have had in its hands."""
+    reach, given_up = seen.reaching.get(member), seen.given_up.get(member)
+    found = [each for each in (given_up, (reach.at, reach.count) if reach is not None else None) if each is not None]
+    if not found:
+        return None
+    return min(at for at, _ in found), dead, max(count for _, count in found)
 
 
 def _numbers(column: array[int]) -> Keys:
