@@ -85,6 +85,7 @@ class DurableSubscription(Subscription):
         self._due_rows = 0
         self._outs: dict[int, Out] = {}  # by the identity of the batch
         self._blocks: dict[int, Out] = {}  # … and of its columns, which is what a message knows
+        self._connections = 0  # that were lost
         self._whole = False  # the batch was handed out as one, not message by message
         self._from = self._stop = 0  # rows of the batch: first not accounted for, and the end of this breath
         self._told: tuple[LogBatch, int] | None = None  # the row handed out last, when it was by get
@@ -352,12 +353,15 @@ class DurableSubscription(Subscription):
         if self._ended:
             raise self.error or Closed("this subscription is closed")
         self._came_back()
-        spans = self._named(what)
+        spans, connections = self._named(what), self._connections
         try:
             await (self._acks.explicit([], spans) if again else self._acks.explicit(spans, []))
-        except StoreError:  # they are still this client's, and can be acknowledged again
-            for batch, rows in spans:
-                self._out(batch).open[rows] = True
+        except StoreError:
+            # They are still this client's, and can be acknowledged again; unless the connection broke since, for then
+            # they come again, and acknowledging them now would be for messages that nobody has looked at.
+            if connections == self._connections:
+                for batch, rows in spans:
+                    self._out(batch).open[rows] = True
             raise
 
     def _named(self, what: Any) -> list[Span]:
@@ -447,6 +451,7 @@ class DurableSubscription(Subscription):
         """The connection is gone. What is here of a named one comes again; a replay goes on behind it."""
         if not self.options.name:
             return
+        self._connections += 1
         self._drop_waiting()
         self._due, self._due_rows = [], 0
         self._forget_outs()

@@ -43,7 +43,7 @@ class LogBatch(Batch):
 
     def some(self, rows: Sequence[int] | npt.NDArray[Any] | slice) -> LogBatch:
         """Some rows, ascending, with their places."""
-        index = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows)
+        index = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows, np.intp)
         made = LogBatch.trusted(self.take(index).data, self.schema)
         assert isinstance(made, LogBatch)
         made.log, made.offsets = self.log, self.offsets[index]

@@ -232,6 +232,23 @@ def test_explicit_acknowledgement():
     with_store(test)
 
 
+def test_what_the_store_did_not_take_can_be_acknowledged_again():
+    async def test(store, client):
+        sub = await client.subscribe("kept", name="desk", ack="explicit")
+        store.put("kept", [10, 11])
+        messages = await sub.get_many(2)
+        store.faults = iter(["store", "store"])
+        with pytest.raises(StoreFull):
+            await sub.ack(messages[0])
+        with pytest.raises(StoreFull):
+            await sub.nack()
+        await sub.ack(messages[0])
+        await sub.ack()
+        assert consumed(store) == [0, 1]
+
+    with_store(test)
+
+
 def test_what_was_sent_back_comes_again_and_counts():
     async def test(store, client):
         sub = await client.subscribe("kept", name="desk", ack="explicit", max_deliveries=5, dead_letter="other")
