@@ -3,15 +3,19 @@
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 import zmq
 
 from milepost.client import Client
+from milepost.errors import StateLost
 
+from .conftest import ROOT
 from .process import PATIENCE, Up, command, environment, free_port, refused, started
 
 QUOTE = "quote: [symbol: string, price: double, size: int?]"
@@ -441,3 +445,25 @@ def test_a_port_for_zeromq_that_is_taken_ends_it_if_it_was_asked_for(broker, ask
     up.stop()
     assert "ZeroMQ" not in up.lines[0]
     assert re.fullmatch(r"milepost: no ZeroMQ: .* is taken, .*\n", up.errors.read_text())
+
+
+# What docs/operations.md says about backups
+
+
+def test_a_copy_of_a_store_in_use_is_a_whole_store_and_can_be_told_from_it(broker, client, filled, ups, tmp_path):
+    copy = tmp_path / "copy.db"
+    take, renew = re.findall(r'sqlite3 milepost\.db "(.*)"', (ROOT / "docs/operations.md").read_text())
+    with closing(sqlite3.connect(broker.store)) as store:
+        store.execute(take.replace("/backup/milepost.db", str(copy)))
+    client.put(filled, {"symbol": "IBM", "price": 5.0})  # not in the copy
+    same = ups(*ALONE, "--store", copy)
+    with Client(same.address, known_broker_id=client.broker_id) as restored:
+        assert restored.look(filled)["logs"][0]["next"] == 5
+    assert prices(said("sub", filled, "--start", "4", "--count", "1", MILEPOST_BROKER=same.address)) == [4.0]
+    same.stop()
+    with closing(sqlite3.connect(copy, isolation_level=None)) as store:
+        store.execute(renew)
+    other = ups(*ALONE, "--store", copy)
+    with pytest.raises(StateLost):
+        Client(other.address, known_broker_id=client.broker_id).connect()
+    other.stop()
