@@ -1,12 +1,16 @@
 """Bytes of a stranger into a broker: whatever they are, the broker stays up and the others get their rows.
 
-The bytes go the whole way, through frames, control messages, the core and the examination of batches; only the sockets
-are missing. Half of the inputs come behind a proper handshake, where there is more to reach.
+The bytes go the whole way, through frames, control messages, the core, the examination of batches and a real store;
+only the sockets and the store's threads are missing. Half of the inputs come behind a proper handshake, where there
+is more to reach.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import deque
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import atheris
@@ -14,11 +18,15 @@ import atheris
 with atheris.instrument_imports(include=["milepost"], enable_loader_override=False):
     import milepost
     from milepost.batch import Ids
+    from milepost.broker.core.effects import Ask, Effect, Read, Store
     from milepost.broker.peer import Peer
+    from milepost.broker.reading import Reader
     from milepost.broker.server import Broker
     from milepost.config import settings
     from milepost.errors import MilepostError
+    from milepost.storage import DropTopic, open_store
     from milepost.wire import (
+        Ack,
         Bye,
         Credit,
         Declare,
@@ -27,9 +35,12 @@ with atheris.instrument_imports(include=["milepost"], enable_loader_override=Fal
         Hello,
         Kind,
         List,
+        Look,
         Ping,
+        Resume,
         Status,
         Subscribe,
+        Trim,
         Unsubscribe,
         encode_control,
         put_parts,
@@ -90,21 +101,70 @@ class Wire:
     abort = resume = pause = close
 
 
+FOLDER = TemporaryDirectory(prefix="milepost-fuzz-")
+STORE = open_store(
+    str(Path(FOLDER.name) / "fuzz.db"), broker="fuzz", broker_id=7, time_us=0, lease_s=10.0, remember_s=10.0
+)
+
+
+class Keeper:
+    """The store without its threads: everything is carried out at once, in order."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._waiting: deque[Effect] = deque()
+        broker.core.keeper.on = True
+        broker.core.store_id, broker.core.broker_id = STORE.id, STORE.broker_id
+        broker._keeper = self
+        broker.run(broker.core.keeper.restore(STORE.topics()))
+
+    def run(self, effect: Effect) -> None:
+        self._waiting.append(effect)
+
+    def work(self) -> None:
+        core = self._broker.core
+        while self._waiting:
+            effect = self._waiting.popleft()
+            if isinstance(effect, Store):
+                committed = STORE.write([effect.operation], 1)
+                self._broker.run(core.stored([(effect.then, committed.outcomes[0])], committed.entries))
+            elif isinstance(effect, Read):
+                topic, where = effect.topic, effect.where
+                versions = {
+                    number: (version, None if where is None else topic.predicate(where, version))
+                    for number, version in topic.versions.items()
+                }
+                reader = Reader(STORE, topic.stored, topic.name, effect.log, versions, where is not None)
+                found = reader.read(effect.offset) if effect.only is None else reader.read_only(effect.only)
+                self._broker.run(effect.then(found))
+            elif isinstance(effect, Ask):
+                start = "new" if effect.start is None else effect.start
+                answer = {"position": STORE.resolve(effect.topic.stored, start), "logs": [], "subscriptions": []}
+                self._broker.run(effect.then(answer))
+
+
 SMALL = settings(queue_bytes=4096, put_window=4096, http="", zmq="", store="")
 
 
 def one_input(data: bytes) -> None:
     broker = Broker(SMALL)
     broker._loop = Later()
+    keeper = Keeper(broker)
     other = Wire(broker)
     other.send(GREETING + encode_control(Declare(request=1, name="q", schema=str(SCHEMA))))
     other.send(encode_control(Subscribe(request=2, subscription=1, pattern="q")))
+    other.send(encode_control(Declare(request=3, name="d", schema=str(SCHEMA), durable=True)))
+    keeper.work()
     stranger = Wire(broker)
     if data[:1] < b"\x80":
         stranger.send(GREETING)
-    stranger.send(_framed(data[1:]))
-    broker._process()
+    for part in _framed(data[1:]):
+        stranger.send(part)
+        broker._process()
+        keeper.work()
     broker.run(broker.core.turn())
+    broker.run(broker.core.tick(broker.clock.monotonic()))
+    keeper.work()
     assert other.end.connection is not None, "somebody else was disconnected"
     me = other.end.connection
     before = other.delivered
@@ -114,9 +174,17 @@ def one_input(data: bytes) -> None:
         other.send(b"".join(put_parts(number, milepost.encode(SCHEMA, [{"a": 1, "s": "x"}], ids).data)))
         broker._process()
         assert other.delivered == before + 1, "a row was lost"
+    for wire in (stranger, other):
+        wire.close()
+    keeper.work()
+    for topic in list(broker.core.topics.values()):
+        assert not topic.streams, "a stream outlived its members"
+        assert not topic.examining, "a batch is looked at for ever"
+        if topic.stored and topic.name != "d":
+            STORE.write([DropTopic(topic.stored)], 1)
 
 
-def _framed(data: bytes) -> bytes:
+def _framed(data: bytes) -> list[bytes]:
     """Make frames of the input: a length that fits and the magic number would hardly ever be guessed."""
     out = []
     while len(data) > 2:
@@ -124,13 +192,13 @@ def _framed(data: bytes) -> bytes:
         if kind == 255:
             out.append(data[:size])  # raw
         else:
-            out.append(HEADER.pack(min(size, len(data)), kind, 0, MAGIC) + data[:size])
+            out.append(HEADER.pack(min(size, len(data)), kind & 0x3F, kind >> 6, MAGIC) + data[:size])
         data = data[size:]
-    return b"".join(out)
+    return out
 
 
 def _seed(*frames: bytes, greeted: bool = True) -> bytes:
-    body = b"".join(bytes([frame[4], min(255, len(frame) - 8)]) + frame[8:263] for frame in frames)
+    body = b"".join(bytes([frame[4] | frame[5] << 6, min(255, len(frame) - 8)]) + frame[8:263] for frame in frames)
     return (b"\x00" if greeted else b"\xff") + body
 
 
@@ -146,6 +214,22 @@ SEEDS = [
     _seed(encode_control(Ping(1)), encode_control(Credit(5)), encode_control(Status(request=3))),
     _seed(encode_control(List(request=1, pattern="*")), encode_control(Bye())),
     _seed(encode_control(Delete(request=1, name="r"))),
+    _seed(encode_control(Subscribe(request=1, subscription=3, pattern="d", name="desk", start="earliest"))),
+    _seed(
+        encode_control(Subscribe(request=1, subscription=3, pattern="d", name="e", where="a > 0", most=1, dead="dead")),
+        encode_control(Ack(request=2, subscription=3, sequence=1, done={1: [[0, 0]]}, again={1: [[1, 9]]})),
+        encode_control(Unsubscribe(request=3, name="e")),
+    ),
+    _seed(encode_control(Subscribe(request=1, subscription=3, pattern="d", durable=True, start={"position": {1: 0}}))),
+    _seed(encode_control(Look(request=1, topic="d")), encode_control(Trim(request=2, topic="d", before={1: 1}))),
+    _seed(encode_control(Declare(request=1, name="e", schema="e: [n: int]", durable=True, retain={"age_s": 1}))),
+    _seed(
+        *(
+            b"".join(put_parts(2, milepost.encode(SCHEMA, [{"a": 1, "s": "x"}]).data, key, linked))
+            for key, linked in ((b"", True), (b"k" * 16, False))
+        ),
+        encode_control(Resume(2)),
+    ),
 ]
 
 if __name__ == "__main__":
