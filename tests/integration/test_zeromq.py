@@ -482,6 +482,22 @@ def test_a_body_that_is_too_long_costs_its_sender_the_connection_only(run):
     run(test)
 
 
+def test_bytes_that_are_not_zeromq_harm_nobody(run):
+    async def test(gateway, broker):
+        host, port = gateway.address.removeprefix("tcp://").split(":")
+        async with connected(gateway.address) as client:
+            await client.ask("SUB", sub_id="s", topic="t")
+            for data in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" + bytes(8) + b"\x7f\x03", b"\0" * 1000, b"\xff" * 1000):
+                _, writer = await asyncio.open_connection(host, int(port))
+                writer.write(data)
+                await writer.drain()
+                writer.close()
+            await client.put("t", b"x")
+            assert await client.take() == (1, b"x")
+
+    run(test)
+
+
 def test_more_requests_at_once_than_there_are_places(run, monkeypatch):
     monkeypatch.setattr(module, "REQUESTS", 4)
 
