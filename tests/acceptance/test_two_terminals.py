@@ -30,8 +30,9 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
-def test_the_commands_print_what_the_readme_shows(broker):
-    first, second = blocks("console")
+@pytest.mark.parametrize("number", range(1, len(blocks("console"))))
+def test_the_commands_print_what_the_readme_shows(broker, number):
+    first, second = blocks("console")[0], blocks("console")[number]
     assert "$ milepost up" in first
     environment = os.environ | {
         "MILEPOST_BROKER": broker.address,
@@ -62,11 +63,12 @@ def test_the_commands_print_what_the_readme_shows(broker):
     assert shown == [line for line in second.splitlines() if "activate" not in line]
 
 
-def test_the_program_runs(broker):
-    program = next(block for block in blocks("python") if "asyncio.run(main())" in block)
+@pytest.mark.parametrize(("topic", "printed"), [("quotes", r"IBM 101\.5 [0-9a-f]{32}\n"), ("sales", r"1 25\.0\n")])
+def test_the_program_runs(broker, topic, printed):
+    program = next(block for block in blocks("python") if "asyncio.run(main())" in block and f'"{topic}"' in block)
     code = program.replace("milepost://127.0.0.1:7450", broker.address)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert re.fullmatch(r"IBM 101\.5 [0-9a-f]{32}\n", done.stdout), done.stdout + done.stderr
+    assert re.fullmatch(printed, done.stdout), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
