@@ -56,6 +56,11 @@ def test_put_get_and_what_the_topic_says():
     async def test(broker, client):
         info = await client.declare_topic("kept", SCHEMA, durable=True, retain={"age_s": 60.0})
         assert (info.durable, info.created) == (True, False)
+        with pytest.raises(errors.InvalidValue, match="did you mean 'age_s'"):
+            await client.declare_topic("kept", SCHEMA, retain={"age": 60.0})
+        for wrong in ({"age_s": -1.0}, {"bytes": 1.5}, {"hold": 1}, 60.0):
+            with pytest.raises(errors.InvalidValue):
+                await client.declare_topic("kept", SCHEMA, retain=wrong)
         assert len(client.broker_id) == 32
         desk = await client.subscribe("kept", "n > 1", name="desk")
         assert desk.created
@@ -98,6 +103,8 @@ def test_a_named_subscription_goes_on_where_it_was():
 
 def test_where_a_subscription_begins():
     async def test(broker, client):
+        with pytest.raises(errors.InvalidValue, match="no messages yet"):
+            await client.subscribe("kept", start=3)
         await client.put_many("kept", rows(range(5)))
         before = datetime.now(UTC) - timedelta(minutes=1)
         for start, expected in (("earliest", 0), (3, 3), (before, 0)):

@@ -230,6 +230,8 @@ class AsyncClient:
             raise InvalidValue(
                 f"topic {topic!r} has {len(logs)} logs, and an offset is a place in one: give {{log: offset}}"
             )
+        if not logs and start:
+            raise InvalidValue(f"topic {topic!r} has no messages yet, and so no offset {start}; begin with 0")
         return {"position": dict.fromkeys(logs, start)}
 
     # Putting

@@ -137,7 +137,9 @@ def retained(retain: Retention | Mapping[str, Any]) -> dict[str, Any]:
         names = Retention.__slots__
         for name in retain:
             if name not in names:
-                raise InvalidValue(f"a retention has no {name!r}{did_you_mean(str(name), names)}; it has {names}")
+                raise InvalidValue(
+                    f"a retention has {', '.join(names)}, and no {name!r}{did_you_mean(str(name), names)}"
+                )
         retain = Retention(**retain)
     if not isinstance(retain, Retention):
         raise InvalidValue(f"retain takes a Retention or a mapping, not a {type(retain).__name__}")
