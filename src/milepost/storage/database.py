@@ -63,6 +63,12 @@ class Session:
             return {bytes(row[0]) for row in self._execute(statement.of(self._dialect), {name: items} | values)}
         return {item for item in items if self.run(statement, **{name: item}, **values)}
 
+    def known(self, statement: Statement, name: str, items: list[bytes]) -> set[bytes]:
+        """Those of some items that are there."""
+        if self._arrays:
+            return {bytes(row[0]) for row in self._execute(statement.of(self._dialect), {name: items})}
+        return {item for item in items if self.row(statement, **{name: item}) is not None}
+
     def numbers(self, items: Sequence[int]) -> Any:
         """A list of numbers as a value for `{in ...}`."""
         return list(items) if self._arrays else json.dumps(list(items))

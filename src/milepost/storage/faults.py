@@ -33,10 +33,7 @@ _SQLITE: Final = {
     sqlite3.SQLITE_BUSY: Kind.AGAIN,
     sqlite3.SQLITE_LOCKED: Kind.AGAIN,
 }
-_EXTENDED: Final = {
-    522: Kind.CORRUPT,  # SQLITE_IOERR_SHORT_READ: the file ends in the middle of a page
-    4874: Kind.FULL,  # SQLITE_IOERR_SHMSIZE: no room for the index of the write-ahead log
-}
+_SHORT_READ: Final = 522  # SQLITE_IOERR_SHORT_READ: the file ends in the middle of a page
 # The first two characters of an SQLSTATE, or all five.
 _POSTGRESQL: Final = {
     "53100": Kind.FULL,  # the disk
@@ -59,7 +56,7 @@ def kind(error: BaseException) -> Kind:
         code = getattr(driver, "sqlite_errorcode", None)
         if code is None:
             return Kind.LOST if isinstance(driver, sqlite3.ProgrammingError) else Kind.REFUSED
-        return _EXTENDED.get(code) or _SQLITE.get(code & 0xFF, Kind.REFUSED)
+        return Kind.CORRUPT if code == _SHORT_READ else _SQLITE.get(code & 0xFF, Kind.REFUSED)
     state = getattr(driver, "sqlstate", None)
     if state is None:  # psycopg: the connection failed, or was closed; the server said nothing
         return Kind.LOST if type(driver).__name__ in ("OperationalError", "ConnectionTimeout") else Kind.REFUSED

@@ -73,6 +73,11 @@ MOVE_MARKS: Final = Statement(
         AS moved (number, epoch, mark)
     WHERE publishers.number = moved.number AND publishers.epoch = moved.epoch""",
 )
+# Which keys are remembered?
+TAKEN: Final = Statement(
+    "SELECT token FROM tokens WHERE token = :token",
+    postgresql="SELECT token FROM tokens WHERE token = ANY(CAST(:token AS bytea[]))",
+)
 # Remember a key, unless it is remembered.
 REMEMBER: Final = Statement(
     "INSERT INTO tokens (token, seen_us) VALUES (:token, :time_us) ON CONFLICT DO NOTHING",

@@ -236,6 +236,10 @@ class Store:
 
     def _failed(self, kind: Kind) -> None:
         """Clean up after an error. When a commit's outcome is open, or the connection lost, begin with a new one."""
+        if kind is Kind.FULL and not self.shared:
+            # SQLite has not written the end of the transaction, so it did not happen; and a new connection would want
+            # room that is not there.
+            self._pending = None
         if self._pending is not None or kind in (Kind.LOST, Kind.CORRUPT):
             self._must_mend |= kind is Kind.LOST
             self._drop()

@@ -178,15 +178,20 @@ class Transaction:
 
     def _take_appends(self, pieces: list[Piece]) -> None:
         self._recall({append.publisher for _, append in self._appends})
-        fresh = self._fresh_tokens()
+        taken = self._taken_tokens()
+        used: list[bytes] = []
         marks: dict[int, int] = {}
         for place, append in self._appends:
             try:
-                self._outcomes[place] = self._append(append, fresh, marks, pieces)
+                self._outcomes[place] = self._append(append, taken, marks, pieces)
+                if append.token and self._outcomes[place].stored:
+                    used.append(append.token)
             except MilepostError as error:
                 self._outcomes[place] = error
         if not marks:
             return
+        if used and len(self._session.fresh(statements.REMEMBER, "token", used, time_us=self._time_us)) != len(used):
+            raise Stale  # another broker has taken one of them since
         rows = []
         for number in sorted(marks):  # one order for all brokers, so that they do not lock each other out
             known = self._publisher(number)
@@ -196,7 +201,7 @@ class Transaction:
         if self._session.each(statements.MOVE_MARKS, rows) != len(rows):
             raise Stale  # another process has enrolled one of them
 
-    def _append(self, append: Append, fresh: set[bytes], marks: dict[int, int], pieces: list[Piece]) -> Appended:
+    def _append(self, append: Append, taken: set[bytes], marks: dict[int, int], pieces: list[Piece]) -> Appended:
         known = self._publisher(append.publisher)
         if known is None:
             raise Fenced("this publisher is connected elsewhere by now, or was never announced here; connect again")
@@ -215,38 +220,19 @@ class Transaction:
         if not stored:
             return Appended(0, total)  # a repetition, with or without a token
         if append.token:
-            if append.token not in fresh:
+            if append.token in taken:
                 raise DuplicateMessage("a message with this key is stored already, and was not stored again")
-            fresh.discard(append.token)
+            taken.add(append.token)
         if self._holder.shared:
             kept = [piece._replace(after=self._after(append.publisher, piece.topic)) for piece in kept]
         pieces += kept
         marks[append.publisher] = mark
         return Appended(stored, total - stored)
 
-    def _fresh_tokens(self) -> set[bytes]:
-        """Remember the tokens of appends that will be stored; those that nobody has used before."""
-        given: dict[bytes, None] = {}
-        for _, append in self._appends:
-            if append.token and append.token not in given and self._storable(append):
-                given[append.token] = None
-        if not given:
-            return set()
-        return self._session.fresh(statements.REMEMBER, "token", list(given), time_us=self._time_us)
-
-    def _storable(self, append: Append) -> bool:
-        known = self._publisher(append.publisher)
-        if known is None:
-            return False
-        try:
-            new, previous = False, 0
-            for part in append.parts:
-                self._next(part.topic)
-                batch, previous = new_rows(part.batch, known.mark, previous)
-                new |= batch is not None
-        except MilepostError:
-            return False
-        return new
+    def _taken_tokens(self) -> set[bytes]:
+        """Which of the tokens that are given were used before."""
+        given = list({append.token for _, append in self._appends} - {b""})
+        return self._session.known(statements.TAKEN, "token", given) if given else set()
 
     def _take_moves(self, pieces: list[Piece]) -> None:
         session = self._session

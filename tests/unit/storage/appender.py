@@ -23,7 +23,7 @@ from milepost.storage import Append, Appended, Enrol, MakeTopic, Part, Retention
 
 TEXT = "quote: [symbol: string, number: long]"
 
-TRIES = 50  # at one row
+TRIES = 200  # at one row
 
 
 def say(*words: object) -> None:
