@@ -47,8 +47,8 @@ def soak(store: str, seed: int, cycles: int, seconds: float, keep: bool = False)
     folder = Path(tempfile.mkdtemp(prefix="milepost-soak-"))
     began, well = time.monotonic(), False
     try:
-        with database(store, folder) as url:
-            play = Play(folder, url, seed, settings=SETTINGS[store], show=_show)
+        with database(store, folder) as made:
+            play = Play(folder, made.url, seed, settings=SETTINGS[store], show=_show, crash=made.crash)
             try:
                 play.open()
                 done = play.cycles(cycles, seconds)

@@ -30,7 +30,7 @@ class Play:
 
     def __init__(
         self, folder: Path, store: str, seed: int, *, show: Show = print, settings: str = "",
-        before: tuple[str, ...] = (), broker_may_end: bool = False,
+        before: tuple[str, ...] = (), broker_may_end: bool = False, crash: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.dice = random.Random(seed)
@@ -40,6 +40,7 @@ class Play:
         self.complaints: list[str] = []  # what went wrong beside what the ledger can see
         self._show = show
         self._broker_may_end = broker_may_end
+        self._crash = crash  # the database's server, which comes back by itself
         self._alive = time.monotonic_ns()  # when the broker was last seen to run
         self._book = Recorder(folder / "observer.records", "observer")
 
@@ -58,6 +59,13 @@ class Play:
     def cycle(self) -> None:
         """Kill one or several at a random moment, start them again, and wait until all goes on."""
         time.sleep(self.dice.uniform(0.0, LOAD_S))
+        if self._crash is not None and self.dice.random() < 0.1:
+            since = time.monotonic_ns()
+            self._crash()
+            self.kills["database"] += 1
+            self._served(self.marks())
+            self.forgiven(since)
+            return
         broker = self.dice.random() < 0.5
         workers = self.dice.sample(ROLES, 0 if broker and self.dice.random() < 0.7 else self.dice.choice((1, 1, 1, 2)))
         marks = self.marks()
@@ -165,6 +173,13 @@ class Play:
             self.broker.wait()
             self._book.broke(self._alive)
         self.troupe.revive(roles)
+
+    def forgiven(self, since: int) -> None:
+        """The broker could store nothing for a while: marks of messages that come again may be missing, as after a kill.
+
+        It counts deliveries in memory, and loses the count when nobody takes part in a subscription any more.
+        """
+        self._book.broke(since)
 
     def mend(self) -> None:
         """Start the broker anew, without whatever makes its calls fail."""

@@ -159,7 +159,7 @@ def test_at_least_once_takes_no_duplicates_without_a_mark():
     deliver(ledger)
     ledger.got("desk", ["p", "p"], [18, 19], again=[True, False])
     verdict = ledger.verdict()
-    assert kinds(verdict) == ["duplicate"]
+    assert kinds(verdict) == ["unmarked"]
     assert verdict.findings[0].examples == ("p #19",)
 
 
@@ -182,7 +182,7 @@ def test_a_broker_that_was_killed_has_forgotten_its_marks():
     ledger.got("desk", "p", 2)  # nobody died between
     ledger.got("desk", "p", 1)  # … nor between the second and this one, but since the first
     verdict = ledger.verdict()
-    assert kinds(verdict) == ["duplicate"]
+    assert kinds(verdict) == ["unmarked"]
     assert verdict.findings[0].examples == ("p #2",)
 
 

@@ -276,12 +276,11 @@ class Ledger(Book):
 
         later = np.ones(len(key), np.bool_)
         later[first_rows] = False
-        if rule.mode == "once":
-            wrong = later
-        else:
+        late = later if rule.mode == "once" else later & _late(seen, key, at)
+        self._find(made, "duplicate", name, key[late])
+        if rule.mode != "once" and rule.marked:
             before = at[first_rows][np.searchsorted(first_keys, key)]  # when each of them came for the first time
-            wrong = later & ((self._unmarked(again, before, at) if rule.marked else False) | _late(seen, key, at))
-        self._find(made, "duplicate", name, key[wrong])
+            self._find(made, "unmarked", name, key[later & ~late & self._unmarked(again, before, at)])
         self._find(made, "order", name, _disordered(key[~later], member[~later] if rule.mode == "once" else None))
 
         ghosts = np.union1d(refused, _without(there, attempted))  # reported where they came, and expected nowhere
