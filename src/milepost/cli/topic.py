@@ -17,11 +17,9 @@ from milepost.cli import position, quantity
 from milepost.cli.session import (
     DEFAULT_BROKER,
     Broker,
-    connected,
     durable_topic,
     known_topics,
     talk,
-    topic_named,
     topic_of,
 )
 from milepost.errors import ConfigError, SchemaError
@@ -228,10 +226,15 @@ def _rows(count: int) -> str:
 @app.command(epilog="Example:\n  milepost topic delete quotes")
 def delete(name: Name, broker: Broker = DEFAULT_BROKER) -> None:
     """Remove a topic and the subscriptions to it; of a durable one, all that it keeps."""
-    with connected(broker) as client:
-        topic_named(client, name)
-        client.delete_topic(name)
-    print(f"{name} is gone")
+
+    async def remove(client: AsyncClient) -> int:
+        found = await topic_of(client, name)
+        rows = sum(log["rows"] for log in (await client.look(name))["logs"]) if found.durable else 0
+        await client.delete_topic(name)
+        return rows
+
+    rows = talk(broker, remove)
+    print(f"{name} is gone{f', and {_rows(rows)} with it' if rows else ''}")
 
 
 def _schema_text(given: str) -> str:

@@ -228,6 +228,14 @@ def _say_where(broker: Broker, settings: Settings, metrics: str, zeromq: str, co
     print(f"  milepost put quotes symbol=IBM price=101.5 size=200{elsewhere}", flush=True)
     if not _loopback(address.host):
         _warn(console, f"everybody who can reach {address} may use this broker: it asks nobody for credentials yet")
+    if (
+        zeromq
+        and not settings.zmq_curve
+        and not _loopback(zeromq.removeprefix("tcp://").rpartition(":")[0].strip("[]"))
+    ):
+        _warn(
+            console, f"everybody who can reach {zeromq} may use this broker; --zmq-curve FILE admits those with its key"
+        )
 
 
 def _what_is_kept(settings: Settings) -> str:
