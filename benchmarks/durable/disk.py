@@ -12,7 +12,7 @@ from benchmarks.peers import Unavailable
 
 MEMORY = {"tmpfs", "ramfs"}  # file systems where a sync costs nothing
 SYNC_BYTES = 4_096
-SYNCS = 100
+SYNCS = 50
 
 
 def real_folder() -> str:
@@ -42,7 +42,7 @@ def memory_folder() -> str | None:
 
 
 def fdatasync_s(*, over: bool = False) -> float:
-    """Seconds that 4 kB take to reach the disk, at the end of a file that grows, as a log does; the median of 100.
+    """Seconds that 4 kB take to reach the disk, at the end of a file that grows, as a log does; the median of 50.
 
     With `over`, written over what is there: no length changes, and a file system has less to do.
     """

@@ -130,7 +130,7 @@ def group_commit(run: Run) -> None:
     """`group_commit_gain` and `put_p99_syncs`."""
     run.progress("a hundred publishers with one message in flight each")
     with StoringMilepost() as broker:
-        found = commits.measure(broker, 0.7 if run.quick else 3.0, 3 if run.quick else 5)
+        found = commits.measure(broker, 0.6 if run.quick else 3.0, 2 if run.quick else 5)
     over = disk.fdatasync_s(over=True) * 1e3
     ms = {name: float(np.median(getattr(found, name))) / 1e6 for name in ("alone_p50", "p50", "p99", "syncs")}
     run.report.table(
