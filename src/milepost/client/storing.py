@@ -16,6 +16,7 @@ from milepost.client.outbox import Outbox
 from milepost.client.session import Session
 from milepost.client.unsettled import Ticket, Unsettled
 from milepost.errors import (
+    ConnectionLost,
     DuplicateMessage,
     InvalidValue,
     LimitExceeded,
@@ -140,11 +141,13 @@ class Storing:
         _log.error("the broker could not store %d batches: %s", len(failed), error)
 
     def _fail(self, tickets: list[Ticket], error: MilepostError) -> None:
+        publisher = self._publisher
         for ticket in tickets:
             self.unsettled.fail(ticket, error)
-            self._publisher.refused += len(ticket.parts)
-            if ticket.unwatched:
-                self._publisher.doubt = self._publisher.doubt or error
+            publisher.refused += len(ticket.parts)
+            # It is told before what a lost connection may have done to live puts: this is certain, and of more weight.
+            if ticket.unwatched and (publisher.doubt is None or isinstance(publisher.doubt, ConnectionLost)):
+                publisher.doubt = error
 
     def lost(self) -> None:
         """The connection is gone: its numbers mean nothing any more."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from milepost.errors import (
     Closed,
+    ConnectionLost,
     DuplicateMessage,
     InvalidValue,
     LimitExceeded,
@@ -337,5 +338,74 @@ def test_whatever_is_lost_on_the_way_what_was_put_is_stored_once_and_in_order(fa
         assert sorted(store.values()) == sorted(acknowledged)
         stamps = [stamp for stamp, _ in store.rows["kept"]]
         assert stamps == sorted(set(stamps))
+
+    with_store(test)
+
+
+WAYS = st.sampled_from(["one", "many", "key", "atomic", "loose", "live"])
+
+
+@given(FAULTS, st.lists(st.integers(0, 12), max_size=15), st.lists(st.tuples(WAYS, st.booleans()), max_size=30))
+def test_every_way_of_putting_over_connections_that_break_at_any_turn(faults, cuts, ways):
+    """Connections break at a put (`faults`), and at any turn of the event loop (`cuts`)."""
+
+    async def test(store, client):
+        store.faults = iter(faults)
+        acknowledged = {"kept": [], "other": []}
+        loose = []
+
+        async def put(way, n):
+            try:
+                match way:
+                    case "one":
+                        await client.put("kept", {"n": n})
+                    case "many":
+                        await client.put_many("kept", rows([n, n + 1, n + 2]))
+                        acknowledged["kept"] += [n + 1, n + 2]
+                    case "key":
+                        await client.put("kept", {"n": n}, key=uuid.UUID(int=n + 1))
+                    case "atomic":
+                        async with client.atomic() as together:
+                            together.put("kept", {"n": n})
+                            together.put("other", {"n": n})
+                        acknowledged["other"].append(n)
+                    case "loose":
+                        loose.append(n)
+                        await client.put("kept", {"n": n}, wait=False)
+                        return
+                    case "live":
+                        await client.put("live", {"n": n})
+                        return
+                acknowledged["kept"].append(n)
+            except StoreFull:
+                pass
+
+        async def cut():
+            for turns in cuts:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                store.peer.cut()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cut())
+            for number, (way, breath) in enumerate(ways):
+                group.create_task(put(way, 10 * number))
+                if breath:
+                    await asyncio.sleep(0)
+        told = False
+        while True:
+            try:
+                await client.flush()
+                break
+            except StoreFull:
+                told = True
+            except ConnectionLost:
+                pass  # of live puts, which may be lost
+        stored = store.values()
+        assert len(stored) == len(set(stored))
+        assert set(acknowledged["kept"]) <= set(stored) <= set(acknowledged["kept"] + loose)
+        assert told or set(loose) <= set(stored)
+        assert sorted(store.values("other")) == sorted(acknowledged["other"])
+        assert client._publisher.storing.unsettled.bytes == 0
 
     with_store(test)
