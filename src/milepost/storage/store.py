@@ -187,9 +187,8 @@ class Store:
         committed = self._landed()
         if operations is self._operations:
             return committed
-        self._late += (
-            committed.entries
-        )  # its caller was told that nobody knows; readers of the tail need it all the same
+        # Its caller was told that nobody knows; whoever follows the end of the log needs the entries all the same.
+        self._late += committed.entries
         return None
 
     def _with_late(self, committed: Committed) -> Committed:
@@ -297,10 +296,10 @@ class Store:
 
     def maintain(self, time_us: int) -> bool:
         """One short step of upkeep, from the writing thread; True when there is more to do. Raises as `write` does."""
-        if self._pending is not None or self._session is None:
-            self.write((), time_us)
-        if self.shared and time_us - self._beaten_us > self._lease_s * 1e6 / BEAT_PART:
-            self.write((), time_us)  # says that this broker is alive
+        silent = self.shared and time_us - self._beaten_us > self._lease_s * 1e6 / BEAT_PART
+        if self._session is None or silent:
+            found = self.write((), time_us).entries  # says that this broker is alive, and settles what is open
+            self._late = found
         session = self._connected()
         try:
             return self._upkeep.step(session, self._holder, time_us)
@@ -310,6 +309,11 @@ class Store:
         except BaseException:
             self._failed(Kind.REFUSED)
             raise
+
+    def late(self) -> list[Entry]:
+        """Entries whose commit was found to have happened, and that no `write` has told of; told once."""
+        told, self._late = self._late, []
+        return told
 
     def close(self) -> None:
         """Give the log back. Called when nobody writes any more."""

@@ -171,7 +171,10 @@ class Writer:
 
     def _maintain(self) -> bool:
         try:
-            return self._store.maintain(self._time_us())
+            more = self._store.maintain(self._time_us())
+            if late := self._store.late():
+                self._tell([], late)
+            return more
         except Fenced as error:
             self._over = error
             self._tell([], [])

@@ -70,8 +70,9 @@ def test_an_answer_that_is_lost(rig: Rig, when: str) -> None:
     assert len(rig.contents(store, topic)) == 4
 
 
+@pytest.mark.parametrize("upkeep", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_outcome_that_is_found_out_later(rig: Rig, when: str) -> None:
+def test_an_outcome_that_is_found_out_later(rig: Rig, when: str, upkeep: bool) -> None:
     """The write gives up; what it did is known with the next one, and readers of the tail miss nothing."""
     store = rig.open(lease_s=0.3)
     topic, publisher = rig.topic(store), rig.enrol(store)
@@ -89,8 +90,14 @@ def test_an_outcome_that_is_found_out_later(rig: Rig, when: str) -> None:
                 rig.append(store, topic, publisher, [1])
         finally:
             event.remove(Engine, "do_connect", refuse)
-    committed = rig.write(store, Append(publisher, (Part(topic, rows(publisher, [1, 2])),)))
     happened = when == "after"
+    if upkeep:  # it finds out as well
+        store.maintain(rig.now)
+        assert [(entry.first, len(entry.batch)) for entry in store.late()] == ([(0, 1)] if happened else [])
+        assert store.late() == []
+        assert rig.append(store, topic, publisher, [1]) == (Appended(0, 1) if happened else Appended(1, 0))
+        return
+    committed = rig.write(store, Append(publisher, (Part(topic, rows(publisher, [1, 2])),)))
     assert committed.outcomes == [Appended(1, 1) if happened else Appended(2, 0)]
     assert [(entry.first, len(entry.batch)) for entry in committed.entries] == (
         [(0, 1), (1, 1)] if happened else [(0, 2)]

@@ -54,6 +54,9 @@ class Faulty:
             self.looked.set()
         return more
 
+    def late(self) -> list[Entry]:
+        return self.store.late()
+
 
 def append(publisher: int, topic: int, stamp: int) -> Append:
     return Append(publisher, (Part(topic, rows(publisher, [stamp])),))
