@@ -14,7 +14,7 @@ from milepost.broker.reading import Reader
 from milepost.errors import BrokerError, MilepostError
 from milepost.storage import Store as Database
 from milepost.storage import Writer
-from milepost.storage.operations import Entry
+from milepost.storage.operations import Entry, TopicRecord
 
 if TYPE_CHECKING:
     from milepost.broker.core.topic import Topic
@@ -37,6 +37,7 @@ class Storekeeper:
         self._readers = ThreadPoolExecutor(READERS, "milepost-read")
         self._finished: deque[tuple[list[tuple[Any, Any]], list[Entry]]] = deque()
         self._polling = False
+        self._pulse: dict[int, int] = {}  # how often the other brokers have written
         self._closed = False
 
     def run(self, effect: Effect) -> None:
@@ -130,7 +131,17 @@ class Storekeeper:
         """Hear what other brokers of a shared store have done."""
         if not self._polling:
             self._polling = True
-            self._answer(self._polled, self.store.topics)
+            self._answer(self._polled, self._news)
+
+    def _news(self) -> list[TopicRecord]:
+        """In a reading thread: the topics, if another broker has written anything since the last time."""
+        pulse = self.store.pulse()
+        pulse.pop(self.store.log, None)
+        if pulse == self._pulse:
+            return []
+        topics = self.store.topics()
+        self._pulse = pulse  # of before they were read: what came meanwhile is seen next time
+        return topics
 
     def _polled(self, outcome: Any) -> list[Effect]:
         self._polling = False

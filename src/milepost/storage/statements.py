@@ -144,6 +144,8 @@ READ: Final = Statement(
 PROBE: Final = Statement("""
     SELECT first, rows, first_us, last_us, times FROM entries
     WHERE topic = :topic AND log = :log AND first <= :offset ORDER BY first DESC LIMIT 1""")
+# How often each broker has written: what brokers that share a store look at, again and again.
+PULSE: Final = Statement("SELECT number, commits FROM logs")
 # What topics have: of one, or of all.
 EXTENTS: Final = Statement("SELECT topic, log, start, next, bytes, entries FROM extents ORDER BY topic, log")
 EXTENTS_OF: Final = Statement("""
