@@ -175,7 +175,7 @@ class Play:
         self.troupe.revive(roles)
 
     def forgiven(self, since: int) -> None:
-        """The broker could store nothing for a while: marks of messages that come again may be missing, as after a kill.
+        """The broker could store nothing for a while: messages may come again without a mark, as after a kill.
 
         It counts deliveries in memory, and loses the count when nobody takes part in a subscription any more.
         """

@@ -171,8 +171,11 @@ class Worker:
     async def get(self, client: AsyncClient) -> None:
         """Exactly once: one message, or some with one acknowledgement. Noted afterwards, so announced before."""
         subscription, member, topic = self.role.subscription, self.role.name, self.role.topic
-        await client.subscribe(topic, name=subscription, start="earliest")
-        while not self.ending.is_set():
+        handed = await client.subscribe(topic, name=subscription, start="earliest")
+        empty = 0
+        while empty < 2:  # what a get that timed out had taken comes with the next, once its acknowledgement is settled
+            if self.ending.is_set():
+                await handed.settle()
             count = self.dice.choice((1, 5, 20))
             self.book.reach(subscription, member, count)
             if count == 1:
@@ -181,6 +184,8 @@ class Worker:
             else:
                 messages = list(await client.get_many(topic, count, timeout=WAIT_S))
             self.book.got(subscription, *columns(messages), member=member)
+            empty = empty + 1 if self.ending.is_set() and not messages else 0
+        self.book.ended(member)
 
     async def acknowledge(self, client: AsyncClient) -> None:
         """At least once, in a group: messages are noted before they are acknowledged, and again when they are."""

@@ -458,6 +458,17 @@ def test_a_consumer_that_never_came_back_is_a_window_too():
     assert verdict.subscriptions["desk"].in_hand == 1
 
 
+def test_a_consumer_that_ended_in_good_order_has_nothing_in_its_hands():
+    ledger = story(publishers=["p"])
+    deliver(ledger, publishers=["p"], count=19)
+    ledger.reach("desk", "c", 5)
+    ledger.got("desk", member="c")
+    assert ledger.verdict()
+    ledger.ended("c")
+    assert kinds(ledger.verdict()) == ["lost"]
+    assert ledger.verdict().subscriptions["desk"].windows == 0
+
+
 def test_windows_are_given_out_as_well_as_possible():
     """Two windows, two lost messages; the second window fits both, the first only one."""
     ledger = story(publishers=["p", "q"], count=3)

@@ -25,6 +25,7 @@ from milepost.testing.ledger.records import (
     Cursor,
     Damage,
     Done,
+    Ended,
     Event,
     Got,
     Put,
@@ -176,8 +177,10 @@ class Ledger(Book):
                 window = _window(seen, event.member, event.at)
                 if window is not None:
                     seen.windows.append(window)
-                    seen.reaching.pop(event.member, None)
-                    seen.given_up.pop(event.member, None)
+                    _let_go(seen, event.member)
+        elif isinstance(event, Ended):
+            for seen in self._seen.values():
+                _let_go(seen, event.member)
 
     def _got(self, event: Got) -> None:
         seen, rows = self._seen[event.subscription], len(event.sequences)
@@ -335,6 +338,11 @@ def _window(seen: _Seen, member: str, dead: int) -> tuple[int, int, int] | None:
     if not found:
         return None
     return min(at for at, _ in found), dead, max(count for _, count in found)
+
+
+def _let_go(seen: _Seen, member: str) -> None:
+    seen.reaching.pop(member, None)
+    seen.given_up.pop(member, None)
 
 
 def _numbers(column: array[int]) -> Keys:

@@ -3,6 +3,7 @@
 ::
 
     ["began", at, member]                                       a consumer or a publisher starts, perhaps again
+    ["ended", at, member]                                       a consumer ends, with nothing in its hands
     ["put", at, publisher, topic, first, count]                 before putting; the sequences are dense
     ["stored", at, publisher, topic, first, count]              the put has returned
     ["refused", at, publisher, topic, first, count]             it failed, and nothing can have been stored
@@ -33,6 +34,13 @@ CHUNK_BYTES: Final = 8 << 20  # of a file that are decoded at once: the memory i
 
 class Began(msgspec.Struct, array_like=True, tag="began", frozen=True):
     """A program starts; what its life before had in hand, it had in hand when it died."""
+
+    at: int
+    member: str
+
+
+class Ended(msgspec.Struct, array_like=True, tag="ended", frozen=True):
+    """A consumer ends in good order: no get is under way."""
 
     at: int
     member: str
@@ -102,7 +110,7 @@ class Broke(msgspec.Struct, array_like=True, tag="broke", frozen=True):
     until: int
 
 
-Event: TypeAlias = Began | Put | Stored | Refused | Reach | Got | Done | Cursor | Broke
+Event: TypeAlias = Began | Ended | Put | Stored | Refused | Reach | Got | Done | Cursor | Broke
 _DECODER: Final = msgspec.json.Decoder(Event)
 _ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -117,6 +125,10 @@ class Book(ABC):
     def began(self, member: str) -> None:
         """A program of this name starts. Whatever it was reaching for in an earlier life was in its hands."""
         self.note(Began(time.monotonic_ns(), member))
+
+    def ended(self, member: str) -> None:
+        """A consumer ends in good order: it reaches for nothing any more, and has noted all that it got."""
+        self.note(Ended(time.monotonic_ns(), member))
 
     def put(self, publisher: str, topic: str, first: int, count: int = 1) -> None:
         """Before a put: a publisher numbers its messages itself, and puts no number twice into one topic."""
