@@ -121,6 +121,12 @@ def _run(contestant: Contestant, broker: Server, putter: Worker, getter: Worker,
         contestant.get_cpu.append((broker.cpu_seconds() - middle) / count * 1e6)
 
 
+def by_round(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """The median of how many times as fast each round was: neighbours that are busy in one round hit both sides."""
+    ratios = [mine / other for mine, other in zip(ours, theirs, strict=False)]
+    return statistics.median(ratios) if ratios else None
+
+
 def single(broker: Server, count: int, repeats: int) -> float:
     """Messages a second, one to each `get`; the best of some runs."""
     where = (broker.host, broker.port, "single")

@@ -114,8 +114,12 @@ def put_and_get(run: Run) -> None:
     named = {each.name: each for each in measured}
     row, many = named.get(f"milepost, {exchange.BY_ROW}"), named.get(f"milepost, {exchange.MANY}")
     put_ratio, get_ratio = ratio(row.put if row else None, synced), ratio(row.get if row else None, getting)
+    first = max((each for each in theirs if each.synced), key=lambda each: each.put or 0, default=None)
+    getter = max(theirs, key=lambda each: each.get or 0, default=None)
     run.put(
         put_vs_best=put_ratio,
+        put_by_round=exchange.by_round(row.puts, first.puts) if row and first else None,
+        get_by_round=exchange.by_round(row.gets, getter.gets) if row and getter else None,
         put_way=row.name if row else None,
         put_many_vs_best=ratio(many.put if many else None, synced),
         get_vs_best=get_ratio,
@@ -210,7 +214,16 @@ PARTS: dict[str, Callable[[Run], None]] = {
 }
 # What each part puts into the last line; null there when a peer is missing or the part failed.
 KEYS = {
-    "exchange": ("put_vs_best", "put_way", "put_many_vs_best", "get_vs_best", "single_get_per_s", "exchange"),
+    "exchange": (
+        "put_vs_best",
+        "put_way",
+        "put_many_vs_best",
+        "get_vs_best",
+        "single_get_per_s",
+        "exchange",
+        "put_by_round",
+        "get_by_round",
+    ),
     "commits": ("group_commit_gain", "put_p99_syncs"),
     "replay": ("replay_rows_per_s", "replay"),
     "restart": ("restart_s", "rss_mb", "rss_empty_mb"),
