@@ -60,7 +60,7 @@ POLLS: Final = 4_000  # of gets that wait for a message, beside those; one more 
 FRAMES: Final = 10  # of a request with its envelope: a REQ socket sends three, and devices between add one each
 HWM: Final = 8  # messages that ZeroMQ keeps for a client or from it; a REQ socket has one
 HANDSHAKE_MS: Final = 10_000
-HEARTBEAT_MS: Final = 30_000  # ZeroMQ's own; a peer that is silent for three of them is gone
+KEEPALIVE_S: Final = 30  # the kernel's probes of silent peers, three of them; ZeroMQ's own confuse some older ones
 SWEEP_S: Final = 15.0  # between looks for idle subscribers
 SCHEMAS: Final = 1_000  # of topics, kept for the objects of JSON bodies
 
@@ -121,8 +121,8 @@ class Gateway:
         socket.rcvhwm = socket.sndhwm = HWM
         socket.router_mandatory = True  # an answer for a client that is gone, or takes none, is an error we can count
         socket.handshake_ivl = HANDSHAKE_MS
-        socket.heartbeat_ivl = HEARTBEAT_MS
-        socket.heartbeat_timeout = socket.heartbeat_ttl = 3 * HEARTBEAT_MS
+        socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, 3
+        socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = KEEPALIVE_S
         socket.linger = 0
         if "[" in self._endpoint:
             socket.ipv6 = True
