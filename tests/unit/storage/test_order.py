@@ -39,6 +39,7 @@ def read_all(store: Store, topic: int, logs: list[int], chance: random.Random) -
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_order_is_kept_over_all_logs(postgresql_rig: Rig, seed: int) -> None:
     rig, chance = postgresql_rig, random.Random(seed)

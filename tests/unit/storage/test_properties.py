@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -103,6 +104,7 @@ def test_each_row_once_in_order_on_sqlite(script: list[object]) -> None:
         check_appends(rig, script)
 
 
+@pytest.mark.slow
 @given(script=steps)
 @settings(max_examples=8, suppress_health_check=EACH)
 def test_each_row_once_in_order_on_postgresql(postgresql_server: Server, script: list[object]) -> None:
@@ -169,6 +171,7 @@ def test_what_goes_may_go(
             assert times[-1] + age_s * 1_000_000 > rig.now or extent.start == len(before)
 
 
+@pytest.mark.slow
 @given(sizes=st.lists(st.integers(1, 4), min_size=40, max_size=120), more=st.lists(st.integers(1, 4), max_size=60))
 @settings(suppress_health_check=EACH)
 def test_compaction_changes_nothing_that_can_be_seen(sizes: list[int], more: list[int]) -> None:
