@@ -14,18 +14,15 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 import zmq
 import zmq.asyncio
-import zmq.auth
 
 from milepost.client import AsyncClient
 from milepost.client.durable import DurableSubscription
 from milepost.errors import (
-    ConfigError,
     IncompatibleSchema,
     MilepostError,
     NotExpectingAck,
@@ -35,7 +32,6 @@ from milepost.errors import (
 )
 from milepost.gateway import rows
 from milepost.gateway.bodies import (
-    BODY_BYTES,
     Ack,
     Encoding,
     Get,
@@ -52,15 +48,12 @@ from milepost.gateway.bodies import (
 )
 from milepost.gateway.refusal import Refusal, refusal
 from milepost.gateway.roster import Roster
+from milepost.gateway.router import endpoint_of, envelope_of, keys_of, open_router
 from milepost.gateway.subscriber import PREFETCH_ROWS, Subscriber
 from milepost.schema import Schema
 
 REQUESTS: Final = 256  # under way at once
 POLLS: Final = 4_000  # of gets that wait for a message, beside those; one more is answered at once
-FRAMES: Final = 10  # of a request with its envelope: a REQ socket sends three, and devices between add one each
-HWM: Final = 8  # messages that ZeroMQ keeps for a client or from it; a REQ socket has one
-HANDSHAKE_MS: Final = 10_000
-KEEPALIVE_S: Final = 30  # the kernel's probes of silent peers, three of them; ZeroMQ's own confuse some older ones
 SWEEP_S: Final = 15.0  # between looks for idle subscribers
 SCHEMAS: Final = 1_000  # of topics, kept for the objects of JSON bodies
 
@@ -81,8 +74,8 @@ class Gateway:
 
     def __init__(self, address: str, listen: str, *, curve: str = "") -> None:
         self._broker = address
-        self._endpoint = _endpoint(listen)
-        self._keys = _certificate(curve) if curve else None
+        self._endpoint = endpoint_of(listen)
+        self._keys = keys_of(curve) if curve else None
         self._roster = Roster()
         self._schemas: dict[str, Schema] = {}
         self._counts: Counter[str] = Counter()
@@ -95,9 +88,9 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         self._client = await AsyncClient(self._broker).connect()
         self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
         try:
-            self._bind()
+            self._socket = open_router(self._context, self._endpoint, self._keys)
+            self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         except BaseException:
             self._context.destroy(linger=0)
             await self._client.close()
@@ -114,26 +107,6 @@ class Gateway:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._context.destroy(linger=0)
         await self._client.close()  # which detaches every subscription; what is in hand comes again
-
-    def _bind(self) -> None:
-        socket = self._socket
-        socket.maxmsgsize = BODY_BYTES  # of one frame; libzmq closes the connection of whoever sends a longer one
-        socket.rcvhwm = socket.sndhwm = HWM
-        socket.router_mandatory = True  # an answer for a client that is gone, or takes none, is an error we can count
-        socket.handshake_ivl = HANDSHAKE_MS
-        socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, 3
-        socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = KEEPALIVE_S
-        socket.linger = 0
-        if "[" in self._endpoint:
-            socket.ipv6 = True
-        if self._keys is not None:
-            socket.curve_server = True
-            socket.curve_publickey, socket.curve_secretkey = self._keys
-        try:
-            socket.bind(self._endpoint)
-        except zmq.ZMQError as error:
-            raise OSError(error.errno, f"{error} ({self._endpoint})") from None
-        self.address = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     @property
     def broker_id(self) -> str:
@@ -161,7 +134,7 @@ class Gateway:
                 self._room.release()
                 _log.warning("ZeroMQ: %s", error)
                 continue
-            envelope = _envelope(frames)
+            envelope = envelope_of(frames)
             if envelope is None:
                 self._room.release()
                 self._counts["dropped"] += 1  # nothing that a REQ socket sends, so nobody waits for an answer
@@ -366,39 +339,6 @@ class _Place:
         if self._room is not None:
             self._room.release()
             self._room = None
-
-
-def _envelope(frames: list[bytes]) -> int | None:
-    """How many frames stand before the body: the peer's identity, what devices added, an empty one. None: not so."""
-    if 3 <= len(frames) <= FRAMES and b"" in frames[1:-1] and frames.index(b"", 1) == len(frames) - 2:
-        return len(frames) - 1
-    return None
-
-
-def _endpoint(listen: str) -> str:
-    """Where to listen, as ZeroMQ writes it; IPv6 hosts stand in brackets."""
-    host, colon, port = listen.removeprefix("tcp://").rpartition(":")
-    if not colon or not host or not (port == "*" or (port.isdecimal() and int(port) <= 65_535)):
-        raise ConfigError(f"{listen!r} is no place for ZeroMQ to listen: write HOST:PORT, as in 127.0.0.1:7451")
-    return f"tcp://{host}:{'*' if port == '0' else port}"
-
-
-def _certificate(file: str) -> tuple[bytes, bytes]:
-    try:
-        public, secret = zmq.auth.load_certificate(Path(file).expanduser())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"zmq_curve: {file} is no CURVE certificate: {error}; {_MAKE_ONE}") from None
-    if secret is None:
-        raise ConfigError(f"zmq_curve: {file} has no secret key, which the broker needs; {_MAKE_ONE}")
-    if not zmq.has("curve"):
-        raise ConfigError("zmq_curve: this build of ZeroMQ has no CURVE; install pyzmq from its wheel")
-    return public, secret
-
-
-_MAKE_ONE: Final = (
-    """make one with python -c 'import zmq.auth; zmq.auth.create_certificates(".", "milepost")', """
-    "name milepost.key_secret here, and give milepost.key to clients"
-)
 
 
 def _token(kind: str, sub_id: str, topic: str, request_uuid: str | None) -> bytes:

@@ -1,23 +1,34 @@
 """The ledger: takes events, and decides.
 
-A message is one number: its publisher's code in the upper bits, its sequence in the lower 47. Deciding is sorting such
-numbers, so that millions of them take seconds.
+A message is one number, as `keys` says. Deciding is sorting such numbers, so that millions of them take seconds.
 """
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from milepost.testing.ledger.keys import (
+    NEVER,
+    PUBLISHERS,
+    SEQUENCE_BITS,
+    Keys,
+    Window,
+    among,
+    disordered,
+    excuse,
+    late,
+    numbers,
+    without,
+)
 from milepost.testing.ledger.records import (
     Began,
     Book,
@@ -36,11 +47,6 @@ from milepost.testing.ledger.records import (
 )
 from milepost.testing.ledger.verdict import SHOWN, Finding, Tally, Verdict
 
-SEQUENCE_BITS: Final = 47
-PUBLISHERS: Final = 1 << (63 - SEQUENCE_BITS)
-NEVER: Final = (1 << 63) - 1  # a time after all others
-
-Keys: TypeAlias = npt.NDArray[np.int64]
 Wanted: TypeAlias = Callable[[str, Keys], npt.NDArray[np.bool_]]
 Mode: TypeAlias = Literal["once", "at least once"]
 
@@ -53,7 +59,7 @@ class _Puts:
     count: array[int] = field(default_factory=lambda: array("q"))
 
     def keys(self) -> Keys:
-        first, count = _numbers(self.first), _numbers(self.count)
+        first, count = numbers(self.first), numbers(self.count)
         ends = np.cumsum(count)
         within = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64) - np.repeat(ends - count, count)
         keys: Keys = np.repeat(first, count) + within
@@ -77,7 +83,7 @@ class _Seen:
     again: array[int] = field(default_factory=lambda: array("q"))
     done_key: array[int] = field(default_factory=lambda: array("q"))
     done_at: array[int] = field(default_factory=lambda: array("q"))
-    windows: list[tuple[int, int, int]] = field(default_factory=list)  # reached at, dead by, count
+    windows: list[Window] = field(default_factory=list)
     reaching: dict[str, Reach] = field(default_factory=dict)  # by member
     given_up: dict[str, tuple[int, int]] = field(
         default_factory=dict
@@ -239,8 +245,8 @@ class Ledger(Book):
             made.refused += len(refused[name])
             self._find(made, "records", f"{name}, put twice", tries[1:][tries[1:] == tries[:-1]])
             for what, keys in (("stored", stored[name]), ("refused", refused[name])):
-                self._find(made, "records", f"{name}, {what} and not put", _without(keys, attempted[name]))
-            self._find(made, "records", f"{name}, stored and refused", _among(stored[name], refused[name]))
+                self._find(made, "records", f"{name}, {what} and not put", without(keys, attempted[name]))
+            self._find(made, "records", f"{name}, stored and refused", among(stored[name], refused[name]))
         nothing = np.empty(0, np.int64)
         there = self._there()
         for name in self._seen.keys() - self._rules.keys():
@@ -254,7 +260,7 @@ class Ledger(Book):
         """By topic, what must be in its log because somebody has seen it, or another part of its atomic put."""
         found: dict[str, list[Keys]] = defaultdict(list)
         for name, rule in self._rules.items():
-            keys = np.unique(_numbers(self._seen[name].key))
+            keys = np.unique(numbers(self._seen[name].key))
             found[rule.topic].append(keys)
             for publisher, topics in self._together:
                 if rule.topic in topics and publisher in self._publishers:
@@ -267,34 +273,36 @@ class Ledger(Book):
         self, made: Verdict, name: str, rule: _Rule, attempted: Keys, stored: Keys, refused: Keys, there: Keys
     ) -> None:
         seen = self._seen[name]
-        at = _numbers(seen.at)
+        at = numbers(seen.at)
         order = np.argsort(at, kind="stable")
-        at, key = at[order], _numbers(seen.key)[order]
-        member, again = _numbers(seen.member)[order], _numbers(seen.again)[order]
+        at, key = at[order], numbers(seen.key)[order]
+        member, again = numbers(seen.member)[order], numbers(seen.again)[order]
         first_keys, first_rows = np.unique(key, return_index=True)  # the first of several that are equal
 
-        self._find(made, "invented", name, _without(first_keys, attempted))
-        self._find(made, "refused", name, _among(first_keys, refused))
+        self._find(made, "invented", name, without(first_keys, attempted))
+        self._find(made, "refused", name, among(first_keys, refused))
         self._find(made, "unwanted", name, first_keys[~self._wanted(rule, first_keys)])
 
         later = np.ones(len(key), np.bool_)
         later[first_rows] = False
-        late = later if rule.mode == "once" else later & _late(seen, key, at)
-        self._find(made, "duplicate", name, key[late])
+        again_done = (
+            later if rule.mode == "once" else later & late(numbers(seen.done_key), numbers(seen.done_at), key, at)
+        )
+        self._find(made, "duplicate", name, key[again_done])
         if rule.mode != "once" and rule.marked:
             before = at[first_rows][np.searchsorted(first_keys, key)]  # when each of them came for the first time
-            self._find(made, "unmarked", name, key[later & ~late & self._unmarked(again, before, at)])
-        self._find(made, "order", name, _disordered(key[~later], member[~later] if rule.mode == "once" else None))
+            self._find(made, "unmarked", name, key[later & ~again_done & self._unmarked(again, before, at)])
+        self._find(made, "order", name, disordered(key[~later], member[~later] if rule.mode == "once" else None))
 
-        ghosts = np.union1d(refused, _without(there, attempted))  # reported where they came, and expected nowhere
-        expected = _without(np.union1d(stored, there), ghosts)
+        ghosts = np.union1d(refused, without(there, attempted))  # reported where they came, and expected nowhere
+        expected = without(np.union1d(stored, there), ghosts)
         expected = expected[self._wanted(rule, expected)]
         ends = [_window(seen, each, NEVER) for each in {*seen.reaching, *seen.given_up}]
         windows = sorted([*seen.windows, *(window for window in ends if window is not None)])
-        missing = _without(expected, first_keys)
-        excused, missing = _excuse(missing, first_keys, at[first_rows], windows)
-        self._find(made, "lost", name, _among(missing, stored))
-        self._find(made, "uneven", name, _without(missing, stored))
+        missing = without(expected, first_keys)
+        excused, missing = excuse(missing, first_keys, at[first_rows], windows)
+        self._find(made, "lost", name, among(missing, stored))
+        self._find(made, "uneven", name, without(missing, stored))
 
         for log, positions in sorted(seen.cursors.items()):
             positions.sort(key=lambda each: each[0])
@@ -331,7 +339,7 @@ class Ledger(Book):
             made.findings.append(Finding(kind, where, len(keys), shown))
 
 
-def _window(seen: _Seen, member: str, dead: int) -> tuple[int, int, int] | None:
+def _window(seen: _Seen, member: str, dead: int) -> Window | None:
     """What a member that is dead by then may have had in its hands."""
     reach, given_up = seen.reaching.get(member), seen.given_up.get(member)
     found = [each for each in (given_up, (reach.at, reach.count) if reach is not None else None) if each is not None]
@@ -343,82 +351,3 @@ def _window(seen: _Seen, member: str, dead: int) -> tuple[int, int, int] | None:
 def _let_go(seen: _Seen, member: str) -> None:
     seen.reaching.pop(member, None)
     seen.given_up.pop(member, None)
-
-
-def _numbers(column: array[int]) -> Keys:
-    return np.frombuffer(column, np.int64).copy() if len(column) else np.empty(0, np.int64)
-
-
-def _among(keys: Keys, others: Keys) -> Keys:
-    """Of sorted keys, those that are in `others`, which are sorted too."""
-    return keys[_is_in(keys, others)]
-
-
-def _without(keys: Keys, others: Keys) -> Keys:
-    return keys[~_is_in(keys, others)]
-
-
-def _is_in(keys: Keys, others: Keys) -> npt.NDArray[np.bool_]:
-    if not len(others):
-        return np.zeros(len(keys), np.bool_)
-    found: npt.NDArray[np.bool_] = others[np.minimum(np.searchsorted(others, keys), len(others) - 1)] == keys
-    return found
-
-
-def _late(seen: _Seen, key: Keys, at: Keys) -> npt.NDArray[np.bool_]:
-    """Which deliveries came after their message's acknowledgement had been confirmed."""
-    done_keys, done_at = _numbers(seen.done_key), _numbers(seen.done_at)
-    if not len(done_keys):
-        return np.zeros(len(key), np.bool_)
-    order = np.lexsort((done_at, done_keys))
-    done_keys, rows = np.unique(done_keys[order], return_index=True)
-    done_at = done_at[order][rows]
-    place = np.minimum(np.searchsorted(done_keys, key), len(done_keys) - 1)
-    late: npt.NDArray[np.bool_] = (done_keys[place] == key) & (done_at[place] < at)
-    return late
-
-
-def _disordered(keys: Keys, members: Keys | None) -> Keys:
-    """Of keys in the order of their arrival, those right behind a higher one of the same publisher.
-
-    Whoever notes a message before its acknowledgement can be compared with the other members of its group: the next
-    message of the publisher is handed out only after that. `get` notes afterwards, so each member is held to its own
-    order.
-    """
-    publishers = keys >> SEQUENCE_BITS
-    lane = publishers if members is None else members * PUBLISHERS + publishers
-    order = np.argsort(lane, kind="stable")
-    lane, keys = lane[order], keys[order]
-    behind: Keys = keys[1:][(lane[1:] == lane[:-1]) & (keys[1:] < keys[:-1])]
-    return behind
-
-
-def _excuse(missing: Keys, keys: Keys, at: Keys, windows: list[tuple[int, int, int]]) -> tuple[int, Keys]:
-    """Give missing messages to windows in which they may have been in hand; how many, and what is left.
-
-    A message fits a window that was open between the deliveries of its publisher's messages around it. Windows are
-    taken by time, and of the messages that fit one, those whose time ends first: no other choice excuses more.
-    """
-    if not len(missing) or not windows:
-        return 0, missing
-    place = np.searchsorted(keys, missing)
-    before, after = np.maximum(place - 1, 0), np.minimum(place, len(keys) - 1)
-    opens, closes = np.zeros(len(missing), np.int64), np.full(len(missing), NEVER, np.int64)
-    if len(keys):
-        same = (place > 0) & (keys[before] >> SEQUENCE_BITS == missing >> SEQUENCE_BITS)
-        opens[same] = at[before][same]
-        same = (place < len(keys)) & (keys[after] >> SEQUENCE_BITS == missing >> SEQUENCE_BITS)
-        closes[same] = at[after][same]
-    coming = np.argsort(opens, kind="stable").tolist()[::-1]  # the next is the last
-    ready: list[tuple[int, int]] = []
-    left = np.ones(len(missing), np.bool_)
-    for reached, dead, count in windows:
-        while coming and opens[coming[-1]] <= dead:
-            index = coming.pop()
-            heapq.heappush(ready, (int(closes[index]), index))
-        while ready and count:
-            closed, index = heapq.heappop(ready)
-            if closed >= reached:
-                left[index] = False
-                count -= 1
-    return int((~left).sum()), missing[left]
