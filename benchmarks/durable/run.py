@@ -107,7 +107,8 @@ def put_and_get(run: Run) -> None:
         ],
         "best of the rounds, which all take in turns; every peer is called message by message, as are put(wait=False) "
         "and tasks of put;\na call of put_many is for 500 and is not what put_vs_best says; "
-        "Milepost encodes five fields of a dict, the peers send bytes",
+        "Milepost encodes five fields of a dict, the peers send bytes\n"
+        "PostgreSQL runs after all others, so that its ratios are less sure",
     )  # fmt: skip
     # The peers are called once for each message, so what is compared with them is too. And it is one way, and the gets
     # behind that one: the best of all of ours against one of theirs would be the luckiest.
