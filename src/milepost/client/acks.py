@@ -9,6 +9,8 @@ have failed and the second not, and that one number could not say so.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -29,6 +31,13 @@ class Span(NamedTuple):
     rows: slice | npt.NDArray[np.intp]
 
 
+class Piece(NamedTuple):
+    """Rows that one frame can name, by so many ranges at most."""
+
+    spans: list[Span]
+    ranges: int
+
+
 class Grant:
     """Messages that are returned to the application once they are acknowledged.
 
@@ -46,19 +55,39 @@ class Grant:
         self.settled = False
 
 
+class Entry:
+    """Rows that are acknowledged together, and who is told; nobody, when it is automatic."""
+
+    __slots__ = ("again", "grant", "ranges", "spans", "waiter")
+
+    def __init__(
+        self,
+        piece: Piece,
+        *,
+        again: bool = False,
+        grant: Grant | None = None,
+        waiter: asyncio.Future[None] | None = None,
+    ) -> None:
+        self.spans: Final = piece.spans
+        self.ranges: Final = piece.ranges
+        self.again: Final = again  # they are to come again, and not done
+        self.grant: Final = grant
+        self.waiter: Final = waiter
+
+    @property
+    def automatic(self) -> bool:
+        return self.grant is None and self.waiter is None
+
+
 class Pending:
-    """One acknowledgement: under way, or still gathering."""
+    """One acknowledgement that is under way."""
 
-    __slots__ = ("again", "auto", "done", "grants", "reply", "sequence", "waiters")
+    __slots__ = ("entries", "reply", "sequence")
 
-    def __init__(self) -> None:
-        self.sequence = 0  # when it is sent
-        self.reply: asyncio.Future[Any] | None = None  # from then on
-        self.done: Final[list[Span]] = []
-        self.again: Final[list[Span]] = []
-        self.auto: Final[list[Span]] = []  # of those done, what nobody waits for
-        self.grants: Final[list[Grant]] = []
-        self.waiters: Final[list[asyncio.Future[None]]] = []
+    def __init__(self, sequence: int, entries: list[Entry]) -> None:
+        self.sequence: Final = sequence
+        self.entries: Final = entries
+        self.reply: asyncio.Future[Any] | None = None
 
 
 class Granting(Protocol):
@@ -75,47 +104,47 @@ class Granting(Protocol):
 
 
 class Acks:
-    """See above. `merged` says that a range may span rows that were not handed to this client."""
+    """See above.
+
+    A range names rows that this client means, and no others: a row between two of its own may be handed to it while the
+    acknowledgement is on its way, and would be done with before anybody has looked at it.
+    """
 
     def __init__(self, subscription: Granting) -> None:
         self._subscription = subscription
         self._connection: Connection | None = None
         self._flying: Pending | None = None
-        self._next = Pending()
+        self._next: deque[Entry] = deque()
         self._idle: list[asyncio.Future[None]] = []  # wait until nothing is under way
-        self._retained: list[Span] = []  # automatic ones that the store did not take: they go with the next
+        self._retained: list[Entry] = []  # automatic ones that the store did not take: they go with the next
         self.sequence = 0  # of the last that was sent
-        self.merged = True
 
     # What is acknowledged
 
     def automatic(self, spans: list[Span]) -> None:
         """Rows that the application is done with; nobody waits for it."""
-        self._next.done.extend(spans)
-        self._next.auto.extend(spans)
+        self._next.extend(map(Entry, _pieces(spans)))
         self._send()
 
     def grant(self, grant: Grant, due: list[Span]) -> None:
         """Rows to be returned by get: their messages are granted when this is committed. `due` are automatic ones."""
-        self._next.done.extend(due)
-        self._next.auto.extend(due)
-        self._next.done.extend(grant.spans)
-        self._next.grants.append(grant)
+        self._next.extend(map(Entry, _pieces(due)))
+        (piece,) = _pieces(grant.spans)  # no get takes more than go into one
+        self._next.append(Entry(piece, grant=grant))
         self._send()
 
-    def explicit(self, done: list[Span], again: list[Span]) -> asyncio.Future[None]:
-        """Rows that the application names: a future for its waiting."""
-        self._next.done.extend(done)
-        self._next.again.extend(again)
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._next.waiters.append(waiter)
+    def explicit(self, spans: list[Span], *, again: bool) -> list[tuple[list[Span], asyncio.Future[None]]]:
+        """Rows that the application names: a future for its waiting, for each part that goes into one frame."""
+        loop = asyncio.get_running_loop()
+        made = [(piece, loop.create_future()) for piece in _pieces(spans)]
+        self._next.extend(Entry(piece, again=again, waiter=waiter) for piece, waiter in made)
         self._send()
-        return waiter
+        return [(piece.spans, waiter) for piece, waiter in made]
 
     @property
     def busy(self) -> bool:
         """Whether something is under way or waits to be."""
-        return self._flying is not None or bool(self._next.done or self._next.again)
+        return self._flying is not None or bool(self._next)
 
     async def settled(self) -> None:
         """Wait until nothing is under way."""
@@ -132,24 +161,15 @@ class Acks:
 
     def _send(self) -> None:
         connection = self._connection
-        if self._flying is not None or connection is None or not connection.alive:
+        if self._flying is not None or connection is None or not connection.alive or not self._next:
             return
-        if not self._next.done and not self._next.again:
-            return
-        pending, self._next = self._next, Pending()
-        if self._retained:
-            pending.done.extend(self._retained)
-            pending.auto.extend(self._retained)
-            self._retained = []
-        try:
-            done, again = self._ranges(pending.done), self._ranges(pending.again)
-            told = sum(map(len, done.values())) + sum(map(len, again.values()))
-            limits.require("ACK_RANGES", told, "the ranges of an acknowledgement")
-        except MilepostError as error:
-            self._fail(pending, error)
-            return
+        self._next.extendleft(reversed(self._retained))
+        self._retained = []
+        entries = self._fitting()
+        done = _ranges(span for entry in entries if not entry.again for span in entry.spans)
+        again = _ranges(span for entry in entries if entry.again for span in entry.spans)
         self.sequence += 1
-        pending.sequence, self._flying = self.sequence, pending
+        pending = self._flying = Pending(self.sequence, entries)
         number = self._subscription.number
         reply = connection.request(
             lambda request: Ack(request=request, subscription=number, sequence=pending.sequence, done=done, again=again)
@@ -157,21 +177,14 @@ class Acks:
         pending.reply = reply
         reply.add_done_callback(partial(self._answered, pending, connection))
 
-    def _ranges(self, spans: list[Span]) -> dict[int, list[list[int]]]:
-        """Spans as ranges of offsets by log. As few as are right: see `DurableSubscription.handed` for `merged`."""
-        found: dict[int, list[list[int]]] = {}
-        for batch, rows in spans:
-            offsets = batch.offsets[rows]
-            if not len(offsets):
-                continue
-            into = found.setdefault(batch.log, [])
-            if not self.merged or not isinstance(rows, slice):
-                into += ranges(offsets)
-            elif into and into[-1][1] + 1 == int(offsets[0]):
-                into[-1][1] = int(offsets[-1])
-            else:
-                into.append([int(offsets[0]), int(offsets[-1])])
-        return found
+    def _fitting(self) -> list[Entry]:
+        """As many of those that wait as one frame may name; the others go with the next."""
+        entries = [self._next.popleft()]
+        left = limits.ACK_RANGES - entries[0].ranges
+        while self._next and self._next[0].ranges <= left:
+            entries.append(self._next.popleft())
+            left -= entries[-1].ranges
+        return entries
 
     def _answered(self, pending: Pending, connection: Connection, reply: asyncio.Future[Any]) -> None:
         if self._flying is not pending or reply.cancelled():
@@ -181,53 +194,52 @@ class Acks:
             return  # in doubt, until `attached`
         self._flying = None
         if error is None:
-            self._succeed(pending)
+            self._succeed(pending.entries)
         elif isinstance(error, StoreError):
-            self._retained += pending.auto
-            for grant in reversed(pending.grants):  # each goes before everything that waits
-                grant.settled = True
-                self._subscription.refused(grant)
-                _raise(grant.acked, error)
-            for waiter in pending.waiters:
-                _raise(waiter, error)
+            self._retained += [entry for entry in pending.entries if entry.automatic]
+            for entry in reversed(pending.entries):  # each grant goes before everything that waits
+                if entry.grant is not None:
+                    entry.grant.settled = True
+                    self._subscription.refused(entry.grant)
+                    _raise(entry.grant.acked, error)
+                if entry.waiter is not None:
+                    _raise(entry.waiter, error)
         elif isinstance(error, AckMismatch):
-            self._drop(pending, error)
+            self._drop(pending.entries, error)
         else:
-            self._fail(pending, error)
+            self._fail(pending.entries, error)
         self._send()
         self._tell()
 
-    def _succeed(self, pending: Pending) -> None:
-        for grant in pending.grants:
-            grant.settled = True
-            if grant.acked.done():
-                self._subscription.abandoned(grant, True)
-            else:
-                grant.acked.set_result(True)
-        for waiter in pending.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+    def _succeed(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if entry.grant is not None:
+                self._settle(entry.grant, True)
+            if entry.waiter is not None and not entry.waiter.done():
+                entry.waiter.set_result(None)
 
-    def _drop(self, pending: Pending, error: BaseException) -> None:
+    def _drop(self, entries: Iterable[Entry], error: BaseException) -> None:
         """Rows that are not this client's any more: whoever gets waits for others, whoever acknowledges is told."""
-        for grant in pending.grants:
-            grant.settled = True
-            if grant.acked.done():
-                self._subscription.abandoned(grant, False)
-            else:
-                grant.acked.set_result(False)
-        for waiter in pending.waiters:
-            _raise(waiter, error)
+        for entry in entries:
+            if entry.grant is not None:
+                self._settle(entry.grant, False)
+            if entry.waiter is not None:
+                _raise(entry.waiter, error)
 
-    def _fail(self, pending: Pending, error: BaseException) -> None:
-        for grant in pending.grants:
-            grant.settled = True
-            if grant.acked.done():
-                self._subscription.abandoned(grant, False)
-            else:
-                _raise(grant.acked, error)
-        for waiter in pending.waiters:
-            _raise(waiter, error)
+    def _fail(self, entries: Iterable[Entry], error: BaseException) -> None:
+        for entry in entries:
+            if entry.grant is not None:
+                _raise(entry.grant.acked, error)
+                self._settle(entry.grant, False)
+            if entry.waiter is not None:
+                _raise(entry.waiter, error)
+
+    def _settle(self, grant: Grant, acked: bool) -> None:
+        grant.settled = True
+        if not grant.acked.done():
+            grant.acked.set_result(acked)
+        elif grant.acked.cancelled():
+            self._subscription.abandoned(grant, acked)
 
     def _tell(self) -> None:
         if not self.busy:
@@ -244,9 +256,9 @@ class Acks:
         pending, self._flying = self._flying, None
         if pending is not None:
             if pending.sequence <= carried_out:
-                self._succeed(pending)
+                self._succeed(pending.entries)
             else:
-                self._drop(pending, _lost())
+                self._drop(pending.entries, _lost())
         self._send()
         self._tell()
 
@@ -254,22 +266,66 @@ class Acks:
         """The connection is gone, and rows that were handed out on it will come again."""
         self._connection = None
         self._retained = []
-        pending, self._next = self._next, Pending()
-        self._drop(pending, _lost())
+        gathered, self._next = self._next, deque()
+        self._drop(gathered, _lost())
         self._tell()
 
     def end(self, error: MilepostError) -> None:
         """Nothing more will be acknowledged."""
         self._connection = None
         flying, self._flying = self._flying, None
-        gathered, self._next = self._next, Pending()
+        gathered, self._next = self._next, deque()
         if flying is not None and flying.reply is not None and _carried_out(flying.reply):
-            self._succeed(flying)  # the answer came just before the end, and nobody has looked at it yet
-            flying = None
-        for pending in (flying, gathered):
-            if pending is not None:
-                self._fail(pending, error)
+            self._succeed(flying.entries)  # the answer came just before the end, and nobody has looked at it yet
+        elif flying is not None:
+            self._fail(flying.entries, error)
+        self._fail(gathered, error)
         self._tell()
+
+
+def _pieces(spans: list[Span]) -> list[Piece]:
+    """Spans, in as many parts as it takes for each to go into one frame."""
+    most = limits.ACK_RANGES
+    found: list[Piece] = []
+    for span in spans:
+        for part, count in _counted(span, most):
+            if found and found[-1].ranges + count <= most:
+                last = found[-1]
+                last.spans.append(part)
+                found[-1] = Piece(last.spans, last.ranges + count)
+            else:
+                found.append(Piece([part], count))
+    return found
+
+
+def _counted(span: Span, most: int) -> list[tuple[Span, int]]:
+    """A span and the number of its ranges, or parts of it when they are more than `most`."""
+    offsets = span.batch.offsets[span.rows]
+    size = len(offsets)
+    if not size:
+        return []
+    if int(offsets[-1] - offsets[0]) == size - 1:
+        return [(span, 1)]
+    count = 1 + int(np.count_nonzero(np.diff(offsets) != 1))
+    if count <= most:
+        return [(span, count)]
+    rows = np.arange(len(span.batch))[span.rows]
+    return [(Span(span.batch, rows[at : at + most]), len(rows[at : at + most])) for at in range(0, size, most)]
+
+
+def _ranges(spans: Iterable[Span]) -> dict[int, list[list[int]]]:
+    """Exactly the rows of spans: by log, ascending, and none twice."""
+    found: dict[int, list[npt.NDArray[np.uint64]]] = {}
+    for batch, rows in spans:
+        found.setdefault(batch.log, []).append(batch.offsets[rows])
+    return {log: ranges(_ascending(each)) for log, each in found.items()}
+
+
+def _ascending(parts: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
+    if len(parts) == 1:
+        return parts[0]
+    joined = np.concatenate(parts)
+    return joined if (joined[1:] > joined[:-1]).all() else np.unique(joined)
 
 
 def _carried_out(reply: asyncio.Future[Any]) -> bool:

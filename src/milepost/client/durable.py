@@ -353,16 +353,21 @@ class DurableSubscription(Subscription):
         if self._ended:
             raise self.error or Closed("this subscription is closed")
         self._came_back()
-        spans, connections = self._named(what), self._connections
-        try:
-            await (self._acks.explicit([], spans) if again else self._acks.explicit(spans, []))
-        except StoreError:
-            # They are still this client's, and can be acknowledged again; unless the connection broke since, for then
-            # they come again, and acknowledging them now would be for messages that nobody has looked at.
-            if connections == self._connections:
-                for batch, rows in spans:
-                    self._out(batch).open[rows] = True
-            raise
+        failed: MilepostError | None = None
+        connections = self._connections
+        for spans, waiter in self._acks.explicit(self._named(what), again=again):
+            try:
+                await waiter
+            except MilepostError as error:
+                failed = failed or error
+                # What the store did not take is still this client's, and can be acknowledged again; unless the
+                # connection broke since, for then it comes again, and acknowledging it now would be for messages that
+                # nobody has looked at.
+                if isinstance(error, StoreError) and connections == self._connections:
+                    for batch, rows in spans:
+                        self._out(batch).open[rows] = True
+        if failed is not None:
+            raise failed
 
     def _named(self, what: Any) -> list[Span]:
         """The rows that the application means, which are then acknowledged no more."""
@@ -401,11 +406,7 @@ class DurableSubscription(Subscription):
 
     def handed(self, topic: str, batch: LogBatch, parcel: Parcel) -> None:
         """Rows arrived."""
-        first, after = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
-        if first < self._received.get(batch.log, 0):
-            # Rows between those of earlier frames: a range over a gap could take in one that nobody has looked at.
-            self._acks.merged = False
-        _advance(self._received, batch.log, after)
+        _advance(self._received, batch.log, int(batch.offsets[-1]) + 1)
         self.deliver(topic, batch, None, parcel)
 
     def lose(self, log: int, first: int, after: int) -> None:
@@ -455,7 +456,6 @@ class DurableSubscription(Subscription):
         self._drop_waiting()
         self._due, self._due_rows = [], 0
         self._forget_outs()
-        self._acks.merged = True
         self._received.clear()
         self._acks.detached()
 

@@ -309,11 +309,11 @@ class Peer:
             return
         member = name, self.hello.instance
         if said.sequence > self.store.sequences.get(member, 0):
+            done, again = _named(said.done), _named(said.again)
+            if done is None or again is None or done & again or not done | again <= handed:
+                self.say(Failure(code="ack_mismatch", message="not yours", request=said.request))
+                return
             self.store.sequences[member] = said.sequence
-            done, again = (
-                {offset for first, last in told.get(LOG, []) for offset in handed if first <= offset <= last}
-                for told in (said.done, said.again)
-            )
             self.store.cursors[name][1].update(done)
             handed -= done | again
         if fault == "after":
@@ -321,6 +321,14 @@ class Peer:
             return
         self.say(Reply(request=said.request, value={"sequence": said.sequence}))
         self.pump()
+
+
+def _named(told):
+    """The offsets of an acknowledgement; None when its ranges do not ascend, or lie over one another."""
+    found = told.get(LOG, [])
+    if any(first > last for first, last in found) or any(a[1] >= b[0] for a, b in itertools.pairwise(found)):
+        return None
+    return {offset for first, last in found for offset in range(first, last + 1)}
 
 
 def with_store(test, *, options=None, clients=1):

@@ -286,16 +286,102 @@ def test_rows_between_others_are_not_taken_in_by_a_range():
     with_store(test)
 
 
-def test_gaps_of_a_filter_are_one_range():
+def test_a_row_that_comes_while_its_neighbours_are_acknowledged_is_left_alone():
+    """A member has 0 and 2; another one, with 1, dies, and 1 is on its way here when the acknowledgement arrives."""
+
     async def test(store, client):
         sub = await client.subscribe("kept", name="desk")
         peer = store.peer
         peer.pump = lambda: None
+        store.put("kept", [10, 11, 12])
+        held = peer.subscriptions[sub.number][2]
+        held.update([0, 2])
+        peer.hand(sub.number, "kept", [0, 2], "desk")
+        acknowledge = peer.ack
+
+        def ack(said):
+            peer.ack = acknowledge
+            held.add(1)
+            peer.hand(sub.number, "kept", [1], "desk")
+            acknowledge(said)
+
+        peer.ack = ack
+        assert [message.n for message in await sub.get_many(2)] == [10, 12]
+        assert consumed(store) == [0, 2]
+        assert (await sub.get()).n == 11
+        assert consumed(store) == [0, 1, 2]
+
+    with_store(test)
+
+
+def test_ranges_name_the_rows_that_are_meant_in_order_and_once():
+    async def test(store, client):
+        sub = await client.subscribe("kept", name="desk", ack="explicit")
+        peer = store.peer
+        peer.pump = lambda: None
         store.put("kept", range(100))
-        peer.subscriptions[sub.number][2].update(range(0, 100, 3))
-        peer.hand(sub.number, "kept", list(range(0, 100, 3)), "desk")
-        assert len(await sub.get_many(500)) == 34
-        assert store.heard(Ack)[0].done == {LOG: [[0, 99]]}
+        peer.subscriptions[sub.number][2].update(range(100))
+        for offsets in (range(50, 100, 3), [10, 11, 12], [0, 1], [13, 14]):
+            peer.hand(sub.number, "kept", list(offsets), "desk")
+        await client.flush()
+        messages = await sub.get_many(500)
+        assert len(messages) == 24
+        answer, peer.ack = peer.ack, lambda said: None
+        first = asyncio.create_task(sub.ack(messages[0]))
+        await store.until(lambda: store.heard(Ack))
+        others = [asyncio.create_task(sub.nack(message)) for message in messages[1:3]]
+        others += [asyncio.create_task(sub.ack(message)) for message in reversed(messages[17:])]
+        await asyncio.sleep(0)
+        peer.ack = answer
+        answer(store.heard(Ack)[0])
+        await asyncio.gather(first, *others)
+        assert [ack.done for ack in store.heard(Ack)] == [{LOG: [[50, 50]]}, {LOG: [[0, 1], [10, 14]]}]
+        assert [ack.again for ack in store.heard(Ack)] == [{}, {LOG: [[53, 53], [56, 56]]}]
+
+    with_store(test)
+
+
+def test_an_acknowledgement_of_more_ranges_than_go_into_one_is_several():
+    async def test(store, client):
+        sub = await client.subscribe("kept", name="desk", ack="explicit", prefetch=500_000)
+        peer = store.peer
+        peer.pump = lambda: None
+        store.put("kept", range(500_000))
+        even = range(0, 500_000, 2)
+        peer.subscriptions[sub.number][2].update(even)
+        peer.hand(sub.number, "kept", list(even), "desk")
+        got = 0
+        while got < len(even):
+            got += len(await sub.get_many(50_000))
+        store.faults = iter(["", "store", ""])
+        with pytest.raises(StoreFull):
+            await sub.ack()
+        assert [len(ack.done[LOG]) for ack in store.heard(Ack)] == [100_000, 100_000, 50_000]
+        assert len(consumed(store)) == 150_000
+        await sub.ack()  # what the store did not take, and no more
+        assert consumed(store) == list(even)
+
+    with_store(test)
+
+
+def test_gets_that_do_not_fit_into_one_acknowledgement_get_theirs_with_the_next():
+    async def test(store, client):
+        sub = await client.subscribe("kept", name="desk", prefetch=500_000)
+        peer = store.peer
+        peer.pump = lambda: None
+        store.put("kept", range(400_000))
+        even = range(0, 400_000, 2)
+        peer.subscriptions[sub.number][2].update(even)
+        peer.hand(sub.number, "kept", list(even), "desk")
+        await client.flush()
+        answer, peer.ack = peer.ack, lambda said: None
+        getting = [asyncio.create_task(sub.get_many(50_000)) for _ in range(4)]
+        await store.until(lambda: store.heard(Ack))
+        peer.ack = answer
+        answer(store.heard(Ack)[0])
+        seen = [message.n for messages in await asyncio.gather(*getting) for message in messages]
+        assert sorted(seen) == consumed(store) == list(even)
+        assert [len(ack.done[LOG]) for ack in store.heard(Ack)] == [50_000, 100_000, 50_000]
 
     with_store(test)
 
