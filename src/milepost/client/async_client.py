@@ -354,7 +354,8 @@ class AsyncClient:
         of messages that may be here and not acknowledged, and one that came `max_deliveries` times goes to the topic
         `dead_letter`. With `create=False` it must be there. A `token` of 16 bytes names the request: made again
         with the same one, also by another client, it has the effect that it had, and `created` says so. Raises
-        `SubscriptionExists` or `TopicMismatch` when the name belongs to another one, `NotDurable` for a live topic.
+        `SubscriptionExists` or `TopicMismatch` when the name belongs to another one, or to one that this client has;
+        `NotDurable` for a live topic.
         """
         self._session.require_open()
         require_text("a pattern", pattern)

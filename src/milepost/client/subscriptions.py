@@ -14,7 +14,15 @@ from milepost.client.durable import DurableSubscription
 from milepost.client.publisher import Publisher
 from milepost.client.session import Session
 from milepost.client.subscription import Subscription
-from milepost.errors import ConnectionLost, InvalidValue, MilepostError, TimedOut, UnknownSubscription
+from milepost.errors import (
+    ConnectionLost,
+    InvalidValue,
+    MilepostError,
+    SubscriptionExists,
+    TimedOut,
+    TopicMismatch,
+    UnknownSubscription,
+)
 from milepost.wire import Control, Subscribe, Unsubscribe
 
 Callback: TypeAlias = Callable[[Any], Awaitable[None] | None]
@@ -68,6 +76,8 @@ class Subscriptions:
 
     async def begin(self, subscription: Subscription) -> None:
         """Ask the broker for a new one; raises what it has against it."""
+        if isinstance(subscription, DurableSubscription):
+            self._require_free(subscription)
         self.by_number[subscription.number] = subscription  # deliveries may come right behind the reply
         self._causes.pop(subscription.pattern, None)
         if isinstance(subscription, DurableSubscription):
@@ -82,6 +92,20 @@ class Subscriptions:
             if self.session.connection is not None and not isinstance(error, MilepostError):
                 self.session.connection.unsubscribe(subscription.number)  # cancelled: the broker may have it
             raise
+
+    def _require_free(self, subscription: DurableSubscription) -> None:
+        """Refuse the name of one that this client has: acknowledgements are numbered by client and name.
+
+        With two under one number, what the broker says of the one after a lost connection would be taken for the other.
+        """
+        name = subscription.options.name
+        for each in self.durable():
+            if name and each.options.name == name:
+                kind = SubscriptionExists if each.pattern == subscription.pattern else TopicMismatch
+                raise kind(
+                    f"this client is subscribed as {name!r} already, to {each.pattern!r}: take from it, or detach "
+                    "it first; to share the messages, subscribe with another client"
+                )
 
     async def _attach(self, subscription: DurableSubscription) -> None:
         """Ask for a durable subscription, again and again for the client's timeout when that can help.

@@ -15,7 +15,10 @@ from milepost.errors import (
     NotExpectingAck,
     StateLost,
     StoreFull,
+    SubscriptionExists,
+    TopicMismatch,
     UnknownSubscription,
+    UnknownTopic,
 )
 from milepost.wire import Ack, Dropped, Failure, Subscribe, Unsubscribe
 from tests.unit.client.storing import LOG, with_store
@@ -504,6 +507,31 @@ def test_detaching_leaves_it_and_unsubscribing_removes_it():
         await client.subscribe("kept", name="desk")
         await client.unsubscribe("kept")
         assert "desk" not in store.cursors
+
+    with_store(test)
+
+
+def test_a_client_has_one_subscription_of_a_name():
+    async def test(store, client):
+        first, second = await asyncio.gather(
+            client.subscribe("kept", name="desk"), client.subscribe("kept", name="desk"), return_exceptions=True
+        )
+        assert isinstance(second, SubscriptionExists)
+        assert "already" in str(second)
+        with pytest.raises(TopicMismatch, match="to 'kept'"):
+            await client.subscribe("other", name="desk")
+        assert len(store.heard(Subscribe)) == 1
+        store.put("kept", [1])
+        assert (await client.get("desk")).n == 1
+        await first.detach()
+        await (await client.subscribe("kept", name="desk")).unsubscribe()
+        last = await client.subscribe("kept", name="desk")
+        store.peer.say(Failure(code="unknown_topic", message="deleted", subscription=last.number))
+        with pytest.raises(UnknownTopic):
+            await last.get()
+        await client.subscribe("kept", name="desk")
+        for _ in range(2):
+            await client.subscribe("kept", start="earliest")  # replays have no name to share
 
     with_store(test)
 
