@@ -86,12 +86,26 @@ class Subscriptions:
             if isinstance(subscription, DurableSubscription):
                 await self._attach(subscription)
             else:
-                _confirm(subscription, await self.session.ask(_subscribe(subscription)))
-        except BaseException as error:
+                _confirm(subscription, (await self._ask(subscription, _subscribe(subscription)))[1])
+        except BaseException:
             self.by_number.pop(subscription.number, None)
-            if self.session.connection is not None and not isinstance(error, MilepostError):
-                self.session.connection.unsubscribe(subscription.number)  # cancelled: the broker may have it
             raise
+
+    async def _ask(self, subscription: Subscription, make: Callable[[int], Control]) -> tuple[Connection, Any]:
+        """Ask for one. When this gives up before the answer, it tells the broker, which may have it and hand it rows."""
+        answered = False
+        try:
+            reply = await self.session.ask_on(make)
+            answered = True
+            return reply
+        except TimedOut:
+            raise
+        except MilepostError:
+            answered = True  # by a refusal; or the connection is gone, and what was on it
+            raise
+        finally:
+            if not answered and self.session.connection is not None:
+                self.session.connection.unsubscribe(subscription.number)
 
     def _require_free(self, subscription: DurableSubscription) -> None:
         """Refuse the name of one that this client has: acknowledgements are numbered by client and name.
@@ -118,7 +132,7 @@ class Subscriptions:
             async with asyncio.timeout(self.session.timeout):
                 while True:
                     try:
-                        connection, reply = await self.session.ask_on(subscription.request)
+                        connection, reply = await self._ask(subscription, subscription.request)
                     except (ConnectionLost, TimedOut):
                         raise
                     except MilepostError as error:
@@ -283,8 +297,10 @@ class Subscriptions:
 
     async def _keep_attaching(self, connection: Connection, subscription: DurableSubscription) -> None:
         backoff = Backoff()
-        while connection.alive and not subscription.ended:
+        while True:
             await asyncio.sleep(backoff.next())
+            if not connection.alive or subscription.ended:
+                return
             try:
                 reply = await connection.ask(lambda number: subscription.request(number, back=True))
                 subscription.attached(connection, reply)

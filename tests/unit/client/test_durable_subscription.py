@@ -13,9 +13,11 @@ from milepost.errors import (
     Closed,
     InvalidValue,
     NotExpectingAck,
+    ServedElsewhere,
     StateLost,
     StoreFull,
     SubscriptionExists,
+    TimedOut,
     TopicMismatch,
     UnknownSubscription,
     UnknownTopic,
@@ -575,6 +577,55 @@ def test_one_that_another_broker_serves_is_waited_for():
         store.peer.cut()
         store.put("kept", [1])
         assert (await sub.get()).n == 1
+
+    with_store(test)
+
+
+@pytest.mark.parametrize("options", [{"name": "desk"}, {"start": "new"}, {}])
+def test_a_subscription_that_was_not_answered_in_time_is_given_up_at_the_broker_too(options):
+    async def test(store, client):
+        store.peer.subscribe = lambda said: None
+        with pytest.raises(TimedOut):
+            await client.subscribe("kept", **options)
+        await store.until(lambda: store.heard(Unsubscribe))
+        assert store.heard(Unsubscribe)[0].subscription == store.heard(Subscribe)[0].subscription
+        assert not store.heard(Unsubscribe)[0].name  # somebody else may have it
+
+    with_store(test, options={"timeout": 0.05})
+
+
+def test_giving_up_between_refusals_leaves_nothing_at_the_broker():
+    async def test(store, client):
+        def refuse(said):
+            store.peer.say(Failure(code="served_elsewhere", message="not here", request=said.request))
+            store.peer.subscribe = lambda said: None
+
+        store.peer.subscribe = refuse
+        with pytest.raises(ServedElsewhere):
+            await client.subscribe("kept", name="desk")
+        asked = len(store.heard(Subscribe))
+        await store.until(lambda: len(store.heard(Unsubscribe)) == asked - 1)  # a refusal proves that there is nothing
+
+    with_store(test, options={"timeout": 0.5})
+
+
+def test_one_that_was_detached_is_not_asked_for_any_more():
+    async def test(store, client):
+        sub = await client.subscribe("kept", name="desk")
+
+        def refuse(said):
+            store.peer.say(Failure(code="served_elsewhere", message="not here", request=said.request))
+
+        store.peer.subscribe = refuse
+        store.peer.say(Failure(code="served_elsewhere", message="taken over", subscription=sub.number))
+        await store.until(lambda: len(store.heard(Subscribe)) > 1)
+        await client.flush()
+        attaching = [task for task in asyncio.all_tasks() if task.get_name() == "milepost attaching desk"]
+        await sub.detach()
+        await asyncio.wait(attaching)
+        await client.flush()
+        asked = [said for said in store.requests if isinstance(said, Subscribe | Unsubscribe)]
+        assert isinstance(asked[-1], Unsubscribe)
 
     with_store(test)
 
