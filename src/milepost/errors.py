@@ -29,6 +29,7 @@
     │   ├── ServedElsewhere       another broker of the cell serves this subscription
     │   ├── StoreError            the broker's database says no
     │   │   ├── StoreUnavailable  it cannot be reached, or does not answer
+    │   │   │   └── InDoubt       … and whether it did what it was asked will be known later
     │   │   ├── StoreFull         its disk is full
     │   │   └── CorruptLog        what it holds is not what was written
     │   ├── ProtocolError         bytes that are not of the protocol
@@ -272,6 +273,12 @@ class StoreUnavailable(StoreError):
 
     code = "store_unavailable"
     retriable = True
+
+
+class InDoubt(StoreUnavailable):
+    """The broker's database went away in the middle of a commit: the next connection tells what came of it."""
+
+    code = "in_doubt"
 
 
 class StoreFull(StoreError):

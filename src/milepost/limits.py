@@ -56,6 +56,7 @@ REMEMBERED_S: Final = 366 * 86_400  # seconds that keys of puts may be remembere
 # Durable topics: what one stored thing may take.
 PUT_PARTS: Final = 1_000  # PUT frames that are stored all or none
 ACK_RANGES: Final = 100_000  # of one acknowledgement
+LOGS: Final = 1_000  # in one position: a log is a broker's
 PREFETCH_ROWS: Final = 1_000_000  # handed out to one client and not acknowledged
 
 

@@ -59,6 +59,15 @@ class Refused(NamedTuple):
     error: MilepostError
 
 
+class Misput(NamedTuple):
+    """A PUT frame for no topic that there is."""
+
+    source: Source
+    put: int
+    error: MilepostError
+    linked: bool
+
+
 def arrival(
     connection: Connection, topic: Topic, data: Any, size: int, key: bytes = b"", linked: bool = False
 ) -> Arrival:

@@ -15,7 +15,7 @@ from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
 from milepost.broker.core.keeper import Checked
-from milepost.broker.examine import Arrival, Refused, Taken, arrival, at_once, examine, refusal
+from milepost.broker.examine import Arrival, Misput, Refused, Taken, arrival, at_once, examine, refusal
 from milepost.broker.peer import Peer
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
@@ -191,9 +191,14 @@ class Broker:
         """
         topic = self.core.put(connection, number, size)
         if topic is None:
-            self._process()  # refusals come in the order of the puts
             error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
-            self.run(self.core.misput(Source(connection, size, 0), connection.puts, None, error, linked=linked))
+            refused = Misput(Source(connection, size, 0), connection.puts, error, linked)
+            if self._workers is not None and peer.jobs:  # refusals come in the order of the puts
+                peer.jobs += 1
+                self._workers.give(self._workers.place(connection.publisher.number), (peer, refused))
+                return
+            self._process()
+            self._arrived(refused)
             return
         if self._workers is not None:
             peer.jobs += 1
@@ -255,15 +260,17 @@ class Broker:
             for result in examine(self.core, arrivals, self.settings.join_bytes):
                 self._arrived(result)
 
-    def _arrived(self, result: Taken | Refused | Checked) -> None:
+    def _arrived(self, result: Taken | Refused | Checked | Misput) -> None:
         try:
             self._carry_out(result)
         except Exception:  # a fault of ours: one batch suffers, and everybody else goes on
             log.exception("a batch could not be delivered")
 
-    def _carry_out(self, result: Taken | Refused | Checked) -> None:
+    def _carry_out(self, result: Taken | Refused | Checked | Misput) -> None:
         if isinstance(result, Taken):
             self.run(self.core.arrived(*result))
+        elif isinstance(result, Misput):
+            self.run(self.core.misput(result.source, result.put, None, result.error, linked=result.linked))
         elif isinstance(result, Checked):
             self.run(self.core.append(result))
         else:
@@ -273,7 +280,7 @@ class Broker:
 
     def _work(self, jobs: list[_Job]) -> _Result:
         """In a worker: examine batches; questions between them wait their turn."""
-        results: list[Taken | Refused | Checked | tuple[Peer, Control]] = []
+        results: list[Taken | Refused | Checked | Misput | tuple[Peer, Control]] = []
         arrivals: list[Arrival] = []
         for peer, what in jobs:
             if isinstance(what, Arrival):
@@ -282,7 +289,7 @@ class Broker:
             if arrivals:
                 results += examine(self.core, arrivals, self.settings.join_bytes)
                 arrivals = []
-            results.append((peer, what))
+            results.append(what if isinstance(what, Misput) else (peer, what))
         if arrivals:
             results += examine(self.core, arrivals, self.settings.join_bytes)
         return [peer for peer, _ in jobs], results
@@ -296,7 +303,7 @@ class Broker:
         while self._finished:
             peers, results = self._finished.popleft()
             for result in results:
-                if isinstance(result, Taken | Refused | Checked):
+                if isinstance(result, Taken | Refused | Checked | Misput):
                     self._arrived(result)
                 elif result[0].connection is not None:
                     self.said(result[0].connection, result[1])
@@ -378,8 +385,8 @@ def _told(message: Control) -> bytes:
         return encode_control(failure(error, request=message.request))
 
 
-_Job: TypeAlias = tuple[Peer, Arrival | Control]
-_Result: TypeAlias = tuple[list[Peer], list[Taken | Refused | Checked | tuple[Peer, Control]]]
+_Job: TypeAlias = tuple[Peer, Arrival | Misput | Control]
+_Result: TypeAlias = tuple[list[Peer], list[Taken | Refused | Checked | Misput | tuple[Peer, Control]]]
 
 
 def _random32() -> int:

@@ -38,14 +38,19 @@ class Storekeeper:
         self._finished: deque[tuple[list[tuple[Any, Any]], list[Entry]]] = deque()
         self._polling = False
         self._pulse: dict[int, int] = {}  # how often the other brokers have written
+        self._known: set[int] = set()  # durable topics that this broker knew when it asked for all
+        self._ended = False  # nothing is written any more
         self._closed = False
 
     def run(self, effect: Effect) -> None:
         """Begin what an effect asks for."""
-        if isinstance(effect, Store):
-            self._writer.give(effect.operation, effect.then, effect.session)
-        elif isinstance(effect, Mend):
-            self._writer.resume(effect.session)
+        if isinstance(effect, Store | Mend):
+            if self._ended:
+                return  # nothing is written any more, and nobody is told anything
+            if isinstance(effect, Store):
+                self._writer.give(effect.operation, effect.then, effect.session)
+            else:
+                self._writer.resume(effect.session)
         elif isinstance(effect, Read):
             self._read(effect)
         elif isinstance(effect, Ask):
@@ -131,29 +136,31 @@ class Storekeeper:
         """Hear what other brokers of a shared store have done."""
         if not self._polling:
             self._polling = True
+            self._known = set(self._broker.core.catalogue.stored)
             self._answer(self._polled, self._news)
 
-    def _news(self) -> list[TopicRecord]:
+    def _news(self) -> list[TopicRecord] | None:
         """In a reading thread: the topics, if another broker has written anything since the last time."""
         pulse = self.store.pulse()
         pulse.pop(self.store.log, None)
         if pulse == self._pulse:
-            return []
+            return None
         topics = self.store.topics()
         self._pulse = pulse  # of before they were read: what came meanwhile is seen next time
         return topics
 
     def _polled(self, outcome: Any) -> list[Effect]:
         self._polling = False
-        if isinstance(outcome, MilepostError):
+        if outcome is None or isinstance(outcome, MilepostError):
             return []  # whoever wants something of it is told
-        return self._broker.core.keeper.restore(outcome)
+        return self._broker.core.keeper.polled(outcome, self._known)
 
     # Ending
 
     async def close(self) -> None:
         """Write what was given, tell of it, and close the store."""
         await asyncio.to_thread(self._writer.close)
+        self._ended = True
         self._settle()
         self._closed = True
         await asyncio.to_thread(self._readers.shutdown)

@@ -101,12 +101,16 @@ class Made(NamedTuple):
 
 
 class ChangeTopic(NamedTuple):
-    """Add a version of its schema (`schema`), change its policy or its retention; None leaves as it is."""
+    """Add a version of its schema (`schema`), change its policy or its retention; None leaves as it is: None.
+
+    When it does not have as many `versions` as whoever asks has seen, nothing is changed: `Made` tells what it has.
+    """
 
     topic: int
     schema: str | None = None
     slow: str | None = None
     retention: Retention | None = None
+    versions: int | None = None  # of its schema, that it must have
 
 
 class DropTopic(NamedTuple):

@@ -94,6 +94,8 @@ FIND_NEXT: Final = Statement("""
     WHERE topics.number = :topic""")
 # Nobody may drop a topic while its first extent is made.
 HOLD_TOPIC: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_share}")
+# The same, alone: its schemas are about to change.
+HOLD_TOPIC_ALONE: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_update}")
 # A topic's first rows in a log.
 MAKE_EXTENT: Final = Statement("""
     INSERT INTO extents (topic, log, start, next, bytes, entries) VALUES (:topic, :log, 0, 0, 0, 0)""")

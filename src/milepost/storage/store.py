@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from milepost.errors import ConfigError, Fenced, StoreError, StoreUnavailable
+from milepost.errors import ConfigError, Fenced, InDoubt, StoreError, StoreUnavailable
 from milepost.storage import faults, migrations, reading, statements
 from milepost.storage.database import Database, Session
 from milepost.storage.faults import DRIVER_ERRORS, Kind
@@ -121,8 +121,7 @@ class Store:
         """Carry out operations in one transaction, which is synced when this returns. Called from one thread.
 
         Each operation has an outcome of its own. A `StoreError` says that none of them was carried out, or, when it is
-        `StoreUnavailable`, that nobody knows yet: they may be given again, and are not carried out twice. `Fenced`:
-        another process has this broker's log, and this one must end.
+        `InDoubt`, that nobody knows yet. `Fenced`: another process has this broker's log, and this one must end.
         """
         give_up = time.monotonic() + self._lease_s
         self._last_us = time_us = max(time_us, self._last_us)  # times do not go back within a log
@@ -148,11 +147,11 @@ class Store:
                 kind = faults.kind(error)
                 self._failed(kind)
                 if not self._again(kind, attempt, give_up):
-                    raise faults.fault(error, self._database.place) from error
-            except StoreUnavailable:  # from mending: it is being read
+                    raise self._in_doubt(operations) or faults.fault(error, self._database.place) from error
+            except StoreUnavailable as error:  # from mending: it is being read
                 self._failed(Kind.LOST)
                 if not self._again(Kind.LOST, attempt, give_up):
-                    raise
+                    raise self._in_doubt(operations) or error from None
             except BaseException:
                 self._failed(Kind.REFUSED)
                 raise
@@ -170,6 +169,14 @@ class Store:
         self._landed()
         self._beaten_us = time_us
         return committed
+
+    def _in_doubt(self, operations: Sequence[Operation]) -> InDoubt | None:
+        if self._pending is None or self._operations is not operations:
+            return None
+        return InDoubt(
+            f"the store {self._database.place} went away in the middle of a commit, and does not come back: "
+            "see that it runs; whether it was stored will be known then"
+        )
 
     def _landed(self) -> Committed:
         assert self._pending is not None

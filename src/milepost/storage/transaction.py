@@ -394,14 +394,20 @@ class Transaction:
             raise UnknownTopic(f"no durable topic has the number {topic}; it was deleted")
         return found
 
-    def _change_topic(self, change: ChangeTopic) -> None:
-        self._require_topic(change.topic)
+    def _change_topic(self, change: ChangeTopic) -> Made | None:
+        found = self._require_topic(change.topic)
+        if change.versions is not None:
+            self._session.row(statements.HOLD_TOPIC_ALONE, topic=change.topic)
+            record = reading.topic(self._session, found)
+            if len(record.schemas) != change.versions:
+                return Made(record, False)
         if change.schema is not None:
             self._session.run(statements.ADD_SCHEMA, topic=change.topic, text=change.schema)
         if change.slow is not None:
             self._session.run(statements.SET_SLOW, topic=change.topic, slow=change.slow)
         if change.retention is not None:
             self._session.run(statements.SET_RETENTION, topic=change.topic, **_retention(change.retention))
+        return None
 
     def _drop_topic(self, drop: DropTopic) -> None:
         if not self._session.run(statements.DROP_TOPIC, topic=drop.topic):

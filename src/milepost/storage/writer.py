@@ -143,15 +143,41 @@ class Writer:
             try:
                 committed = self._store.write([given.operation for given in chosen if given.operation], self._time_us())
             except MilepostError as error:
-                self._fail(error, chosen, places, results)
-            except Exception as error:  # a fault of ours: the group fails, and the broker goes on to say so
+                if type(error) is StoreError and len(chosen) > 1:
+                    entries = self._one_by_one(chosen, places, results)
+                else:
+                    self._fail(error, chosen, places, results)
+            except Exception as error:  # a fault of ours, or something that no database takes
                 _log.exception("writing %d operations", len(chosen))
-                self._fail(StoreError(f"writing failed: {error!r:.200}"), chosen, places, results)
+                if len(chosen) > 1:
+                    entries = self._one_by_one(chosen, places, results)
+                else:
+                    self._fail(StoreError(f"writing failed: {error!r:.200}"), chosen, places, results)
             else:
                 entries = committed.entries
                 for place, outcome in zip(places, committed.outcomes, strict=True):
                     results[place] = results[place][0], outcome
         self._tell(results, entries)
+
+    def _one_by_one(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]) -> list[Entry]:
+        """One operation of a group cannot be: the others are not to suffer for it."""
+        entries: list[Entry] = []
+        for given, place in zip(chosen, places, strict=True):
+            error = self._over or (self._broken.get(given.session) if given.session is not None else None)
+            if error is not None:
+                results[place] = given.context, error
+                continue
+            try:
+                assert given.operation is not None
+                committed = self._store.write([given.operation], self._time_us())
+            except MilepostError as failed:
+                self._fail(failed, [given], [place], results)
+            except Exception as failed:
+                self._fail(StoreError(f"writing failed: {failed!r:.200}"), [given], [place], results)
+            else:
+                entries += committed.entries
+                results[place] = given.context, committed.outcomes[0]
+        return entries
 
     def _fail(
         self, error: MilepostError, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]

@@ -38,6 +38,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int  # 32 bits; the `broker` of message IDs
     publisher: int  # 32 bits; the `publisher` of this client's message IDs
     mark: int = 0  # the publisher's highest stamp that is committed; of one that stored nothing, any: go on above it
+    last: int = 0  # the highest stamp known from this publisher, stored or not: go on above it
     time_us: int  # the broker's clock, microseconds since 1970
     window: int  # bytes of puts that may be under way before the broker gives credit
     delivery_window: int = 0  # bytes of deliveries that the broker will have under way: what HELLO asked for, or less

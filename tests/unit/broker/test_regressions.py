@@ -100,7 +100,7 @@ def test_what_came_before_an_error_counts_towards_the_mark():
                 await asyncio.sleep(0)
             other = await connect(parse_address(broker.uri), again)
             other.write(encode_control(Hello(name="feed", window=1024)))
-            assert (await again.heard.get()).mark == 77
+            assert (await again.heard.get()).last == 77
 
     asyncio.run(main())
 

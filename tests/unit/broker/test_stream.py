@@ -29,6 +29,17 @@ def batch_of(offsets, publishers):
     return Batch.encode(SCHEMA, [{"offset": int(offset)} for offset in offsets], ids)
 
 
+def ranges(offsets):
+    """Runs of offsets, both ends included."""
+    found = []
+    for offset in offsets:
+        if found and found[-1][1] + 1 == offset:
+            found[-1][1] = offset
+        else:
+            found.append([offset, offset])
+    return found
+
+
 def connection(ready=True):
     return SimpleNamespace(ready=ready)
 
@@ -101,7 +112,7 @@ class StreamMachine(RuleBasedStateMachine):
             assert self.stream.take(found[0])
         elif self.stream.returns == returns:
             dead, gone = self.stream.take_again(LOG, chosen, found)
-            assert dead is None
+            assert not dead
             assert not len(gone)
 
     def read(self, count):
@@ -137,7 +148,8 @@ class StreamMachine(RuleBasedStateMachine):
         last = data.draw(st.sampled_from([each for each in mine if each >= first]))
         stream = self.stream
         self.moves += 1
-        taken = Taken(member, self.moves, stream.choose(member, {LOG: [[first, last]]}, "done"), self.moves)
+        some = [offset for offset in mine if first <= offset <= last]
+        taken = Taken(member, self.moves, stream.choose(member, {LOG: ranges(some)}, "done"), self.moves)
         stream.acknowledge(taken)
         if data.draw(st.booleans(), label="stored"):
             for offset in mine:
@@ -207,9 +219,7 @@ class StreamMachine(RuleBasedStateMachine):
                 mine = self.mine(each)
                 if mine:
                     self.moves += 1
-                    taken = Taken(
-                        each, self.moves, self.stream.choose(each, {LOG: [[mine[0], mine[-1]]]}, "done"), self.moves
-                    )
+                    taken = Taken(each, self.moves, self.stream.choose(each, {LOG: ranges(mine)}, "done"), self.moves)
                     self.stream.acknowledge(taken)
                     for offset in mine:
                         self.done.add(offset)
@@ -230,7 +240,7 @@ def test_what_was_not_handed_out_cannot_be_acknowledged():
     stream.take(Found(LOG, 0, 3, batch_of([0, 1, 2], [5, 5, 5]), np.arange(3, dtype=np.uint64)))
     handed = list(stream.hand_out())
     assert len(handed) == 1
-    with pytest.raises(AckMismatch, match="none of them is in this client's hands"):
+    with pytest.raises(AckMismatch, match="not all of them are in this client's hands"):
         stream.choose(other if handed[0].member is member else member, {LOG: [[0, 2]]}, "acknowledged were")
     with pytest.raises(AckMismatch):
         stream.choose(handed[0].member, {LOG: [[3, 9]]}, "acknowledged were")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from milepost.broker.core.keeper import Checked, Refused
     from milepost.broker.core.stream import Member, Stream
     from milepost.broker.core.topic import Topic
+    from milepost.wire import Subscribe
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +81,8 @@ class Connection:
         self.outstanding = 0  # bytes of puts that came in and were not given back
         self.keys = 0  # topics of all its subscriptions
         self.subscriptions: dict[int, Subscription] | None = None
-        self.members: dict[int, tuple[Stream, Member] | None] | None = None  # durable subscriptions, by its numbers
+        # Durable subscriptions, by its numbers; a request that the store has not answered yet holds its place.
+        self.members: dict[int, tuple[Stream, Member] | Subscribe] | None = None
         self.linked: list[Checked | Refused] | None = None  # batches that wait for the last of those they belong with
         self.announced: dict[int, int] | None = None  # topic number -> versions of its schema that the client knows
 

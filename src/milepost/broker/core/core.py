@@ -138,6 +138,8 @@ class Core:
         if connection.outbox is not None:
             self._release(connection.outbox, effects)
             connection.outbox = None
+        if connection.publisher.enrolled:
+            effects.append(Mend(connection))  # nothing more of it will come: no failure of it need be remembered
         if connection.publisher.number:
             self.publishers.leave(connection)
         return effects
@@ -491,7 +493,7 @@ class Core:
         connection.settle()
         if connection.ready and connection.members:
             for found in list(connection.members.values()):
-                if found is not None and connection.ready:
+                if not isinstance(found, Subscribe) and connection.ready:
                     self.keeper.streams.pump(found[0], effects)
         return effects
 

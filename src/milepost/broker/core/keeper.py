@@ -6,6 +6,7 @@ back, in order, and the continuation has the effects that follow. Nothing is ack
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,6 +22,7 @@ from milepost.errors import (
     BrokerError,
     ConnectionLost,
     Fenced,
+    InDoubt,
     LimitExceeded,
     MilepostError,
     NotDurable,
@@ -33,6 +35,7 @@ from milepost.storage.operations import (
     DropTopic,
     Enrol,
     Entry,
+    Made,
     MakeTopic,
     Part,
     Retention,
@@ -45,6 +48,8 @@ from milepost.wire.control import failure
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core, Source
+
+log = logging.getLogger("milepost.broker")
 
 NO_STORE: Final = "this broker keeps nothing: start it with a store (`milepost up --store FILE_OR_URL`)"
 
@@ -83,27 +88,44 @@ class Keeper:
     # Topics
 
     def restore(self, records: list[TopicRecord]) -> list[Effect]:
-        """Topics of the store, at the beginning and, of a shared one, again and again."""
+        """Topics of the store, at the beginning and when one was made or changed."""
         effects: list[Effect] = []
-        catalogue = self.core.catalogue
         for record in records:
-            topic = catalogue.topics.get(record.name)
-            if topic is not None and topic.stored != record.topic:
-                continue  # a live one took the name here: it has to go first
-            if topic is None:
-                topic = catalogue.add(record.name, parse_schema(record.schemas[0]), record.slow, effects, record.topic)
-            for text in record.schemas[len(topic.schemas) :]:
-                catalogue.add_version(topic, parse_schema(text), effects)
-            topic.slow, topic.retention = record.slow, record.retention
-            grown = False
-            for log, extent in record.extents.items():
-                if extent.next > topic.ends.get(log, 0):
-                    topic.ends[log] = extent.next
-                    grown = True
-            if grown:
-                for stream in list(topic.streams.values()):
-                    self.streams.pump(stream, effects)
+            try:
+                self._restore(record, effects)
+            except MilepostError as error:
+                log.error("the durable topic %s cannot be served: %s", record.name, error)
         return effects
+
+    def _restore(self, record: TopicRecord, effects: list[Effect]) -> None:
+        catalogue = self.core.catalogue
+        topic = catalogue.topics.get(record.name)
+        if topic is not None and topic.stored != record.topic:
+            return  # a live one took the name here: it has to go first
+        schemas = [parse_schema(text) for text in record.schemas]
+        if topic is None:
+            topic = catalogue.add(record.name, schemas[0], record.slow, effects, record.topic)
+        for schema in schemas:
+            if schema.fingerprint not in topic.versions:
+                catalogue.add_version(topic, schema, effects)
+        topic.slow, topic.retention = record.slow, record.retention
+        grown = False
+        for number, extent in record.extents.items():
+            if extent.next > topic.ends.get(number, 0):
+                topic.ends[number] = extent.next
+                grown = True
+        if grown:
+            for stream in list(topic.streams.values()):
+                self.streams.pump(stream, effects)
+
+    def polled(self, records: list[TopicRecord], known: set[int]) -> list[Effect]:
+        """All topics of a shared store; `known` are those that this broker knew before they were read."""
+        effects: list[Effect] = []
+        for number in known - {record.topic for record in records}:
+            topic = self.core.catalogue.stored.get(number)
+            if topic is not None:
+                self._forget(topic, effects)
+        return effects + self.restore(records)
 
     def declare(self, connection: Connection, request: Declare) -> list[Effect]:
         """Make or change a durable topic; the store first."""
@@ -142,7 +164,7 @@ class Keeper:
             catalogue.announce(connection, topic, effects)
             value = {"number": topic.number, "created": False}
             return [*effects, Say(connection, Reply(request=request.request, value=value))]
-        change = ChangeTopic(topic.stored, text, slow, retention)
+        change = ChangeTopic(topic.stored, text, slow, retention, versions=len(topic.schemas))
         return [Store(change, partial(self._changed, connection, request, topic, change))]
 
     def _made(self, connection: Connection, request: Declare, outcome: Any) -> list[Effect]:
@@ -168,6 +190,15 @@ class Keeper:
     ) -> list[Effect]:
         if isinstance(outcome, MilepostError):
             return self.failed(connection, request.request, outcome)
+        effects = self.changed(topic, change, outcome)
+        if outcome is not None:  # somebody else was first: what was right may not be any more
+            return effects + self._again(connection, request)
+        return effects + self._declared(connection, request, topic, False)
+
+    def changed(self, topic: Topic, change: ChangeTopic, outcome: Made | None) -> list[Effect]:
+        """The store has changed a topic, or tells that it was not what the change was for."""
+        if outcome is not None:
+            return self.restore([outcome.topic])
         effects: list[Effect] = []
         if change.schema is not None:
             schema = parse_schema(change.schema)
@@ -175,7 +206,7 @@ class Keeper:
                 self.core.catalogue.add_version(topic, schema, effects)
         topic.slow = change.slow or topic.slow
         topic.retention = change.retention or topic.retention
-        return effects + self._declared(connection, request, topic, False)
+        return effects
 
     def _declared(self, connection: Connection, request: Declare, topic: Topic, created: bool) -> list[Effect]:
         effects: list[Effect] = []
@@ -190,16 +221,21 @@ class Keeper:
         return [Store(DropTopic(topic.stored), partial(self._deleted, connection, request, topic))]
 
     def _deleted(self, connection: Connection, request: Delete, topic: Topic, outcome: Any) -> list[Effect]:
-        if isinstance(outcome, MilepostError):
+        if isinstance(outcome, MilepostError) and not isinstance(outcome, UnknownTopic):
             return self.failed(connection, request.request, outcome)
         effects: list[Effect] = []
+        removed = self._forget(topic, effects)  # also when another broker has deleted it before
+        return [*effects, *self.replied(connection, request.request, {"subscriptions": removed})]
+
+    def _forget(self, topic: Topic, effects: list[Effect]) -> int:
+        """A durable topic is gone; how many subscriptions of clients were to it."""
         gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
+        removed = len(topic.streams)
         for stream in list(topic.streams.values()):
             self.streams.end(stream, gone, effects)
         if self.core.topics.get(topic.name) is topic:
-            value = self.core.catalogue.delete(request, effects)
-            return [*effects, *self.replied(connection, request.request, value)]
-        return [*effects, *self.replied(connection, request.request, {"subscriptions": 0})]
+            removed += self.core.catalogue.delete(Delete(request=0, name=topic.name), effects)["subscriptions"]
+        return removed
 
     def look(self, connection: Connection, request: Look) -> list[Effect]:
         """Tell about a durable topic."""
@@ -224,11 +260,11 @@ class Keeper:
     def trim(self, connection: Connection, request: TrimRequest) -> list[Effect]:
         """Remove rows, as an operator asks."""
         topic = self.durable(request.topic)
-        for log, offset in request.before.items():
-            if not 0 <= offset <= topic.ends.get(log, 0):
-                raise BrokerError(
-                    f"log {log} of topic {topic.name!r} has no offset {offset}: it ends at {topic.ends.get(log, 0)}"
-                )
+        for number, offset in request.before.items():
+            end = topic.ends.get(number, -1)
+            if not 0 <= offset <= end:
+                what = f"no offset {offset}: it ends at {end}" if end >= 0 else "no rows"
+                raise BrokerError(f"log {number} of topic {topic.name!r} has {what}")
         then = partial(self._answered, connection, request.request, lambda rows: {"rows": rows})
         return [Store(Trim(topic.stored, dict(request.before)), then)]
 
@@ -283,9 +319,10 @@ class Keeper:
         effects: list[Effect] = []
         if not publisher.enrolled:
             publisher.enrolled = True
-            key = publisher.name or f"~{connection.instance.hex()}"
+            key = publisher.name or f"~{connection.instance.hex() or publisher.number}"
             effects.append(Store(Enrol(key, publisher.number), partial(self._enrolled, connection), connection))
-        stored = Append(publisher.number, tuple(Part(part.topic.stored, part.batch) for part in parts), parts[-1].key)
+        token = next((part.key for part in parts if part.key), b"")
+        stored = Append(publisher.number, tuple(Part(part.topic.stored, part.batch) for part in parts), token)
         return [*effects, Store(stored, partial(self._appended, connection, parts), connection)]
 
     def _enrolled(self, connection: Connection, outcome: Any) -> list[Effect]:
@@ -298,7 +335,7 @@ class Keeper:
 
     def _appended(self, connection: Connection, parts: list[Checked], outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
-        if isinstance(outcome, Fenced):
+        if isinstance(outcome, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the mark
             return self.core.refused(connection, outcome)
         if isinstance(outcome, MilepostError):
             for part in parts:
@@ -320,7 +357,10 @@ class Keeper:
         """A commit is done, or has failed: tell those who wait, and hand out what the log has now."""
         effects: list[Effect] = []
         for then, outcome in results:
-            effects += then(outcome)
+            try:
+                effects += then(outcome)
+            except Exception:  # a fault of ours: one request suffers, and everybody else goes on
+                log.exception("what the store did could not be dealt with")
         settled, self._settled = self._settled, {}
         for connection, put in settled.items():
             if connection.open:

@@ -10,7 +10,7 @@ from milepost import limits
 from milepost.broker.core.connection import Connection, Publisher
 from milepost.broker.core.effects import Effect, Say, Store
 from milepost.broker.core.topic import SLOW
-from milepost.errors import Fenced, HandshakeRefused, MilepostError, NotAuthenticated
+from milepost.errors import ConnectionLost, Fenced, HandshakeRefused, MilepostError, NotAuthenticated
 from milepost.storage.operations import Enrol
 from milepost.wire import PROTOCOL, Hello, Welcome
 
@@ -29,6 +29,7 @@ class Publishers:
         self._draw = draw
         self._numbers: set[int] = set()  # in use
         self._by_name: dict[str, Connection] = {}
+        self._by_instance: dict[bytes, Connection] = {}
         self._away: dict[str, Publisher] = {}  # named, and not connected
 
     def hello(self, connection: Connection, hello: Hello, time_us: int) -> list[Effect]:
@@ -51,11 +52,17 @@ class Publishers:
         if len(hello.instance) not in (0, INSTANCE_BYTES):
             raise HandshakeRefused(f"an instance has {INSTANCE_BYTES} bytes, not {len(hello.instance)}")
         effects: list[Effect] = []
+        if hello.instance in self._by_instance:
+            # Its acknowledgements would count after the new connection was told that they do not.
+            again = ConnectionLost("this client has connected again")
+            effects += self._core.refused(self._by_instance[hello.instance], again)
         publisher = self._publisher(hello.name, effects)
         connection.name, connection.publisher, connection.slow = hello.name, publisher, hello.slow
         connection.instance = hello.instance
         if hello.name:
             self._by_name[hello.name] = connection
+        if hello.instance:
+            self._by_instance[hello.instance] = connection
         key = hello.name or (f"~{hello.instance.hex()}" if hello.resume and hello.instance else "")
         if not self._core.keeper.on or not key:
             return [*effects, *self._welcome(connection, hello, time_us)]
@@ -77,9 +84,10 @@ class Publishers:
                 publisher.number = outcome.number
             publisher.last_stamp = max(publisher.last_stamp, outcome.mark)
             publisher.enrolled = True
+            return self._welcome(connection, hello, time_us, outcome.mark)
         return self._welcome(connection, hello, time_us)
 
-    def _welcome(self, connection: Connection, hello: Hello, time_us: int) -> list[Effect]:
+    def _welcome(self, connection: Connection, hello: Hello, time_us: int, mark: int = 0) -> list[Effect]:
         connection.window = connection.credit = min(hello.window, self._core.settings.delivery_window)
         connection.greeted = True
         connection.settle()
@@ -88,7 +96,8 @@ class Publishers:
             broker=self._core.settings.name,
             broker_id=self._core.broker_id,
             publisher=connection.publisher.number,
-            mark=connection.publisher.last_stamp,
+            mark=mark if self._core.keeper.on else connection.publisher.last_stamp,
+            last=connection.publisher.last_stamp,
             time_us=time_us,
             window=self._core.settings.put_window,
             delivery_window=connection.window,
@@ -115,8 +124,11 @@ class Publishers:
     def leave(self, connection: Connection) -> None:
         """A connection is gone; a named publisher stays what it is."""
         publisher = connection.publisher
+        if self._by_instance.get(connection.instance) is connection:
+            del self._by_instance[connection.instance]
         if not publisher.name:
-            self._numbers.discard(publisher.number)
+            if not publisher.enrolled:  # what is stored goes by this number: nobody else may have it
+                self._numbers.discard(publisher.number)
             return
         if self._by_name.get(publisher.name) is connection:
             del self._by_name[publisher.name]

@@ -27,12 +27,13 @@ _STATE_BYTES: Final = 16 << 20  # of a state, unpacked
 Offsets = npt.NDArray[np.uint64]
 NOBODY: Final = 0  # as the owner of a row that is to be read and handed out again
 WAITING: Final = -1  # as the owner of a row that was read and is not handed out yet
+DYING: Final = -2  # as the owner of a row that was handed out too often, until it is stored among the dead
 
 
 class Lot:
     """Rows that were read one after the other, as columns. The first `count` places are in use."""
 
-    __slots__ = ("count", "done", "head", "offsets", "owners", "publishers", "touched", "tries")
+    __slots__ = ("count", "done", "head", "left", "offsets", "owners", "publishers", "touched", "tries")
 
     def __init__(self, room: int) -> None:
         self.offsets: Offsets = np.zeros(room, np.uint64)
@@ -42,11 +43,26 @@ class Lot:
         self.done: npt.NDArray[np.bool_] = np.zeros(room, np.bool_)
         self.count = 0
         self.head = 0  # rows before it are done
+        self.left = 0  # rows that are not
         self.touched = 0  # the move of the cursor that last changed it
+
+    def finish(self, places: npt.NDArray[np.intp], move: int) -> None:
+        """Rows that were not done are."""
+        self.done[places] = True
+        self.left -= len(places)
+        self.touched = move
+
+    def reopen(self, places: npt.NDArray[np.intp]) -> None:
+        """Rows that were done are not."""
+        self.done[places] = False
+        self.left += len(places)
+        self.head = min(self.head, int(places.min()))
 
     def advance(self) -> bool:
         """Move the head over what is done; whether all is."""
-        if self.head < self.count:
+        if not self.left:
+            self.head = self.count
+        elif self.head < self.count:
             rest = self.done[self.head : self.count]
             step = int(rest.argmin())
             self.head = self.count if rest[step] else self.head + step
@@ -85,6 +101,7 @@ class Reach:
         lot.done[place] = False
         lot.tries[place] = 0 if tries is None else tries
         lot.count += rows
+        lot.left += rows
         return Chosen(lot, np.arange(start, start + rows))
 
     def fresh(self, offsets: Offsets) -> tuple[npt.NDArray[np.intp] | None, npt.NDArray[np.uint32] | None]:
@@ -113,9 +130,33 @@ class Reach:
                 found.append(Chosen(lot, places))
         return found
 
+    def ranges(self, pairs: Offsets, owner: int) -> tuple[list[Chosen], int]:
+        """The rows of ranges, both ends included, ascending and disjoint, that a member has and that are not done.
+
+        And how many offsets the ranges name.
+        """
+        found = []
+        for lot in self._lots:
+            offsets = lot.offsets[: lot.count]
+            if not lot.left or int(offsets[-1]) < pairs[0, 0] or int(offsets[0]) > pairs[-1, 1]:
+                continue
+            steps = np.zeros(lot.count + 1, np.int64)
+            np.add.at(steps, np.searchsorted(offsets, pairs[:, 0]), 1)
+            np.add.at(steps, np.searchsorted(offsets, pairs[:, 1], side="right"), -1)
+            named = np.cumsum(steps[:-1]) > 0
+            places = np.flatnonzero(named & (lot.owners[: lot.count] == owner) & ~lot.done[: lot.count])
+            if len(places):
+                found.append(Chosen(lot, places))
+        return found, int((pairs[:, 1] - pairs[:, 0]).sum()) + len(pairs)
+
     def held(self, owner: int) -> list[Chosen]:
         """All rows that a member has."""
         return self.chosen(0, (1 << 63) - 1, owner)
+
+    @property
+    def done_early(self) -> int:
+        """Rows above one that is not done: about as many as `late` has."""
+        return len(self._skip) + sum(lot.count - lot.head - lot.left for lot in self._lots)
 
     def undone(self) -> list[Chosen]:
         """All rows that are not done."""
@@ -132,7 +173,7 @@ class Reach:
         """The cursor's moves up to this one are stored: forget lots that are done."""
         while self._lots and self._lots[0].touched <= move and self._lots[0].advance():
             if len(self._lots) == 1 and self._lots[0].count < len(self._lots[0].offsets) // 2:
-                self._lots[0].count = self._lots[0].head = 0  # there is room: use it again
+                self._lots[0].count = self._lots[0].head = self._lots[0].left = 0  # there is room: use it again
                 return
             del self._lots[0]
 
@@ -179,7 +220,10 @@ def unpacked(state: bytes) -> tuple[Offsets, dict[int, int]]:
         return _NONE, {}
     try:
         found = msgspec.msgpack.decode(state, type=dict[str, Any], strict=False)
-        steps = zlib.decompressobj().decompress(found["late"], _STATE_BYTES)
+        reader = zlib.decompressobj()
+        steps = reader.decompress(found["late"], _STATE_BYTES)
+        if reader.unconsumed_tail or not reader.eof:
+            raise ValueError("it is too long, or cut off")
         late = np.cumsum(np.frombuffer(steps, "<u8"), dtype=np.uint64)
         return late, {int(offset): int(count) for offset, count in found["tries"].items()}
     except (msgspec.DecodeError, zlib.error, KeyError, TypeError, ValueError, AttributeError) as error:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.batch import Batch
-from milepost.broker.core.reach import LATE_ROWS, NOBODY, WAITING, Chosen, Lot, Offsets, Reach
+from milepost.broker.core.reach import DYING, LATE_ROWS, NOBODY, WAITING, Chosen, Lot, Offsets, Reach
 from milepost.errors import AckMismatch, MilepostError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
 LATEST: Final = (1 << 63) - 1  # no log reaches it: SQL's integers end here
+PENDING_BYTES: Final = 4 << 20  # of rows that wait for members without room, while those with room are read for
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +99,7 @@ class Stream:
         self.subscription = 0  # the store's number; 0: a replay
         self.epoch = 0
         self.most = 0  # deliveries before a row is dead; 0: any number
-        self.dead: Topic | None = None
+        self.dead = ""  # the topic for them
         self.key = 0  # in the topic's index
         self.reaches = reaches
         self.members: dict[int, Member] = {}
@@ -183,8 +184,15 @@ class Stream:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing stands between new rows and the members."""
-        return not self.reading and not self.pending and not self.failed and self.doom is None
+        """Whether nothing stands between new rows and the members.
+
+        Of several members, one that is full holds up its own publishers' rows alone, as long as they are few.
+        """
+        if self.reading or self.failed or self.doom is not None:
+            return False
+        if not self.pending:
+            return True
+        return len(self.members) > 1 and sum(len(each.batch.data) for each in self.pending) < PENDING_BYTES
 
     def reach(self, log: int) -> Reach:
         """Of a log; one that appears later is read from its beginning."""
@@ -214,10 +222,13 @@ class Stream:
                         return other
                     continue  # this broker has not heard of those rows yet
                 reach.blocked = None
-            if self.subscription and len(reach.late(reach.cursor())) > LATE_ROWS:
-                continue
-            return log
+            if not self.full(reach):
+                return log
         return None
+
+    def full(self, reach: Reach) -> bool:
+        """Whether so much is done above a row that is not, that nothing more is handed out."""
+        return bool(self.subscription) and reach.done_early > LATE_ROWS
 
     def take(self, found: Found) -> bool:
         """New rows were read; False when those of another log must come first."""
@@ -244,7 +255,7 @@ class Stream:
             self.pending.append(Portion(found.log, batch, offsets, chosen))
         return True
 
-    def take_again(self, log: int, chosen: Chosen, found: list[Found]) -> tuple[Portion | None, Offsets]:
+    def take_again(self, log: int, chosen: Chosen, found: list[Found]) -> tuple[list[Portion], Offsets]:
         """Rows were read again. Those that are dead by now, and the offsets of those that are gone."""
         lot, places = chosen
         places = places[lot.offsets[places] < found[-1].next]  # it may not have been looked for all of them
@@ -252,7 +263,7 @@ class Stream:
         places = places[(lot.owners[places] == NOBODY) & ~lot.done[places]]
         wanted = lot.offsets[places]
         here: list[Offsets] = [_EMPTY]
-        dead: list[tuple[Batch, Offsets, npt.NDArray[np.intp]]] = []
+        dead: list[Portion] = []
         for part in found:
             if part.batch is None:
                 continue
@@ -263,73 +274,79 @@ class Stream:
             here.append(offsets)
             mine = places[np.searchsorted(wanted, offsets)]
             batch = part.batch if len(rows) == len(part.batch) else part.batch.take(rows)
-            if self.most and self.dead is not None and (spent := lot.tries[mine] >= self.most).any():
+            if self.most and self.dead and (spent := lot.tries[mine] >= self.most).any():
                 ends = np.flatnonzero(spent)
-                dead.append((batch.take(ends), offsets[ends], mine[ends]))
+                lot.owners[mine[ends]] = DYING
+                dead.append(Portion(log, batch.take(ends), offsets[ends], Chosen(lot, mine[ends])))
                 alive = np.flatnonzero(~spent)
                 if not len(alive):
                     continue
                 batch, offsets, mine = batch.take(alive), offsets[alive], mine[alive]
             lot.owners[mine] = WAITING
             self.pending.append(Portion(log, batch, offsets, Chosen(lot, mine)))
-        gone = np.setdiff1d(wanted, np.concatenate(here))
-        if not dead:
-            return None, gone
-        batch = dead[0][0] if len(dead) == 1 else Batch.concat([each[0] for each in dead])
-        lots = Chosen(lot, np.concatenate([each[2] for each in dead]))
-        return Portion(log, batch, np.concatenate([each[1] for each in dead]), lots), gone
+        return dead, np.setdiff1d(wanted, np.concatenate(here))
 
     # Handing out
 
     def hand_out(self) -> Iterator[Handed]:
         """What members can be given now. Whoever iterates spends the credit before asking for more."""
+        if len(self.members) > 1:
+            yield from self._hand_out_shared()
+            return
         while self.pending:
             portion = self.pending.popleft()
-            if len(self.members) == 1:
-                (member,) = self.members.values()
-                start = portion.start
-                rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch))
-                if rows:
-                    if start + rows < len(portion.offsets):
-                        self.pending.appendleft(portion._replace(start=start + rows))
-                    yield self._give(member, portion, slice(start, start + rows))
-                    continue
+            (member,) = self.members.values()
+            start = portion.start
+            rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch))
+            if not rows:
                 self.pending.appendleft(portion)
                 return
-            rest = yield from self._share_out(_cut(portion, np.arange(portion.start, len(portion.offsets))))
-            if rest is not None:
-                self.pending.appendleft(rest)
-                return
+            if start + rows < len(portion.offsets):
+                self.pending.appendleft(portion._replace(start=start + rows))
+            yield self._give(member, portion, slice(start, start + rows))
 
-    def _share_out(self, portion: Portion) -> Generator[Handed, None, Portion | None]:
+    def _hand_out_shared(self) -> Iterator[Handed]:
+        waiting, self.pending = self.pending, deque()
+        held: set[int] = set()  # publishers of whom something must wait: what follows waits behind it
+        while waiting:
+            portion = waiting.popleft()
+            portion = _cut(portion, np.arange(portion.start, len(portion.offsets)))
+            rest = yield from self._share_out(portion, held)
+            if rest is not None:
+                self.pending.append(rest)
+
+    def _share_out(self, portion: Portion, held: set[int]) -> Generator[Handed, None, Portion | None]:
         """Give each member its publishers' rows, as far as it has room; what is left, if anything."""
         assert portion.chosen is not None
-        ready = [member for member in self.members.values() if member.room]
-        if not ready:
-            return portion
         publishers = portion.chosen.lot.publishers[portion.chosen.places]
         numbers, inverse = np.unique(publishers, return_inverse=True)
-        load = {member.key: member.rows for member in ready}
+        load = {member.key: member.rows for member in self.members.values() if member.room}
         targets = np.zeros(len(numbers), np.int64)
         counts = np.bincount(inverse, minlength=len(numbers))
         for place, number in enumerate(numbers.tolist()):
+            if number in held:
+                continue
             owner = self._owners.get(number)
-            if owner is None:
+            if owner is None and load:
                 key = min(load, key=load.__getitem__)
                 owner = self.members[key]
                 load[key] += int(counts[place])
-            targets[place] = owner.key
+            targets[place] = owner.key if owner is not None else 0
         keys = targets[inverse]
         left = np.ones(len(keys), np.bool_)
         most = _rows_of(portion.batch)
-        for member in ready:
-            rows = np.flatnonzero(keys == member.key)
+        for key in load:
+            member = self.members[key]
+            rows = np.flatnonzero(keys == key)
             while len(rows) and (room := min(member.room, most)):
                 some, rows = rows[:room], rows[room:]
                 left[some] = False
                 yield self._give(member, portion, some)
         rest = np.flatnonzero(left)
-        return _cut(portion, rest) if len(rest) else None
+        if not len(rest):
+            return None
+        held.update(np.unique(publishers[rest]).tolist())
+        return _cut(portion, rest)
 
     def _give(self, member: Member, portion: Portion, rows: Any) -> Handed:
         offsets = portion.offsets[rows]
@@ -357,42 +374,56 @@ class Stream:
     # Acknowledging
 
     def choose(self, member: Member, ranges: dict[int, list[list[int]]], what: str) -> list[tuple[Chosen, int]]:
-        """The rows that a client means; `AckMismatch` when it was not given any of a range."""
+        """The rows that a client names, ascending and none twice.
+
+        `AckMismatch` when not all of them are in its hands. It forgets them then, so those that are come again.
+        """
         found: list[tuple[Chosen, int]] = []
-        for log, pairs in ranges.items():
+        wrong = ""
+        for log, given in ranges.items():
+            pairs = pairs_of(given, what)
             reach = self.reaches.get(log)
-            for pair in pairs:
-                first, last = (*pair, -1, -1)[:2]
-                right = reach is not None and 0 <= first <= last <= LATEST
-                mine = reach.chosen(first, last, member.key) if reach is not None and right else []
-                if not mine:
-                    raise AckMismatch(
-                        f"{what} offsets {first} to {last} of log {log}, and none of them is in this client's hands: "
-                        "it was not given them, has acknowledged them, or was away and they went to another"
-                    )
-                found += [(chosen, log) for chosen in mine]
+            mine, named = reach.ranges(pairs, member.key) if reach is not None else ([], -1)
+            if sum(len(chosen.places) for chosen in mine) != named:
+                wrong = wrong or f"{what} offsets {pairs[0, 0]} to {pairs[-1, 1]} of log {log}"
+            found += [(chosen, log) for chosen in mine]
+        if wrong:
+            self.send_back(member, found)
+            raise AckMismatch(
+                f"{wrong}, and not all of them are in this client's hands: it was not given them, has acknowledged "
+                "them, or was away and they went to another"
+            )
         return found
 
     def acknowledge(self, taken: Taken) -> None:
         """Rows are done."""
         for (lot, places), _ in taken.rows:
-            lot.done[places] = True
-            lot.touched = taken.move
+            lot.finish(places, taken.move)
             taken.member.rows -= len(places)
             if self._holding:
                 self._uncount(lot.publishers[places])
 
     def undo(self, taken: Taken) -> None:
-        """They are not: that could not be stored."""
-        here = taken.member.key in self.members
+        """They are not: that could not be stored. What another member may have later rows of, comes again."""
+        member = self.members.get(taken.member.key)
         for (lot, places), _ in taken.rows:
-            lot.done[places] = False
-            lot.head = min(lot.head, int(places.min()))
-            taken.member.rows += len(places)
-            if not here:
+            lot.reopen(places)
+            if member is None:
                 self._return(Chosen(lot, places))
-            elif len(self.members) > 1:
-                self._count(lot.publishers[places], taken.member)
+                continue
+            member.rows += len(places)
+            if len(self.members) > 1:
+                publishers = lot.publishers[places]
+                others = [
+                    number
+                    for number in np.unique(publishers).tolist()
+                    if self._owners.get(number, member) is not member
+                ]
+                elsewhere = np.isin(publishers, others)
+                self._count(publishers[~elsewhere], member)
+                if elsewhere.any():
+                    self._return(Chosen(lot, places[elsewhere]))
+                    member.rows -= int(elsewhere.sum())
 
     def send_back(self, member: Member, rows: list[tuple[Chosen, int]]) -> None:
         """Rows are to come again."""
@@ -404,8 +435,15 @@ class Stream:
 
     def bury(self, lot: Lot, places: npt.NDArray[np.intp], move: int) -> None:
         """Rows that nobody has are done: they are dead, or gone from the log."""
-        lot.done[places] = True
-        lot.touched = move
+        lot.finish(places[~lot.done[places]], move)
+
+    def spare(self, dead: list[Portion]) -> None:
+        """Rows could not be stored among the dead: they are read again, and perhaps they can then."""
+        for portion in dead:
+            assert portion.chosen is not None
+            portion.chosen.lot.owners[portion.chosen.places] = NOBODY
+        self.again = True
+        self.returns += 1
 
     def cursors(self) -> dict[int, int]:
         """How far each log is consumed."""
@@ -413,6 +451,22 @@ class Stream:
 
 
 _EMPTY: Final[Offsets] = np.zeros(0, np.uint64)
+
+
+def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> Offsets:
+    """Ranges as an array, if they are right: ascending (or `anyhow`), and none over another."""
+    try:
+        pairs = np.array(given, np.int64).reshape(len(given), 2)
+        if anyhow:
+            pairs = pairs[np.argsort(pairs[:, 0])]
+        right = bool(len(pairs)) and bool(
+            (pairs[:, 0] <= pairs[:, 1]).all() and pairs[0, 0] >= 0 and (pairs[1:, 0] > pairs[:-1, 1]).all()
+        )
+    except (ValueError, TypeError, OverflowError):
+        right = False
+    if not right:
+        raise AckMismatch(f"{what} ranges of offsets that are none: [first, last], ascending, and none over another")
+    return pairs.astype(np.uint64)
 
 
 def _cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:

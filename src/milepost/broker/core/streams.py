@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -13,17 +15,33 @@ from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Ask, Deliver, Effect, Mend, Read, Say, Store
 from milepost.broker.core.pattern import is_pattern, require_name
 from milepost.broker.core.reach import Chosen, Reach
-from milepost.broker.core.stream import Found, Member, Portion, Stream, Taken
+from milepost.broker.core.stream import Found, Member, Portion, Stream, Taken, pairs_of
 from milepost.broker.core.topic import SLOW, Topic
 from milepost.errors import (
+    AckMismatch,
     BrokerError,
+    InDoubt,
     MilepostError,
     NotDurable,
     NotExpectingAck,
     ServedElsewhere,
+    StoreError,
+    SubscriptionExists,
     UnknownSubscription,
 )
-from milepost.storage.operations import Attach, Cursor, Entry, MakeTopic, Move, Part, Release, Remove, Retention, Start
+from milepost.storage.operations import (
+    Attach,
+    ChangeTopic,
+    Cursor,
+    Entry,
+    MakeTopic,
+    Move,
+    Part,
+    Release,
+    Remove,
+    Retention,
+    Start,
+)
 from milepost.wire import Ack, Dropped, Reply, Subscribe, Unsubscribe, hand_parts
 from milepost.wire.control import failure
 
@@ -32,6 +50,8 @@ if TYPE_CHECKING:
     from milepost.broker.core.keeper import Keeper
 
 TOKEN_BYTES: Final = 16
+
+log = logging.getLogger("milepost.broker")
 
 
 class Streams:
@@ -42,6 +62,10 @@ class Streams:
         self.keeper = keeper
         self.named: dict[str, Stream] = {}
         self._serving: dict[int, Stream] = {}  # replays too, by their identity
+        self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
+        self._unreleased: set[tuple[int, int]] = (
+            set()
+        )  # subscriptions and epochs that others may serve, and do not know it
 
     # Attaching and leaving
 
@@ -67,38 +91,49 @@ class Streams:
         if not 0 <= request.most <= 1_000_000 or bool(request.most) != bool(request.dead):
             raise BrokerError("a topic for dead rows and the deliveries before a row is dead go together")
         if request.where is not None:
+            if "\0" in request.where:
+                raise BrokerError("a predicate cannot hold the character 0, which no database stores")
             topic.require(request.where)
         start = start_of(request.start)
-        if request.create:
+        if request.create and not self.keeper.shared:  # of what others wrote, this broker may not know the end yet
             _require_there(topic, start)
+        if request.name and self._has(connection, request.name):
+            raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
+        if request.dead:
+            self._require_dead(request.dead, topic)
         if connection.members is None:
             connection.members = {}
-        connection.members[request.subscription] = None  # the number is taken, before the store has answered
+        connection.members[request.subscription] = request
         connection.keys += 1
         if not request.name:
             return [Ask(topic, start, partial(self._replaying, connection, request, topic))]
-        if request.dead:
-            return self._with_dead(connection, request, topic, start)
-        return [self._attach(connection, request, topic, start)]
+        self._attaching[request.name] += 1
+        attach = self._attach(connection, request, topic, start)
+        if request.dead and request.dead not in self.core.topics:
+            # The topic for dead rows is there before the subscription is.
+            texts = tuple(topic.announcement().schemas)
+            return [Store(MakeTopic(request.dead, texts, SLOW[0], Retention()), self._made_dead), attach]
+        return [attach]
 
-    def _with_dead(self, connection: Connection, request: Subscribe, topic: Topic, start: Start) -> list[Effect]:
-        """The topic for dead rows is there, as wide as the one they come from, before the subscription is."""
-        dead = self.core.topics.get(request.dead)
-        texts = tuple(topic.announcement().schemas)
-        if dead is not None:
-            if not dead.stored:
-                raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
-            if any(schema.fingerprint not in dead.versions for schema in topic.schemas):
-                raise BrokerError(f"topic {dead.name!r} does not have the schemas of {topic.name!r}; take another name")
-            return [self._attach(connection, request, topic, start)]
-        require_name(request.dead)
+    def _has(self, connection: Connection, name: str) -> bool:
+        """Whether a client is attached to a name, or about to be: its acknowledgements are counted once for each."""
+        for found in (connection.members or {}).values():
+            if (found.name if isinstance(found, Subscribe) else found[0].name) == name:
+                return True
+        return False
 
-        def made(outcome: Any) -> list[Effect]:
-            if isinstance(outcome, MilepostError):
-                return self._unattached(connection, request, outcome)
-            return [*self.keeper.restore([outcome.topic]), self._attach(connection, request, topic, start)]
+    def _require_dead(self, name: str, topic: Topic) -> None:
+        dead = self.core.topics.get(name)
+        if dead is None:
+            require_name(name)
+            limits.require("TOPICS", len(self.core.topics) + 1, "the topics of this broker")
+        elif not dead.stored:
+            raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
+        elif any(schema.fingerprint not in dead.versions for schema in topic.schemas):
+            raise BrokerError(f"topic {dead.name!r} does not have the schemas of {topic.name!r}; take another name")
 
-        return [Store(MakeTopic(request.dead, texts, SLOW[0], Retention()), made)]
+    def _made_dead(self, outcome: Any) -> list[Effect]:
+        return [] if isinstance(outcome, MilepostError) else self.keeper.restore([outcome.topic])
 
     def _attach(self, connection: Connection, request: Subscribe, topic: Topic, start: Start) -> Store:
         options = {"most": request.most, "dead": request.dead}
@@ -115,17 +150,28 @@ class Streams:
         return Store(attach, partial(self._attached, connection, request, topic))
 
     def _attached(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
-        if isinstance(outcome, MilepostError):
-            return self._unattached(connection, request, outcome)
-        stream = self.named.get(request.name)
-        if not connection.open or request.subscription not in (connection.members or {}):
-            release = self.keeper.shared and stream is None
-            return [Store(Release(outcome.subscription, outcome.epoch), _nothing)] if release else []
+        name = request.name
+        self._attaching[name] -= 1
+        last = not self._attaching[name]
+        if last:
+            del self._attaching[name]
+        effects: list[Effect] = []
+        stream = self.named.get(name)
+        waits = connection.open and (connection.members or {}).get(request.subscription) is request
+        if isinstance(outcome, MilepostError) or not waits:
+            if stream is not None and not stream.members and last:
+                self._close(stream, effects)
+            elif stream is None and not isinstance(outcome, MilepostError):
+                self._release(outcome.subscription, outcome.epoch, effects)
+            if isinstance(outcome, MilepostError):
+                effects += self._unattached(connection, request, outcome)
+            return effects
         if stream is None:
             try:
-                stream = self._begin(topic, request.name, outcome)
+                stream = self._begin(topic, name, outcome)
             except MilepostError as error:
-                return self._unattached(connection, request, error)
+                self._release(outcome.subscription, outcome.epoch, effects)
+                return effects + self._unattached(connection, request, error)
         stream.epoch = outcome.epoch
         cursors = {log: cursor.offset for log, cursor in outcome.cursors.items()} | stream.cursors()
         value = {
@@ -134,6 +180,8 @@ class Streams:
             "sequence": outcome.sequence,
             "where": stream.where,
         }
+        if not stream.members and stream.broken is None:
+            stream.again = True  # it was kept for this one, and may have rows of whoever left
         return self._join(connection, request, stream, outcome.sequence, value)
 
     def _begin(self, topic: Topic, name: str, outcome: Any) -> Stream:
@@ -141,7 +189,7 @@ class Streams:
         stream = Stream(topic, name, outcome.where, reaches)
         stream.subscription, stream.epoch = outcome.subscription, outcome.epoch
         stream.most = int(outcome.options.get("most", 0))
-        stream.dead = self.core.topics.get(str(outcome.options.get("dead", "")))
+        stream.dead = str(outcome.options.get("dead", ""))
         topic.serve(stream)
         self.named[name] = stream
         self._serving[id(stream)] = stream
@@ -150,7 +198,7 @@ class Streams:
     def _replaying(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
             return self._unattached(connection, request, outcome)
-        if not connection.open or request.subscription not in (connection.members or {}):
+        if not connection.open or (connection.members or {}).get(request.subscription) is not request:
             return []
         position = outcome["position"]
         stream = Stream(topic, "", request.where, {log: Reach(offset) for log, offset in position.items()})
@@ -177,7 +225,7 @@ class Streams:
         return effects
 
     def _unattached(self, connection: Connection, request: Subscribe, error: MilepostError) -> list[Effect]:
-        if connection.members is not None and request.subscription in connection.members:
+        if connection.members is not None and connection.members.get(request.subscription) is request:
             del connection.members[request.subscription]
             connection.keys -= 1
         return self.keeper.failed(connection, request.request, error)
@@ -221,8 +269,8 @@ class Streams:
             return
         found = connection.members.pop(number)
         connection.keys -= 1
-        if found is None:
-            return  # the store has not answered yet
+        if isinstance(found, Subscribe):
+            return  # the store has not answered yet, and will find that nobody waits
         stream, member = found
         if member.key in stream.members:
             stream.leave(member)
@@ -232,18 +280,48 @@ class Streams:
         self._close(stream, effects)
 
     def _close(self, stream: Stream, effects: list[Effect]) -> None:
-        """Nobody is attached any more."""
+        """Nobody is attached any more. With somebody on the way, it stays: what the store told them may be old."""
+        stream.pending.clear()
+        if stream.subscription and stream.broken is None:
+            self._save(stream, effects)
+        if self._attaching[stream.name] and stream.subscription:
+            return
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
-        stream.pending.clear()
-        if stream.subscription and stream.broken is None:
-            self._save(stream, effects)
-            if self.keeper.shared:
-                effects.append(Store(Release(stream.subscription, stream.epoch), _nothing, stream))
+        if stream.subscription:
+            self._release(stream.subscription, stream.epoch, effects)
 
-    def end(self, stream: Stream, error: MilepostError, effects: list[Effect], but: Connection | None = None) -> None:
+    def _release(self, subscription: int, epoch: int, effects: list[Effect]) -> None:
+        """Let other brokers serve a subscription; again and again, until the store has taken it."""
+        if not self.keeper.shared:
+            return
+        self._unreleased.add((subscription, epoch))
+
+        def released(outcome: Any) -> list[Effect]:
+            if not isinstance(outcome, StoreError):
+                self._unreleased.discard((subscription, epoch))
+            return []
+
+        effects.append(Store(Release(subscription, epoch), released))
+
+    def abandon(self, stream: Stream, error: MilepostError, effects: list[Effect]) -> None:
+        """Nobody knows what the store has of a subscription: its clients come again, and it is read anew."""
+        connections = {member.connection: None for member in stream.members.values()}
+        self.end(stream, error, effects, told=False)
+        for connection in connections:
+            effects += self.core.refused(connection, error)
+
+    def end(
+        self,
+        stream: Stream,
+        error: MilepostError,
+        effects: list[Effect],
+        but: Connection | None = None,
+        *,
+        told: bool = True,
+    ) -> None:
         """A subscription cannot go on: its clients are told why."""
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
@@ -251,11 +329,13 @@ class Streams:
             del self.named[stream.name]
         members, stream.members = stream.members, {}
         stream.pending.clear()
+        if stream.subscription and not isinstance(error, ServedElsewhere):
+            self._release(stream.subscription, stream.epoch, effects)
         for member in members.values():
             connection = member.connection
             if connection.members is not None and connection.members.pop(member.number, None) is not None:
                 connection.keys -= 1
-            if connection.open and connection is not but:
+            if told and connection.open and connection is not but:
                 effects.append(Say(connection, failure(error, subscription=member.number)))
 
     # Rows
@@ -271,7 +351,9 @@ class Streams:
         wanted: dict[int, np.ndarray] | None = None
         offsets = np.arange(entry.first, end, dtype=np.uint64)
         for key, stream in list(topic.streams.items()):
-            if stream.idle and not stream.again and stream.reach(entry.log).next == entry.first and stream.wants:
+            reach = stream.reach(entry.log)
+            at_end = stream.idle and not stream.again and reach.next == entry.first and not stream.full(reach)
+            if at_end and stream.wants:
                 found = Found(entry.log, entry.first, end, batch, offsets, entry.after)
                 if stream.where is not None:
                     if wanted is None:
@@ -323,12 +405,15 @@ class Streams:
             return effects
         if isinstance(outcome, MilepostError):
             return self._unread(stream, outcome)
+        before = stream.reach(log).next
         for found in outcome:
             expected = stream.reach(log).next
             if found.start > expected:
                 self._tell_lost(stream, log, expected, found.start, effects)
             if not stream.take(found):
                 break
+        if stream.reach(log).next == before and stream.reach(log).blocked is None:
+            stream.failed = True  # there was to be something, and is not: the next tick looks again
         self.pump(stream, effects)
         return effects
 
@@ -348,7 +433,7 @@ class Streams:
             lot = chosen.lot
             stream.bury(lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), stream.moves + 1)
             self._save(stream, effects)
-        if dead is not None:
+        if dead:
             self._bury(stream, dead, effects)
         self.pump(stream, effects)
         return effects
@@ -376,22 +461,69 @@ class Streams:
             lost = [[member.number, log, first, after]]
             effects.append(Say(member.connection, Dropped({member.number: rows or after - first}, lost)))
 
-    def _bury(self, stream: Stream, dead: Portion, effects: list[Effect]) -> None:
-        """Rows that were delivered too often go to the topic of the dead, in one with the cursor's move."""
-        assert stream.dead is not None
-        assert dead.chosen is not None
-        self.core.totals["rows_dead"] += len(dead.offsets)
-        stream.bury(dead.chosen.lot, dead.chosen.places, stream.moves + 1)
-        taken = Taken(Member(0, next(iter(stream.members.values())).connection, 0, b"", 0, 0), 0)
-        taken.rows.append((dead.chosen, dead.log))
-        self._move(stream, taken, effects, dead=(Part(stream.dead.stored, dead.batch),))
+    def _bury(self, stream: Stream, dead: list[Portion], effects: list[Effect]) -> None:
+        """Rows that were delivered too often go to the topic of the dead, which takes whatever their own does."""
+        topic = self.core.topics.get(stream.dead)
+        if topic is None:
+            texts = tuple(stream.topic.announcement().schemas)
+            then = partial(self._graveyard, stream, dead)
+            effects.append(Store(MakeTopic(stream.dead, texts, SLOW[0], Retention()), then))
+            return
+        if topic.stored:
+            missing = [part.batch.schema for part in dead if part.batch.schema.fingerprint not in topic.versions]
+            if not missing:
+                self._bury_in(topic, stream, dead, effects)
+                return
+            try:
+                self.core.catalogue.require_follows(topic, missing[0])
+            except MilepostError:
+                pass
+            else:
+                text = str(missing[0].message_type or missing[0])
+                change = ChangeTopic(topic.stored, text, versions=len(topic.schemas))
+                effects.append(Store(change, partial(self._widened, stream, dead, topic, change)))
+                return
+        log.error("%s cannot take the dead rows of %s: they come again for ever", stream.dead, stream.name)
+        stream.most = 0
+        stream.spare(dead)
+
+    def _graveyard(self, stream: Stream, dead: list[Portion], outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        if isinstance(outcome, MilepostError):
+            return self._spared(stream, dead)
+        effects += self.keeper.restore([outcome.topic])
+        self._bury(stream, dead, effects)
+        return effects
+
+    def _widened(
+        self, stream: Stream, dead: list[Portion], topic: Topic, change: ChangeTopic, outcome: Any
+    ) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self._spared(stream, dead)
+        effects = self.keeper.changed(topic, change, outcome)
+        self._bury(stream, dead, effects)
+        return effects
+
+    def _spared(self, stream: Stream, dead: list[Portion]) -> list[Effect]:
+        stream.spare(dead)
+        stream.failed = True  # until the next tick
+        return []
+
+    def _bury_in(self, topic: Topic, stream: Stream, dead: list[Portion], effects: list[Effect]) -> None:
+        taken = Taken(_NOBODY, 0)
+        for part in dead:
+            assert part.chosen is not None
+            self.core.totals["rows_dead"] += len(part.offsets)
+            stream.bury(part.chosen.lot, part.chosen.places, stream.moves + 1)
+            taken.rows.append((part.chosen, part.log))
+        self._move(stream, taken, effects, dead=tuple(Part(topic.stored, part.batch) for part in dead))
 
     # Acknowledgements
 
     def acknowledge(self, connection: Connection, request: Ack) -> list[Effect]:
         """Rows are done, or to come again."""
         found = (connection.members or {}).get(request.subscription)
-        if found is None:
+        if found is None or isinstance(found, Subscribe):
             raise UnknownSubscription(f"this connection has no durable subscription {request.subscription}")
         stream, member = found
         if not stream.subscription:
@@ -404,12 +536,22 @@ class Streams:
             raise stream.broken
         if not count:
             raise NotExpectingAck("an acknowledgement names what it acknowledges; this one names nothing")
-        done = stream.choose(member, request.done, "acknowledged were")
-        again = stream.choose(member, request.again, "sent back were")
+        if request.sequence >= 1 << 63:
+            raise AckMismatch(f"the acknowledgements of a client are counted from 1 on; {request.sequence} is none")
+        effects: list[Effect] = []
+        done: list[tuple[Chosen, int]] = []
+        try:
+            require_apart(request.done, request.again)
+            done = stream.choose(member, request.done, "acknowledged were")
+            again = stream.choose(member, request.again, "sent back were")
+        except AckMismatch as error:
+            stream.send_back(member, done)  # the client forgets what it named: that comes again
+            effects += self.keeper.failed(connection, request.request, error)
+            self.pump(stream, effects)
+            return effects
         member.sequence = request.sequence
         taken = Taken(member, request.sequence, done)
         stream.send_back(member, again)
-        effects: list[Effect] = []
         self._move(stream, taken, effects, connection, request.request)
         self.pump(stream, effects)
         return effects
@@ -451,6 +593,9 @@ class Streams:
     ) -> list[Effect]:
         stream.moving -= 1
         effects: list[Effect] = []
+        if isinstance(outcome, InDoubt):
+            self.abandon(stream, outcome, effects)
+            return effects
         if isinstance(outcome, MilepostError):
             if isinstance(outcome, ServedElsewhere | UnknownSubscription):
                 self.end(stream, outcome, effects)
@@ -463,6 +608,7 @@ class Streams:
                 effects.append(Mend(stream))
             if connection is not None:
                 effects += self.keeper.failed(connection, request, outcome)
+            self.pump(stream, effects)
             return effects
         for log, cursor in cursors.items():
             reach = stream.reaches[log]
@@ -480,24 +626,23 @@ class Streams:
             (cursor := reach.cursor()) != reach.stored or reach.state(cursor) for reach in stream.reaches.values()
         )
         if late:
-            nobody = Member(0, None, 0, b"", 0, 0)  # type: ignore[arg-type]
-            self._move(stream, Taken(nobody, 0), effects)
+            self._move(stream, Taken(_NOBODY, 0), effects)
 
     def tick(self) -> list[Effect]:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
         effects: list[Effect] = []
         for stream in list(self._serving.values()):
-            if stream.failed:
-                stream.failed = False
-                self.pump(stream, effects)
+            stream.failed = False
+            self.pump(stream, effects)
             moved = stream.subscription and not stream.moving and stream.broken is None
             if moved and any(reach.cursor() != reach.stored for reach in stream.reaches.values()):
                 self._save(stream, effects)
+        for subscription, epoch in list(self._unreleased):
+            self._release(subscription, epoch, effects)
         return effects
 
 
-def _nothing(outcome: Any) -> list[Effect]:
-    return []
+_NOBODY: Final = Member(0, None, 0, b"", 0, 0)  # type: ignore[arg-type]
 
 
 def _by_key(matches: Any) -> dict[int, np.ndarray]:
@@ -518,6 +663,12 @@ def _require_there(topic: Topic, start: Start) -> None:
                 raise BrokerError(f"topic {topic.name!r} has no offset {offset} in log {log}: that ends at {end}")
 
 
+def require_apart(done: dict[int, list[list[int]]], again: dict[int, list[list[int]]]) -> None:
+    """Rows are done, or come again: not both."""
+    for log in done.keys() & again.keys():
+        pairs_of([*done[log], *again[log]], "acknowledged and sent back were", anyhow=True)
+
+
 def start_of(given: Any) -> Start:
     """Where a subscription begins, as a request says it."""
     match given:
@@ -527,7 +678,7 @@ def start_of(given: Any) -> Start:
             return "earliest"
         case {"time_us": int(time_us)}:
             return ("time", time_us)
-        case {"position": dict(position)} if all(
+        case {"position": dict(position)} if len(position) <= limits.LOGS and all(
             isinstance(log, int) and isinstance(offset, int) and 0 <= offset < 1 << 63 and 0 <= log < 1 << 31
             for log, offset in position.items()
         ):
