@@ -63,6 +63,7 @@ class Storing:
     def __init__(self, session: Session, publisher: Publishing) -> None:
         self._session = session
         self._publisher = publisher
+        self._restored: Connection | None = None  # the one on which tickets were sent again; not yet in use, perhaps
         self._resumed = 0  # puts on this connection up to which failures of the store are known
         self._settling: list[asyncio.Future[None]] = []  # wait for durable puts to be settled
         self.unsettled: Final = Unsettled()
@@ -95,6 +96,7 @@ class Storing:
 
     async def send_again(self, connection: Connection) -> None:
         """Send what is not settled on a new connection, before anything new; topics have their numbers on it."""
+        self._restored = connection
         for ticket in list(self.unsettled.tickets):
             if not all(box.number for box, _ in ticket.parts):
                 names = ", ".join(repr(box.name) for box, _ in ticket.parts if not box.number)
@@ -130,7 +132,7 @@ class Storing:
 
         Otherwise a later put could be stored before an earlier one, whose stamps would then look like a repetition.
         """
-        connection = self._session.connection
+        connection = self._session.connection or self._restored
         if put <= self._resumed or connection is None:
             self._fail([] if ticket is None else [ticket], error)
             return
@@ -151,6 +153,7 @@ class Storing:
 
     def lost(self) -> None:
         """The connection is gone: its numbers mean nothing any more."""
+        self._restored = None
         self._resumed = 0
         self.unsettled.unsent()
 

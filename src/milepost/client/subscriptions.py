@@ -92,7 +92,7 @@ class Subscriptions:
             raise
 
     async def _ask(self, subscription: Subscription, make: Callable[[int], Control]) -> tuple[Connection, Any]:
-        """Ask for one. When this gives up before the answer, it tells the broker, which may have it and hand it rows."""
+        """Ask for one. If this gives up before the answer, it tells the broker, which may have it and hand it rows."""
         answered = False
         try:
             reply = await self.session.ask_on(make)

@@ -190,6 +190,20 @@ def test_after_a_failure_of_the_store_everything_in_flight_failed_and_the_next_p
     with_store(test)
 
 
+def test_a_failure_of_the_store_while_a_connection_is_restored_costs_no_put_behind_it():
+    async def test(store, client):
+        await client.put("kept", {"n": 1})
+        await client.subscribe("kept", name="desk")  # is restored behind the puts: their failure comes meanwhile
+        store.faults = iter(["before", "store"])
+        with pytest.raises(StoreFull):
+            await client.put("kept", {"n": 2})
+        await client.put("kept", {"n": 3})
+        assert store.values() == [1, 3]
+        assert len(store.heard(Resume)) == 1
+
+    with_store(test)
+
+
 def test_a_client_without_a_name_is_found_again_by_its_instance():
     async def test(store, client):
         await client.put("kept", {"n": 1})
