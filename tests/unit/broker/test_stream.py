@@ -10,6 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import milepost
 from milepost.batch import Batch, Ids, Run
+from milepost.broker.core import reach
 from milepost.broker.core.reach import Reach, packed, unpacked
 from milepost.broker.core.stream import Found, Stream, Taken
 from milepost.errors import AckMismatch
@@ -49,8 +50,10 @@ class StreamMachine(RuleBasedStateMachine):
 
     members = Bundle("members")
 
-    @initialize()
-    def begin(self):
+    @initialize(rows=st.sampled_from([2, 5, reach.LOT_ROWS]))
+    def begin(self, rows):
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(reach, "LOT_ROWS", rows)  # so that there are several
         self.topic = SimpleNamespace(ends={LOG: 0})
         self.publisher = []  # of each offset; 0: it does not match
         self.done = set()
@@ -156,10 +159,10 @@ class StreamMachine(RuleBasedStateMachine):
                 if first <= offset <= last:
                     self.done.add(offset)
                     del self.held[offset]
-            reach = stream.reach(LOG)
-            cursor = reach.cursor()
-            self.stored = cursor, reach.state(cursor)
-            reach.settle(self.moves)
+            here = stream.reach(LOG)
+            cursor = here.cursor()
+            self.stored = cursor, here.state(cursor)
+            here.settle(self.moves)
         else:
             stream.undo(taken)
 
@@ -201,16 +204,22 @@ class StreamMachine(RuleBasedStateMachine):
     def the_cursor_is_right(self):
         if not hasattr(self, "stream"):
             return
-        reach = self.stream.reach(LOG)
-        cursor = reach.cursor()
-        matching = [offset for offset in range(reach.next) if self.publisher[offset]]
+        here = self.stream.reach(LOG)
+        cursor = here.cursor()
+        matching = [offset for offset in range(here.next) if self.publisher[offset]]
         undone = [offset for offset in matching if offset not in self.done]
-        assert cursor == min(undone, default=reach.next) or (not undone and cursor <= reach.next)
+        assert cursor == min(undone, default=here.next) or (not undone and cursor <= here.next)
 
     def teardown(self):
         """In the end somebody gets everything."""
         if not hasattr(self, "stream"):
             return
+        try:
+            self.finish()
+        finally:
+            self.patch.undo()
+
+    def finish(self):
         member = self.join(room=6)
         for _ in range(3 * len(self.publisher) + 10):
             self.read(5)

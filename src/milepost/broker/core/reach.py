@@ -33,7 +33,7 @@ DYING: Final = -2  # as the owner of a row that was handed out too often, until 
 class Lot:
     """Rows that were read one after the other, as columns. The first `count` places are in use."""
 
-    __slots__ = ("count", "done", "head", "left", "offsets", "owners", "publishers", "touched", "tries")
+    __slots__ = ("count", "done", "head", "left", "offsets", "owners", "publishers", "touched", "tried", "tries")
 
     def __init__(self, room: int) -> None:
         self.offsets: Offsets = np.zeros(room, np.uint64)
@@ -44,6 +44,7 @@ class Lot:
         self.count = 0
         self.head = 0  # rows before it are done
         self.left = 0  # rows that are not
+        self.tried = False  # some may have been delivered before
         self.touched = 0  # the move of the cursor that last changed it
 
     def finish(self, places: npt.NDArray[np.intp], move: int) -> None:
@@ -100,6 +101,7 @@ class Reach:
         lot.publishers[place] = publishers
         lot.done[place] = False
         lot.tries[place] = 0 if tries is None else tries
+        lot.tried |= tries is not None
         lot.count += rows
         lot.left += rows
         return Chosen(lot, np.arange(start, start + rows))
@@ -140,11 +142,16 @@ class Reach:
             offsets = lot.offsets[: lot.count]
             if not lot.left or int(offsets[-1]) < pairs[0, 0] or int(offsets[0]) > pairs[-1, 1]:
                 continue
-            steps = np.zeros(lot.count + 1, np.int64)
-            np.add.at(steps, np.searchsorted(offsets, pairs[:, 0]), 1)
-            np.add.at(steps, np.searchsorted(offsets, pairs[:, 1], side="right"), -1)
-            named = np.cumsum(steps[:-1]) > 0
-            places = np.flatnonzero(named & (lot.owners[: lot.count] == owner) & ~lot.done[: lot.count])
+            starts = np.searchsorted(offsets, pairs[:, 0])
+            stops = np.searchsorted(offsets, pairs[:, 1], side="right")
+            first, after = int(starts[0]), int(stops[-1])
+            mine = (lot.owners[first:after] == owner) & ~lot.done[first:after]
+            if len(pairs) > 1:
+                steps = np.zeros(after - first + 1, np.int64)
+                np.add.at(steps, starts - first, 1)
+                np.add.at(steps, stops - first, -1)
+                mine &= np.cumsum(steps[:-1]) > 0
+            places = np.flatnonzero(mine) + first
             if len(places):
                 found.append(Chosen(lot, places))
         return found, int((pairs[:, 1] - pairs[:, 0]).sum()) + len(pairs)
@@ -156,7 +163,14 @@ class Reach:
     @property
     def done_early(self) -> int:
         """Rows above one that is not done: about as many as `late` has."""
-        return len(self._skip) + sum(lot.count - lot.head - lot.left for lot in self._lots)
+        found, above = len(self._skip), False
+        for lot in self._lots:
+            if above:
+                found += lot.count - lot.left
+            elif not lot.advance():
+                found += lot.count - lot.head - lot.left
+                above = True
+        return found
 
     def undone(self) -> list[Chosen]:
         """All rows that are not done."""
@@ -174,11 +188,14 @@ class Reach:
         while self._lots and self._lots[0].touched <= move and self._lots[0].advance():
             if len(self._lots) == 1 and self._lots[0].count < len(self._lots[0].offsets) // 2:
                 self._lots[0].count = self._lots[0].head = self._lots[0].left = 0  # there is room: use it again
+                self._lots[0].tried = False
                 return
             del self._lots[0]
 
     def late(self, cursor: int) -> Offsets:
         """Rows above the cursor that are done."""
+        if not self.done_early:
+            return _NONE
         parts = [self._skip[np.searchsorted(self._skip, np.uint64(cursor)) :]] if len(self._skip) else []
         if parts and not len(parts[0]):
             self._skip, parts = self._skip[:0], []
@@ -196,8 +213,10 @@ class Reach:
     def state(self, cursor: int) -> bytes:
         """What is to be stored beside the cursor."""
         tries = dict(self._tries)
-        for lot, places in self.undone():
-            some = places[lot.tries[places] > 0]
+        for lot in self._lots:
+            if not lot.tried or not lot.left:
+                continue
+            some = np.flatnonzero((lot.tries[lot.head : lot.count] > 0) & ~lot.done[lot.head : lot.count]) + lot.head
             if len(some):
                 tries.update(zip(lot.offsets[some].tolist(), lot.tries[some].tolist(), strict=True))
         return packed(self.late(cursor), tries)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
 LATEST: Final = (1 << 63) - 1  # no log reaches it: SQL's integers end here
+REFILL: Final = 4  # a member is given rows when a quarter of what it may hold is acknowledged
 PENDING_BYTES: Final = 4 << 20  # of rows that wait for members without room, while those with room are read for
 
 
@@ -44,8 +45,9 @@ class Member:
 
     @property
     def room(self) -> int:
-        """Rows that it may be given now."""
-        return max(0, self.prefetch - self.rows) if self.connection.ready else 0
+        """Rows that it may be given now: none before there is room for a good number, as each frame has its price."""
+        room = self.prefetch - self.rows
+        return room if self.connection.ready and room > 0 and room >= self.prefetch // REFILL else 0
 
 
 class Portion(NamedTuple):
@@ -141,6 +143,7 @@ class Stream:
         self.returns += 1
         chosen.lot.owners[chosen.places] = NOBODY
         chosen.lot.tries[chosen.places] += 1
+        chosen.lot.tried = True
         for portion in self.pending:
             assert portion.chosen is not None
             lot, places = portion.chosen
@@ -293,7 +296,7 @@ class Stream:
         if len(self.members) > 1:
             yield from self._hand_out_shared()
             return
-        while self.pending:
+        while self.pending and self.members:
             portion = self.pending.popleft()
             (member,) = self.members.values()
             start = portion.start
@@ -362,9 +365,8 @@ class Stream:
             lot, places = portion.chosen
             mine = places[rows]
             lot.owners[mine] = member.key
-            tries = lot.tries[mine]
-            if not tries.any():
-                tries = None
+            if lot.tried and (counts := lot.tries[mine]).any():
+                tries = counts
             member.rows += count
             if len(self.members) > 1:
                 self._count(lot.publishers[mine], member)
