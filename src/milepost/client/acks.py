@@ -20,7 +20,7 @@ import numpy.typing as npt
 from milepost import limits
 from milepost.client.connection import Connection
 from milepost.client.logbatch import LogBatch, ranges
-from milepost.errors import AckMismatch, MilepostError, StoreError
+from milepost.errors import AckMismatch, InDoubt, MilepostError, StoreError
 from milepost.wire import Ack
 
 
@@ -192,6 +192,9 @@ class Acks:
         error = reply.exception()
         if error is not None and not connection.alive:
             return  # in doubt, until `attached`
+        if isinstance(error, InDoubt):
+            connection.refused(error)  # the same: only the sequence that another connection is told says what it is
+            return
         self._flying = None
         if error is None:
             self._succeed(pending.entries)

@@ -247,8 +247,9 @@ class AsyncClient:
         On a durable topic it returns when the message is stored: committed, and synced to disk. Puts that run at the
         same time are stored together. With `wait=False` it returns as on a live topic, which costs far less than a
         task for each message; `flush` then waits for all of them, and raises what failed. A `key`, a UUID or 16
-        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before. A durable put
-        that was cancelled may have been stored.
+        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before. While the
+        connection is lost, or the broker's store in doubt, it goes on waiting, also beyond the client's `timeout`: it
+        returns or raises when it is known what became of the message. One that was cancelled may have been stored.
         """
         box = self._boxes.get(topic)
         if box is None or not box.gathering or key is not None:

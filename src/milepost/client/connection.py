@@ -20,6 +20,7 @@ from milepost.client.logbatch import LogBatch
 from milepost.client.topic import KnownTopic
 from milepost.errors import (
     ConnectionLost,
+    InDoubt,
     MilepostError,
     ProtocolError,
     TimedOut,
@@ -198,19 +199,19 @@ class Connection:
         self._fatal = self._fatal or (error if isinstance(error, MilepostError) else ProtocolError(str(error)))
         self.abort()
 
-    def lost(self, error: Exception | None) -> None:
+    def lost(self, reason: Exception | None) -> None:
         was_alive, self.alive = self.alive, False
         if self._timer is not None:
             self._timer.cancel()
         why = self._fatal or ConnectionLost(
-            f"the connection to the broker was lost{f': {error}' if error else ''}; "
+            f"the connection to the broker was lost{f': {reason}' if reason else ''}; "
             "what was put and not yet confirmed by flush() may not have arrived"
         )
-        waiting: list[asyncio.Future[Any]] = [self._welcomed, *self._requests.values(), *self._pings.values()]
-        waiting += self._roomless
-        for future in waiting:
+        self._fatal = why
+        waiting: list[asyncio.Future[Any]] = [*self._requests.values(), *self._pings.values(), *self._roomless]
+        for future, error in [(self._welcomed, why), *((each, as_lost(why)) for each in waiting)]:
             if not future.done():
-                future.set_exception(why)
+                future.set_exception(error)
                 future.exception()  # seen: whoever waits gets it all the same, and nobody need be waiting
         if not self.done.done():
             self.done.set_result(None)
@@ -282,6 +283,8 @@ class Connection:
         error = from_code(said.code, said.message)
         if said.fatal:
             self._fatal = error
+        elif said.put and isinstance(error, InDoubt):
+            self.refused(error)  # neither stored nor refused: only the mark of another connection can tell
         elif said.put:
             self._owner.put_refused(error, said.topic, said.put)
         elif said.subscription:
@@ -351,7 +354,7 @@ class Connection:
         """Wait until a put may be sent, and `before` bytes of others before it; `ConnectionLost` when it never may."""
         while not self.has_room or self.outstanding + min(before, self.put_window - 1) >= self.put_window:
             if not self.alive:
-                raise self._fatal or ConnectionLost("the connection to the broker is gone")
+                raise as_lost(self._fatal or ConnectionLost("the connection to the broker is gone"))
             waiter = self._loop.create_future()
             self._roomless.append(waiter)
             try:
@@ -404,7 +407,7 @@ class Connection:
     def request(self, make: Callable[[int], Control]) -> asyncio.Future[Any]:
         """Send a request: a future of its reply's value, or of the error that it failed with."""
         if not self.alive:
-            raise self._fatal or ConnectionLost("the connection to the broker is gone")
+            raise as_lost(self._fatal or ConnectionLost("the connection to the broker is gone"))
         self._number += 1
         number, future = self._number, self._loop.create_future()
         message = make(number)
@@ -415,7 +418,7 @@ class Connection:
     async def ping(self) -> None:
         """Wait until the broker has processed everything that was sent before."""
         if not self.alive:
-            raise self._fatal or ConnectionLost("the connection to the broker is gone")
+            raise as_lost(self._fatal or ConnectionLost("the connection to the broker is gone"))
         self._number += 1
         number, future = self._number, self._loop.create_future()
         self._pings[number] = future
@@ -471,6 +474,18 @@ class Connection:
     def abort(self) -> None:
         if self._link is not None:
             self._link.abort()
+
+
+def as_lost(error: MilepostError) -> MilepostError:
+    """What ended a connection, as those hear it who were waiting for an answer on it: a lost connection.
+
+    Whatever made the broker close it, as long as connecting again can help: its answer may be had on the next one.
+    """
+    if isinstance(error, ConnectionLost) or not error.retriable:
+        return error
+    lost = ConnectionLost(f"the broker closed the connection: {error}")
+    lost.__cause__ = error
+    return lost
 
 
 def wall_clock(welcome: Welcome) -> Callable[[], int]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from milepost import limits
 from milepost.batch import Batch, Ids, Stamper
 from milepost.batch.collector import REFUSED
-from milepost.client.connection import Connection, wall_clock
+from milepost.client.connection import Connection, as_lost, wall_clock
 from milepost.client.outbox import PUT_HEADER, Outbox
 from milepost.client.session import Session
 from milepost.client.storing import Storing
@@ -114,7 +114,7 @@ class Publisher:
         """A connection is gone, and perhaps what was sent last to live topics."""
         self.storing.lost()
         if was_used and self._unsure:
-            self.doubt = self.doubt or error
+            self.doubt = self.doubt or as_lost(error)
 
     def stop(self, error: MilepostError) -> None:
         """Nothing will be sent any more: every put takes the long way, and finds out why."""
@@ -153,9 +153,9 @@ class Publisher:
                 for schema in versions:
                     reply = await connection.ask(declaration(name, schema, slow))
                 return int(reply["number"])
-        except ConnectionLost:
-            raise
         except MilepostError as error:
+            if error.retriable:
+                raise  # on the next connection, then: the topic need not be gone
             _log.error("topic %r did not come back: %s", name, error)
             return 0
 

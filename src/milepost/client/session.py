@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from milepost.client.backoff import Backoff
+from milepost.client.backoff import LONGEST_SECONDS, Backoff
 from milepost.client.connection import Connection, Inbox
 from milepost.client.topic import KnownTopic
 from milepost.errors import Closed, ConnectionLost, MilepostError, TimedOut
@@ -65,6 +65,9 @@ class Session:
         self._reconnects = reconnects
         self._supervisor: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
+        # The broker ended the last connection for a reason of its own. It takes the next one, and may end that as soon
+        # as something is put: delays go on growing, though connecting succeeds.
+        self._sent_away = False
         self._waiters: list[asyncio.Future[None]] = []  # for room, for a connection, or for the end
         self.timeout = timeout  # seconds
         self.connection: Connection | None = None  # the one in use
@@ -179,22 +182,26 @@ class Session:
 
     async def _supervise(self, connection: Connection, ready: asyncio.Future[None]) -> None:
         """The client's one task, around all others: connects again, and holds those of callbacks."""
+        backoff = Backoff()
+        clock = asyncio.get_running_loop().time
         async with asyncio.TaskGroup() as self._group:
             ready.set_result(None)
             while True:
+                since = clock()
                 await asyncio.shield(connection.done)
                 if not self._reconnects:  # lost before it was in use
                     self.fail(ConnectionLost("the connection to the broker was lost"))
                 if self.failure is not None:
                     return
-                again = await self._again()
+                if not self._sent_away or clock() - since > LONGEST_SECONDS:
+                    backoff = Backoff()
+                again = await self._again(backoff)
                 if again is None:
                     return
                 connection = again
 
-    async def _again(self) -> Connection | None:
+    async def _again(self, backoff: Backoff) -> Connection | None:
         """A new connection with everything on it that was on the old one, however long it takes; None if never."""
-        backoff = Backoff()
         attempts = 0
         while True:
             # A round of all addresses without a pause: another broker of the cell is there at once.
@@ -246,6 +253,7 @@ class Session:
 
     def ended(self, connection: Connection, error: MilepostError) -> None:
         was_used = self.connection is connection
+        self._sent_away = not isinstance(error, ConnectionLost)
         if was_used:
             self.connection = None
         self._host.lost(connection, error, was_used)

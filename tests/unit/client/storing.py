@@ -8,10 +8,12 @@ import asyncio
 import itertools
 
 import numpy as np
+import pytest
 
 from milepost import transport
 from milepost.batch import Batch
-from milepost.client import AsyncClient
+from milepost.client import AsyncClient, session
+from milepost.client.backoff import Backoff
 from milepost.query import parse_schema
 from milepost.transport import parse_address
 from milepost.wire import (
@@ -62,7 +64,11 @@ class Store:
         self.requests = []  # control frames, of all connections
         self.connections = []
         self.batches = []  # rows of each PUT that arrived
-        self.faults = iter(())  # for each PUT without a link and each ACK: "", "before", "after" or "store"
+        # For each PUT without a link and each ACK: "", "before", "after" or "store". With "doubt before" or "doubt after"
+        # the connection is not cut, but closed by a broker that cannot tell what became of a commit.
+        self.faults = iter(())
+        self.unwilling = None  # a kind of request: the first one ends its connection, in doubt
+        self.deaf = False  # answers no HELLO
         self.paused = False  # answers no PUT
         self.news = asyncio.Event()
         self.welcome = {}
@@ -122,6 +128,24 @@ class Peer:
             for peer in self.store.connections:
                 peer.pump()  # what this client had is for the others
 
+    def send_away(self):
+        """As a broker whose store is in doubt."""
+        if self.link is not None:
+            self.say(Failure(code="in_doubt", message="nobody knows", fatal=True))
+            link, self.link = self.link, None
+            self.subscriptions.clear()
+            link.close()
+            for peer in self.store.connections:
+                peer.pump()
+
+    def failed(self, fault, when):
+        """Whether a fault is one of before or after the commit, and then the connection is gone."""
+        if fault == when:
+            self.cut()
+        elif fault == f"doubt {when}":
+            self.send_away()
+        return self.link is None
+
     def frames(self, frames):
         for kind, flags, body in frames:
             if self.link is None:
@@ -143,8 +167,14 @@ class Peer:
 
     def hear(self, said):
         store = self.store
+        if store.unwilling is not None and isinstance(said, store.unwilling):
+            store.unwilling = None
+            self.send_away()
+            return
         match said:
             case Hello():
+                if store.deaf:
+                    return
                 self.hello = said
                 known = store.publishers.get(said.instance) if said.resume else None
                 self.known = known or [len(store.publishers) + 100 + len(store.connections), 0]
@@ -194,8 +224,7 @@ class Peer:
         if name == "live":
             return
         fault = "store" if self.broken else next(self.store.faults, "")
-        if fault == "before":
-            self.cut()
+        if self.failed(fault, "before"):
             return
         if fault == "store":
             self.broken = True
@@ -205,9 +234,7 @@ class Peer:
             self.say(Failure(code="duplicate_message", message="stored already", put=self.puts, topic=name))
             return
         self.commit(parts, key)
-        if fault == "after":
-            self.cut()
-        elif not self.store.paused:
+        if not self.failed(fault, "after") and not self.store.paused:
             self.say(Stored(self.puts))
         for peer in self.store.connections:
             peer.pump()
@@ -301,8 +328,7 @@ class Peer:
     def ack(self, said):
         name, _, handed = self.subscriptions[said.subscription]
         fault = next(self.store.faults, "")
-        if fault == "before":
-            self.cut()
+        if self.failed(fault, "before"):
             return
         if fault == "store":
             self.say(Failure(code="store_full", message="the disk is full", request=said.request))
@@ -316,8 +342,7 @@ class Peer:
             self.store.sequences[member] = said.sequence
             self.store.cursors[name][1].update(done)
             handed -= done | again
-        if fault == "after":
-            self.cut()
+        if self.failed(fault, "after"):
             return
         self.say(Reply(request=said.request, value={"sequence": said.sequence}))
         self.pump()
@@ -331,8 +356,19 @@ def _named(told):
     return {offset for first, last in found for offset in range(first, last + 1)}
 
 
-def with_store(test, *, options=None, clients=1):
-    """Run a test with a store and clients of it."""
+class Eager(Backoff):
+    """Does not wait, and remembers how long it would have."""
+
+    bounds = ()
+
+    def next(self):
+        Eager.bounds += (self.bound,)
+        super().next()
+        return 0.0
+
+
+def with_store(test, *, options=None, clients=1, eager=False):
+    """Run a test with a store and clients of it; `eager` ones connect again without delay."""
 
     async def whole():
         async with asyncio.timeout(30):
@@ -349,7 +385,11 @@ def with_store(test, *, options=None, clients=1):
                     await client.close(drain=False)
                 await listener.close()
 
-    asyncio.run(whole())
+    with pytest.MonkeyPatch.context() as patch:
+        if eager:
+            Eager.bounds = ()
+            patch.setattr(session, "Backoff", Eager)
+        asyncio.run(whole())
 
 
 def rows(values):

@@ -19,8 +19,8 @@ from milepost.errors import (
     TimedOut,
     UnknownTopic,
 )
-from milepost.wire import Hello, Resume, Stored
-from tests.unit.client.storing import rows, with_store
+from milepost.wire import Declare, Failure, Hello, Resume, Stored
+from tests.unit.client.storing import Eager, rows, with_store
 
 
 def test_a_put_returns_when_it_is_stored():
@@ -109,7 +109,7 @@ def test_a_key_makes_a_put_idempotent():
     with_store(test)
 
 
-@pytest.mark.parametrize("fault", ["before", "after"])
+@pytest.mark.parametrize("fault", ["before", "after", "doubt before", "doubt after"])
 def test_a_keyed_put_whose_answer_was_lost_is_no_duplicate(fault):
     async def test(store, client):
         store.faults = iter([fault])
@@ -150,7 +150,7 @@ def test_topics_of_an_atomic_put_are_linked():
     with_store(test)
 
 
-@pytest.mark.parametrize("fault", ["before", "after"])
+@pytest.mark.parametrize("fault", ["before", "after", "doubt before", "doubt after"])
 def test_an_atomic_put_is_sent_again_as_a_whole(fault):
     async def test(store, client):
         store.faults = iter([fault])
@@ -229,6 +229,93 @@ def test_rows_that_go_to_another_broker_of_the_cell_carry_its_number():
         assert store.values() == [1, 2]  # the peer looks at the numbers
 
     with_store(test)
+
+
+@pytest.mark.parametrize("fault", ["doubt before", "doubt after"])
+def test_while_it_is_not_known_what_became_of_a_put_nothing_is_said(fault):
+    """Also when the broker does not come back for longer than a request may take."""
+
+    async def test(store, client):
+        await client.put_many("kept", rows([1]))
+        await client.put_many("other", rows([1]))
+        store.faults = iter([fault])
+        store.deaf = True
+        client._session.timeout = 0.01  # of each attempt to connect, and of requests
+        putting = [asyncio.create_task(client.put("kept", {"n": 2}))]
+        await store.until(lambda: len(store.heard(Hello)) >= 2)
+        together = client.atomic()
+        together.put("other", {"n": 4})
+        putting += [
+            asyncio.create_task(put)  # while nobody is there
+            for put in (
+                client.put("kept", {"n": 3}),
+                client.put_many("other", rows([2])),
+                client.put("other", {"n": 3}, key=uuid.uuid4()),
+                together.store(),
+            )
+        ]
+        await asyncio.sleep(0)
+        await client.put("kept", {"n": 4}, wait=False)
+        await store.until(lambda: len(store.heard(Hello)) >= 5)
+        with pytest.raises(TimedOut, match="may still"):
+            await client.flush()
+        assert not any(task.done() for task in putting)
+        client._session.timeout = 10.0
+        store.deaf = False
+        await asyncio.gather(*putting)
+        await client.flush()
+        assert (store.values(), sorted(store.values("other"))) == ([1, 2, 3, 4], [1, 2, 3, 4])
+
+    with_store(test, eager=True)
+
+
+def test_live_puts_of_a_connection_that_was_closed_in_doubt_may_be_lost():
+    async def test(store, client):
+        await client.put("kept", {"n": 1})
+        store.peer.send_away()
+        await client.flush()  # durable ones are not
+        await client.put("live", {"n": 1})
+        store.faults = iter(["doubt after"])
+        await client.put("kept", {"n": 2})
+        with pytest.raises(ConnectionLost, match="nobody knows"):
+            await client.flush()
+        assert store.values() == [1, 2]
+
+    with_store(test)
+
+
+def test_a_put_that_is_said_to_be_in_doubt_is_settled_by_the_next_connection():
+    async def test(store, client):
+        peer = store.peer
+        peer.put = lambda flags, body: peer.say(Failure(code="in_doubt", message="nobody knows", put=1))
+        await client.put("kept", {"n": 1})
+        assert store.values() == [1]
+        assert client.statistics().reconnects == 1
+
+    with_store(test)
+
+
+def test_a_connection_that_is_closed_while_it_is_restored_loses_no_topic():
+    async def test(store, client):
+        await client.put("kept", {"n": 1})
+        store.unwilling = Declare
+        store.faults = iter(["before"])
+        await asyncio.gather(*(client.put_many("kept", rows([n])) for n in (2, 3)))
+        assert len(store.connections) == 3
+        await client.put("kept", {"n": 4})
+        assert store.values() == [1, 2, 3, 4]
+
+    with_store(test)
+
+
+def test_a_broker_that_closes_every_connection_is_asked_less_and_less_often():
+    async def test(store, client):
+        store.faults = iter(["doubt before"] * 3 + ["before"])
+        await client.put("kept", {"n": 1})
+        assert store.values() == [1]
+        assert Eager.bounds == (0.05, 0.1, 0.2, 0.05)
+
+    with_store(test, eager=True)
 
 
 def test_a_mark_that_is_of_no_commit_settles_nothing():
@@ -324,7 +411,7 @@ def test_a_put_that_is_cancelled_takes_no_other_with_it():
     with_store(test)
 
 
-FAULTS = st.lists(st.sampled_from(["", "", "before", "after", "store"]), max_size=20)
+FAULTS = st.lists(st.sampled_from(["", "", "before", "after", "store", "doubt before", "doubt after"]), max_size=20)
 
 
 @given(FAULTS, st.lists(st.integers(1, 4), min_size=1, max_size=12))
@@ -353,7 +440,7 @@ def test_whatever_is_lost_on_the_way_what_was_put_is_stored_once_and_in_order(fa
         stamps = [stamp for stamp, _ in store.rows["kept"]]
         assert stamps == sorted(set(stamps))
 
-    with_store(test)
+    with_store(test, eager=True)
 
 
 WAYS = st.sampled_from(["one", "many", "key", "atomic", "loose", "live"])
@@ -422,4 +509,4 @@ def test_every_way_of_putting_over_connections_that_break_at_any_turn(faults, cu
         assert sorted(store.values("other")) == sorted(acknowledged["other"])
         assert client._publisher.storing.unsettled.bytes == 0
 
-    with_store(test)
+    with_store(test, eager=True)

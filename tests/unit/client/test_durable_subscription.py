@@ -22,7 +22,7 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.wire import Ack, Dropped, Failure, Subscribe, Unsubscribe
+from milepost.wire import Ack, Dropped, Failure, Hello, Look, Subscribe, Unsubscribe
 from tests.unit.client.storing import LOG, with_store
 
 
@@ -64,7 +64,7 @@ def test_get_needs_one_subscription():
     with_store(test)
 
 
-@pytest.mark.parametrize("fault", ["before", "after"])
+@pytest.mark.parametrize("fault", ["before", "after", "doubt before", "doubt after"])
 def test_a_lost_acknowledgement_is_neither_lost_nor_twice(fault):
     async def test(store, client):
         sub = await client.subscribe("kept", name="desk")
@@ -115,6 +115,19 @@ def test_a_get_that_is_given_up_in_the_moment_of_its_answer_loses_nothing():
         with pytest.raises(asyncio.CancelledError):
             await getting
         assert (await sub.get(timeout=5)).n == 10
+
+    with_store(test)
+
+
+def test_an_acknowledgement_that_is_said_to_be_in_doubt_is_settled_by_the_next_connection():
+    async def test(store, client):
+        sub = await client.subscribe("kept", name="desk")
+        peer = store.peer
+        peer.ack = lambda said: peer.say(Failure(code="in_doubt", message="nobody knows", request=said.request))
+        store.put("kept", [10])
+        assert (await sub.get()).n == 10
+        assert client.statistics().reconnects == 1
+        assert consumed(store) == [0]
 
     with_store(test)
 
@@ -479,6 +492,47 @@ def test_options_that_cannot_be_are_refused_here(options):
     with_store(test)
 
 
+@pytest.mark.parametrize("fault", ["doubt before", "doubt after"])
+def test_while_it_is_not_known_what_became_of_an_acknowledgement_nothing_is_said(fault):
+    """Also when the broker does not come back for longer than a request may take."""
+
+    async def test(store, client):
+        desk = await client.subscribe("kept", name="desk")
+        work = await client.subscribe("kept", name="work", ack="explicit")
+        store.put("kept", [10, 11])
+        message = await work.get()
+        store.faults = iter([fault, fault])
+        store.deaf = True
+        client._session.timeout = 0.01  # of each attempt to connect, and of requests
+        acting = [asyncio.create_task(act) for act in (desk.get(), work.ack(message))]
+        await store.until(lambda: len(store.heard(Hello)) >= 4)
+        assert not any(task.done() for task in acting)
+        assert await desk.get(timeout=0) is None
+        client._session.timeout = 10.0
+        store.deaf = False
+        assert (await acting[0]).n == 10
+        try:
+            await acting[1]
+            acknowledged = True
+        except AckMismatch:  # it comes again
+            acknowledged = False
+        assert (0 in store.cursors["work"][1]) == acknowledged
+        assert consumed(store) == [0]
+
+    with_store(test, eager=True)
+
+
+def test_a_request_is_made_again_when_the_broker_closes_the_connection_in_doubt():
+    async def test(store, client):
+        store.unwilling = Look
+        assert (await client.look("kept"))["logs"]
+        store.unwilling = Subscribe
+        await client.subscribe("kept", name="desk")
+        assert (len(store.heard(Look)), len(store.heard(Subscribe))) == (2, 2)
+
+    with_store(test)
+
+
 def test_lost_rows_are_told(caplog):
     async def test(store, client):
         sub = await client.subscribe("kept", name="desk")
@@ -685,7 +739,7 @@ def test_look_and_trim():
     with_store(test)
 
 
-FAULTS = st.lists(st.sampled_from(["", "", "before", "after", "store"]), max_size=25)
+FAULTS = st.lists(st.sampled_from(["", "", "before", "after", "store", "doubt before", "doubt after"]), max_size=25)
 
 
 @given(FAULTS, st.lists(st.integers(1, 7), min_size=1, max_size=8), st.booleans())
@@ -714,7 +768,7 @@ def test_by_get_every_message_comes_once_and_in_order_whatever_is_lost(faults, s
         assert await sub.get(timeout=0) is None
         assert len(store.cursors["desk"][1]) == total
 
-    with_store(test)
+    with_store(test, eager=True)
 
 
 @given(FAULTS, st.lists(st.integers(0, 9), max_size=12), st.integers(1, 60))
@@ -749,7 +803,7 @@ def test_members_that_get_share_every_message_once_whatever_is_lost(faults, cuts
         assert sorted(seen) == list(range(total))
         assert len(store.cursors["desk"][1]) == total
 
-    with_store(test, clients=2)
+    with_store(test, clients=2, eager=True)
 
 
 @given(FAULTS, st.integers(1, 40))
@@ -767,4 +821,4 @@ def test_by_iteration_everything_comes_at_least_once_and_nothing_acknowledged_ag
         await sub.detach()
         assert sorted(set(seen)) == list(range(total))
 
-    with_store(test)
+    with_store(test, eager=True)
