@@ -179,8 +179,9 @@ class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
     """Rows are done with, or are to come again. Replied to when that is committed.
 
-    A range [first, last] of a log stands for all rows in it that were handed to this client for this subscription and
-    are not acknowledged yet. `sequence` counts a client's acknowledgements of a subscription, over its connections:
+    A range [first, last] of a log names rows that were all handed to this client for this subscription and are not
+    acknowledged yet; ranges ascend, and none is over another. When one is not so, the request fails, and the rows that
+    it named come again. `sequence` counts a client's acknowledgements of a subscription, over its connections:
     one that the broker has carried out already is replied to and not carried out again.
     """
 
