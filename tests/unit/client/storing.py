@@ -64,8 +64,8 @@ class Store:
         self.requests = []  # control frames, of all connections
         self.connections = []
         self.batches = []  # rows of each PUT that arrived
-        # For each PUT without a link and each ACK: "", "before", "after" or "store". With "doubt before" or "doubt after"
-        # the connection is not cut, but closed by a broker that cannot tell what became of a commit.
+        # For each PUT without a link and each ACK: "", "before", "after" or "store". With "doubt before" or
+        # "doubt after" the connection is not cut, but closed by a broker that cannot tell what became of a commit.
         self.faults = iter(())
         self.unwilling = None  # a kind of request: the first one ends its connection, in doubt
         self.deaf = False  # answers no HELLO
