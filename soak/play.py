@@ -64,8 +64,7 @@ class Play:
             self._crash()
             self.kills["database"] += 1
             self._served(self.marks())
-            self.forgiven(since)
-            return
+            self.forgiven(since)  # and then the kill of this cycle
         broker = self.dice.random() < 0.5
         workers = self.dice.sample(ROLES, 0 if broker and self.dice.random() < 0.7 else self.dice.choice((1, 1, 1, 2)))
         marks = self.marks()
