@@ -55,6 +55,9 @@ def ranges(offsets: npt.NDArray[np.uint64]) -> list[list[int]]:
     """Ascending offsets as [first, last] of each run without a gap. No Python for each row: acks come in thousands."""
     if not len(offsets):
         return []
+    first, last = int(offsets[0]), int(offsets[-1])
+    if last - first == len(offsets) - 1:  # as it is mostly, and always for one row
+        return [[first, last]]
     cuts = np.flatnonzero(np.diff(offsets) != 1)
     ends = np.empty((len(cuts) + 1, 2), np.uint64)
     ends[0, 0], ends[-1, 1] = offsets[0], offsets[-1]
