@@ -18,7 +18,7 @@ from rich.console import Console
 
 from milepost.cli import warm
 from milepost.cli.session import DEFAULT_BROKER
-from milepost.errors import ConfigError
+from milepost.errors import ConfigError, ConnectionLost
 
 if TYPE_CHECKING:
     from milepost.broker import Broker
@@ -201,6 +201,8 @@ async def _zeromq(broker: Broker, settings: Settings, console: Console, asked: b
         gateway = Gateway(str(_reachable(broker.address)), settings.zmq, curve=settings.zmq_curve)
         try:
             await gateway.__aenter__()
+        except ConnectionLost:  # an OSError too, and not one of the port
+            raise
         except OSError as error:
             problem = _cannot_listen(settings.zmq, error, "--zmq")
         else:

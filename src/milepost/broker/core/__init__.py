@@ -13,7 +13,8 @@
     outbox          what waits for a connection that is busy: bounded, joined, dropped
     keeper          durable topics and puts: what is stored before it is acknowledged
     streams         durable subscriptions: who is attached, what is read, what is acknowledged
-    stream          one of them at work; reach: how far it has got in one log
+    stream          one of them at work; reach: how far it has got in one log; start: where it begins
+    burial          rows that were delivered too often
     predicates      compiled `where` texts, the wrong ones too
 
 Matching runs outside, on a snapshot of a topic's index: `Core.put` says with which, `Core.arrived` takes the result.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.catalogue import Catalogue
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Close, Deliver, Effect, Mend, Say
+from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
 from milepost.broker.core.keeper import Checked, Keeper, Refused
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import require_pattern
@@ -27,9 +28,11 @@ from milepost.errors import (
     BrokerError,
     InvalidValue,
     MilepostError,
+    NotDurable,
     ProtocolError,
     SlowConsumer,
     TimedOut,
+    UnknownTopic,
 )
 from milepost.storage.operations import Entry
 from milepost.wire import (
@@ -183,7 +186,7 @@ class Core:
 
     # Requests
 
-    def _asked(self, connection: Connection, request: Any, time_us: int) -> list[Effect]:
+    def _asked(self, connection: Connection, request: Any, time_us: int, *, again: bool = False) -> list[Effect]:
         effects: list[Effect] = []
         try:
             later = self._asked_store(connection, request)
@@ -205,9 +208,16 @@ class Core:
                     value = self.statistics(time_us)
             reply = Reply(request=request.request, value=value)
         except MilepostError as error:
+            if isinstance(error, UnknownTopic) and self.keeper.shared and not again:
+                # Another broker may have made it a moment ago, and its client come here since.
+                return [Learn(partial(self._learned, connection, request, time_us))]
             self.errors[error.code] += 1
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
+
+    def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
+        effects = [] if isinstance(outcome, MilepostError) else self.keeper.restore(outcome)
+        return effects + self._asked(connection, request, time_us, again=True) if connection.open else effects
 
     def _asked_store(self, connection: Connection, request: Any) -> list[Effect] | None:
         """Requests about what is durable; None for the others."""
@@ -217,6 +227,8 @@ class Core:
                 topic = self.topics.get(request.name)
                 if request.durable or (topic is not None and topic.stored and request.schema is not None):
                     return keeper.declare(connection, request)
+                if request.retain is not None:
+                    raise NotDurable(f"topic {request.name[:80]!r} is live, and keeps nothing; declare it durable")
             case Delete():
                 topic = self.topics.get(request.name)
                 if topic is not None and topic.stored:

@@ -80,4 +80,10 @@ class Ask(NamedTuple):
     then: Callable[[Any], list[Effect]]
 
 
-Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask
+class Learn(NamedTuple):
+    """Ask a store that is shared for all its topics; `then` takes their records, or the error."""
+
+    then: Callable[[Any], list[Effect]]
+
+
+Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Learn

@@ -16,7 +16,8 @@ from milepost.batch import Batch
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Ask, Effect, Say, Store
 from milepost.broker.core.pattern import require_name
-from milepost.broker.core.streams import Streams, start_of
+from milepost.broker.core.start import start_of
+from milepost.broker.core.streams import Streams
 from milepost.broker.core.topic import SLOW, Topic
 from milepost.errors import (
     BrokerError,

@@ -50,6 +50,9 @@ class Member:
         return room if self.connection.ready and room > 0 and room >= self.prefetch // REFILL else 0
 
 
+NO_MEMBER: Final = Member(0, None, 0, b"", 0, 0)  # type: ignore[arg-type]  # on whose behalf cursors move by themselves
+
+
 class Portion(NamedTuple):
     """Rows that were read and match, all of one log and one schema."""
 
@@ -469,6 +472,12 @@ def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> Offs
     if not right:
         raise AckMismatch(f"{what} ranges of offsets that are none: [first, last], ascending, and none over another")
     return pairs.astype(np.uint64)
+
+
+def require_apart(done: dict[int, list[list[int]]], again: dict[int, list[list[int]]]) -> None:
+    """Rows are done, or come again: not both."""
+    for log in done.keys() & again.keys():
+        pairs_of([*done[log], *again[log]], "acknowledged and sent back were", anyhow=True)
 
 
 def _cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:

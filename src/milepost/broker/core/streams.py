@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from milepost import limits
+from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Ask, Deliver, Effect, Mend, Read, Say, Store
 from milepost.broker.core.pattern import is_pattern, require_name
 from milepost.broker.core.reach import Chosen, Reach
-from milepost.broker.core.stream import Found, Member, Portion, Stream, Taken, pairs_of
+from milepost.broker.core.start import require_there, start_of
+from milepost.broker.core.stream import NO_MEMBER, Found, Stream, Taken, require_apart
 from milepost.broker.core.topic import SLOW, Topic
 from milepost.errors import (
     AckMismatch,
@@ -31,7 +33,6 @@ from milepost.errors import (
 )
 from milepost.storage.operations import (
     Attach,
-    ChangeTopic,
     Cursor,
     Entry,
     MakeTopic,
@@ -61,6 +62,7 @@ class Streams:
         self.core = core
         self.keeper = keeper
         self.named: dict[str, Stream] = {}
+        self._burial = Burial(core, self)
         self._serving: dict[int, Stream] = {}  # replays too, by their identity
         self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
         self._unreleased: set[tuple[int, int]] = (
@@ -96,7 +98,7 @@ class Streams:
             topic.require(request.where)
         start = start_of(request.start)
         if request.create and not self.keeper.shared:  # of what others wrote, this broker may not know the end yet
-            _require_there(topic, start)
+            require_there(topic, start)
         if request.name and self._has(connection, request.name):
             raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
         if request.dead:
@@ -434,7 +436,7 @@ class Streams:
             stream.bury(lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), stream.moves + 1)
             self._save(stream, effects)
         if dead:
-            self._bury(stream, dead, effects)
+            self._burial.bury(stream, dead, effects)
         self.pump(stream, effects)
         return effects
 
@@ -460,63 +462,6 @@ class Streams:
         for member in stream.members.values():
             lost = [[member.number, log, first, after]]
             effects.append(Say(member.connection, Dropped({member.number: rows or after - first}, lost)))
-
-    def _bury(self, stream: Stream, dead: list[Portion], effects: list[Effect]) -> None:
-        """Rows that were delivered too often go to the topic of the dead, which takes whatever their own does."""
-        topic = self.core.topics.get(stream.dead)
-        if topic is None:
-            texts = tuple(stream.topic.announcement().schemas)
-            then = partial(self._graveyard, stream, dead)
-            effects.append(Store(MakeTopic(stream.dead, texts, SLOW[0], Retention()), then))
-            return
-        if topic.stored:
-            missing = [part.batch.schema for part in dead if part.batch.schema.fingerprint not in topic.versions]
-            if not missing:
-                self._bury_in(topic, stream, dead, effects)
-                return
-            try:
-                self.core.catalogue.require_follows(topic, missing[0])
-            except MilepostError:
-                pass
-            else:
-                text = str(missing[0].message_type or missing[0])
-                change = ChangeTopic(topic.stored, text, versions=len(topic.schemas))
-                effects.append(Store(change, partial(self._widened, stream, dead, topic, change)))
-                return
-        log.error("%s cannot take the dead rows of %s: they come again for ever", stream.dead, stream.name)
-        stream.most = 0
-        stream.spare(dead)
-
-    def _graveyard(self, stream: Stream, dead: list[Portion], outcome: Any) -> list[Effect]:
-        effects: list[Effect] = []
-        if isinstance(outcome, MilepostError):
-            return self._spared(stream, dead)
-        effects += self.keeper.restore([outcome.topic])
-        self._bury(stream, dead, effects)
-        return effects
-
-    def _widened(
-        self, stream: Stream, dead: list[Portion], topic: Topic, change: ChangeTopic, outcome: Any
-    ) -> list[Effect]:
-        if isinstance(outcome, MilepostError):
-            return self._spared(stream, dead)
-        effects = self.keeper.changed(topic, change, outcome)
-        self._bury(stream, dead, effects)
-        return effects
-
-    def _spared(self, stream: Stream, dead: list[Portion]) -> list[Effect]:
-        stream.spare(dead)
-        stream.failed = True  # until the next tick
-        return []
-
-    def _bury_in(self, topic: Topic, stream: Stream, dead: list[Portion], effects: list[Effect]) -> None:
-        taken = Taken(_NOBODY, 0)
-        for part in dead:
-            assert part.chosen is not None
-            self.core.totals["rows_dead"] += len(part.offsets)
-            stream.bury(part.chosen.lot, part.chosen.places, stream.moves + 1)
-            taken.rows.append((part.chosen, part.log))
-        self._move(stream, taken, effects, dead=tuple(Part(topic.stored, part.batch) for part in dead))
 
     # Acknowledgements
 
@@ -552,11 +497,11 @@ class Streams:
         member.sequence = request.sequence
         taken = Taken(member, request.sequence, done)
         stream.send_back(member, again)
-        self._move(stream, taken, effects, connection, request.request)
+        self.move(stream, taken, effects, connection, request.request)
         self.pump(stream, effects)
         return effects
 
-    def _move(
+    def move(
         self,
         stream: Stream,
         taken: Taken,
@@ -626,7 +571,7 @@ class Streams:
             (cursor := reach.cursor()) != reach.stored or reach.state(cursor) for reach in stream.reaches.values()
         )
         if late:
-            self._move(stream, Taken(_NOBODY, 0), effects)
+            self.move(stream, Taken(NO_MEMBER, 0), effects)
 
     def tick(self) -> list[Effect]:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
@@ -642,9 +587,6 @@ class Streams:
         return effects
 
 
-_NOBODY: Final = Member(0, None, 0, b"", 0, 0)  # type: ignore[arg-type]
-
-
 def _by_key(matches: Any) -> dict[int, np.ndarray]:
     """Rows by key, ascending."""
     owners = np.repeat(np.arange(len(matches.offsets) - 1), np.diff(matches.offsets))
@@ -652,35 +594,3 @@ def _by_key(matches: Any) -> dict[int, np.ndarray]:
     keys, rows = matches.keys[order], owners[order]
     cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
     return {int(keys[a]): rows[a:b] for a, b in pairwise(cuts) if a < b}
-
-
-def _require_there(topic: Topic, start: Start) -> None:
-    """A position that a subscription is to begin at must be one of the topic's, or the end of a log."""
-    if isinstance(start, tuple) and start[0] == "position":
-        for log, offset in start[1].items():
-            end = topic.ends.get(log, 0)
-            if offset > end:
-                raise BrokerError(f"topic {topic.name!r} has no offset {offset} in log {log}: that ends at {end}")
-
-
-def require_apart(done: dict[int, list[list[int]]], again: dict[int, list[list[int]]]) -> None:
-    """Rows are done, or come again: not both."""
-    for log in done.keys() & again.keys():
-        pairs_of([*done[log], *again[log]], "acknowledged and sent back were", anyhow=True)
-
-
-def start_of(given: Any) -> Start:
-    """Where a subscription begins, as a request says it."""
-    match given:
-        case None | "new":
-            return "new"
-        case "earliest":
-            return "earliest"
-        case {"time_us": int(time_us)}:
-            return ("time", time_us)
-        case {"position": dict(position)} if len(position) <= limits.LOGS and all(
-            isinstance(log, int) and isinstance(offset, int) and 0 <= offset < 1 << 63 and 0 <= log < 1 << 31
-            for log, offset in position.items()
-        ):
-            return ("position", dict(position))
-    raise BrokerError('a subscription starts "new", "earliest", at a time or at a position')
