@@ -45,21 +45,25 @@ class Contestant:
         return {"put_per_s": self.put, "get_per_s": self.get, "synced": self.synced}
 
 
-BY_ROW, MANY = "put(wait=False), flush", "put_many of 500"
+BY_ROW, MANY = "put(wait=False), flush; loop", "put_many of 500; get_many"
 
 
 def ours(broker: str, quick: bool) -> list[Contestant]:
-    """Milepost's ways to put, each with `get_many` behind it. The first is called as the peers are, row by row.
+    """Milepost's ways to put and to get. The first is what is compared: row by row both ways, as the peers are used.
 
-    A long run on SQLite tries two more that are called so; which of them is compared was decided before the run.
+    `get_many` promises more than the peers: what it returns will not come again. A long run on SQLite tries two more ways
+    to put.
     """
-    ways = {BY_ROW: "Rows", MANY: "Many"}
+    ways = {BY_ROW: ("Rows", "Iterate"), MANY: ("Many", "GetMany")}
     if not quick and broker == "milepost":
-        ways |= {"put(wait=False), 2 × 250 in flight": "Sliding", "500 tasks of put": "Tasks"}
+        ways |= {
+            "put(wait=False), 2 × 250; get_many": ("Sliding", "GetMany"),
+            "500 tasks of put; loop": ("Tasks", "Iterate"),
+        }
     count = 20_000 if quick else 100_000
     return [
-        Contestant(f"{broker}, {named}", broker, f"{LOAD}.storing:{way}", f"{LOAD}.storing:GetMany", count)
-        for named, way in ways.items()
+        Contestant(f"{broker}, {named}", broker, f"{LOAD}.storing:{put}", f"{LOAD}.storing:{get}", count)
+        for named, (put, get) in ways.items()
     ]
 
 

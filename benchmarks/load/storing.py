@@ -108,6 +108,25 @@ class GetMany(_Connected):
         return came
 
 
+class Iterate(GetMany):
+    """A loop over the messages, a field read of each; the client acknowledges what the loop has come back for.
+
+    At most 500 to an acknowledgement. The loop does not wait for it while there is more, as RabbitMQ's and JetStream's
+    consumers do not; the end waits until all are stored. What a loop that dies had comes again, as with all peers.
+    """
+
+    async def receive(self, count: int) -> int:
+        subscription = await self._subscribed()
+        came = 0
+        async for message in subscription:
+            if message.size:
+                came += 1
+            if came == count:
+                break
+        await subscription.detach()
+        return came
+
+
 class Get(GetMany):
     """The same with `get`: each message acknowledged, and that synced, before it returns."""
 

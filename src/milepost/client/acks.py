@@ -1,9 +1,10 @@
 """Acknowledgements of one durable subscription, on their way to the broker.
 
-One is under way at a time; what comes meanwhile gathers into the next. So an answer that was lost with its
-connection is never in doubt for long: the number of the last acknowledgement that the broker carried out, which it
-tells when the subscription is back, says whether the one under way was. With two of them under way, the first could
-have failed and the second not, and that one number could not say so.
+One that somebody waits for is under way alone; what comes meanwhile gathers into the next. So an answer that was lost
+with its connection is never in doubt for long: the number of the last acknowledgement that the broker carried out,
+which it tells when the subscription is back, says whether the one under way was. With another under way, the first
+could have failed and the second not, and that one number could not say so. Automatic ones nobody waits for: what
+failed of them comes again, whatever the number says. Some of them may be under way together.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from milepost.client.connection import Connection
 from milepost.client.logbatch import LogBatch, ranges
 from milepost.errors import AckMismatch, InDoubt, MilepostError, StoreError
 from milepost.wire import Ack
+
+AUTOMATIC_ROWS: Final = 500  # of one automatic acknowledgement: the sooner it is stored, the less comes again
+AUTOMATIC_FRAMES: Final = 8  # of them under way
 
 
 class Span(NamedTuple):
@@ -78,6 +82,10 @@ class Entry:
     def automatic(self) -> bool:
         return self.grant is None and self.waiter is None
 
+    @property
+    def rows(self) -> int:
+        return sum(len(span.batch.offsets[span.rows]) for span in self.spans)
+
 
 class Pending:
     """One acknowledgement that is under way."""
@@ -113,7 +121,7 @@ class Acks:
     def __init__(self, subscription: Granting) -> None:
         self._subscription = subscription
         self._connection: Connection | None = None
-        self._flying: Pending | None = None
+        self._flying: deque[Pending] = deque()
         self._next: deque[Entry] = deque()
         self._idle: list[asyncio.Future[None]] = []  # wait until nothing is under way
         self._retained: list[Entry] = []  # automatic ones that the store did not take: they go with the next
@@ -144,7 +152,7 @@ class Acks:
     @property
     def busy(self) -> bool:
         """Whether something is under way or waits to be."""
-        return self._flying is not None or bool(self._next)
+        return bool(self._flying or self._next)
 
     async def settled(self) -> None:
         """Wait until nothing is under way."""
@@ -161,15 +169,23 @@ class Acks:
 
     def _send(self) -> None:
         connection = self._connection
-        if self._flying is not None or connection is None or not connection.alive or not self._next:
-            return
-        self._next.extendleft(reversed(self._retained))
-        self._retained = []
-        entries = self._fitting()
+        while connection is not None and connection.alive and self._next and self._may_go():
+            self._next.extendleft(reversed(self._retained))
+            self._retained = []
+            self._send_one(connection, self._fitting())
+
+    def _may_go(self) -> bool:
+        if not self._flying:
+            return True
+        alone = not self._next[0].automatic or not all(entry.automatic for entry in self._flying[-1].entries)
+        return not alone and len(self._flying) < AUTOMATIC_FRAMES
+
+    def _send_one(self, connection: Connection, entries: list[Entry]) -> None:
         done = _ranges(span for entry in entries if not entry.again for span in entry.spans)
         again = _ranges(span for entry in entries if entry.again for span in entry.spans)
         self.sequence += 1
-        pending = self._flying = Pending(self.sequence, entries)
+        pending = Pending(self.sequence, entries)
+        self._flying.append(pending)
         number = self._subscription.number
         reply = connection.request(
             lambda request: Ack(request=request, subscription=number, sequence=pending.sequence, done=done, again=again)
@@ -181,13 +197,19 @@ class Acks:
         """As many of those that wait as one frame may name; the others go with the next."""
         entries = [self._next.popleft()]
         left = limits.ACK_RANGES - entries[0].ranges
+        rows = entries[0].rows
         while self._next and self._next[0].ranges <= left:
+            rows += self._next[0].rows
+            if self._next[0].automatic and rows > AUTOMATIC_ROWS and all(entry.automatic for entry in entries):
+                break
+            if self._flying and not self._next[0].automatic:
+                break
             entries.append(self._next.popleft())
             left -= entries[-1].ranges
         return entries
 
     def _answered(self, pending: Pending, connection: Connection, reply: asyncio.Future[Any]) -> None:
-        if self._flying is not pending or reply.cancelled():
+        if pending not in self._flying or reply.cancelled():
             return
         error = reply.exception()
         if error is not None and not connection.alive:
@@ -195,7 +217,7 @@ class Acks:
         if isinstance(error, InDoubt):
             connection.refused(error)  # the same: only the sequence that another connection is told says what it is
             return
-        self._flying = None
+        self._flying.remove(pending)
         if error is None:
             self._succeed(pending.entries)
         elif isinstance(error, StoreError):
@@ -256,8 +278,8 @@ class Acks:
         """The subscription is on a connection, and the broker says which acknowledgement was its last."""
         self._connection = connection
         self.sequence = max(self.sequence, carried_out)
-        pending, self._flying = self._flying, None
-        if pending is not None:
+        flying, self._flying = self._flying, deque()
+        for pending in flying:
             if pending.sequence <= carried_out:
                 self._succeed(pending.entries)
             else:
@@ -276,12 +298,13 @@ class Acks:
     def end(self, error: MilepostError) -> None:
         """Nothing more will be acknowledged."""
         self._connection = None
-        flying, self._flying = self._flying, None
+        flying, self._flying = self._flying, deque()
         gathered, self._next = self._next, deque()
-        if flying is not None and flying.reply is not None and _carried_out(flying.reply):
-            self._succeed(flying.entries)  # the answer came just before the end, and nobody has looked at it yet
-        elif flying is not None:
-            self._fail(flying.entries, error)
+        for pending in flying:
+            if pending.reply is not None and _carried_out(pending.reply):
+                self._succeed(pending.entries)  # the answer came just before the end, and nobody has looked at it yet
+            else:
+                self._fail(pending.entries, error)
         self._fail(gathered, error)
         self._tell()
 

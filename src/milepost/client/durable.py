@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.batch import Batch
-from milepost.client.acks import Acks, Grant, Span
+from milepost.client.acks import AUTOMATIC_ROWS, Acks, Grant, Span
 from milepost.client.connection import Connection, Parcel
 from milepost.client.logbatch import LogBatch
 from milepost.client.options import Options
@@ -23,7 +23,6 @@ from milepost.client.subscription import Delivered, Subscription
 from milepost.errors import AckMismatch, Closed, InvalidValue, MilepostError, NotExpectingAck, StoreError
 from milepost.wire import Subscribe
 
-ACKED_ROWS: Final = 2_048  # rows that automatic acknowledgement gathers at most while more are there: frames cost
 GOTTEN_ROWS: Final = 50_000  # most of one get_many: one acknowledgement names them all
 TOKEN_BYTES: Final = 16
 
@@ -70,6 +69,7 @@ class DurableSubscription(Subscription):
     ) -> None:
         super().__init__(client, number, topic, where)
         self._detacher = client
+        self._at_once = AUTOMATIC_ROWS
         self.options: Final = options
         self.token: Final = token  # of the request that makes it
         self.removal: Final = os.urandom(TOKEN_BYTES)  # … and of the one that removes it
@@ -270,7 +270,7 @@ class DurableSubscription(Subscription):
         """Go on to rows that are here. The loop has come back: what it was given before is done with."""
         self._came_back()
         found = super()._step()
-        if self._due_rows >= ACKED_ROWS or (self._due and not found):
+        if self._due_rows >= AUTOMATIC_ROWS or (self._due and not found):
             self._acknowledge_due()
         return found
 

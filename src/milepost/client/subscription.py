@@ -70,6 +70,7 @@ class Subscription:
         self._rest: Sequence[int] = ()  # rows after this breath
         self._parcel: Parcel | None = None
         self._breath = 0  # rows handed out without a pause
+        self._at_once = BREATH_ROWS  # rows that are made ready together
 
     def __repr__(self) -> str:
         where = f" where {self.where}" if self.where is not None else ""
@@ -208,7 +209,7 @@ class Subscription:
 
     def _inhale(self, rows: Sequence[int]) -> None:
         assert self._batch is not None
-        now, self._rest = rows[:BREATH_ROWS], rows[BREATH_ROWS:]
+        now, self._rest = rows[: self._at_once], rows[self._at_once :]
         self._breath += len(now)
         self._indexes = iter(now)
         self.current = self._batch.messages(self._indexes)
