@@ -51,8 +51,8 @@ BY_ROW, MANY = "put(wait=False), flush; loop", "put_many of 500; get_many"
 def ours(broker: str, quick: bool) -> list[Contestant]:
     """Milepost's ways to put and to get. The first is what is compared: row by row both ways, as the peers are used.
 
-    `get_many` promises more than the peers: what it returns will not come again. A long run on SQLite tries two more ways
-    to put.
+    `get_many` promises more than the peers: what it returns will not come again. A long run on SQLite tries two more
+    ways to put.
     """
     ways = {BY_ROW: ("Rows", "Iterate"), MANY: ("Many", "GetMany")}
     if not quick and broker == "milepost":

@@ -106,8 +106,9 @@ def put_and_get(run: Run) -> None:
             for each in measured
         ],
         "best of the rounds, which all take in turns; every peer is called message by message, as are put(wait=False) "
-        "and tasks of put;\na call of put_many is for 500 and is not what put_vs_best says; a loop is acknowledged 500 at a "
-        "time and does not wait for it,\nget_many waits until its 500 are stored as done, and never returns them again; "
+        "and tasks of put;\na call of put_many is for 500 and is not what put_vs_best says; a loop is acknowledged 500 "
+        "at a time and does not wait for it,\nget_many waits until its 500 are stored as done, and never returns them "
+        "again; "
         "Milepost encodes five fields of a dict, the peers send bytes\n"
         "PostgreSQL runs after all others, so that its ratios are less sure",
     )  # fmt: skip
