@@ -103,7 +103,7 @@ def test_a_port_for_metrics_that_was_asked_for_and_is_taken_ends_it(broker, ask)
 
 def test_settings_that_cannot_be_are_named(ask, tmp_path):
     refused(ask("up", "--input-queues", "1000"), "input_queues")
-    refused(ask("up", "--http", "nowhere"), "host:port")
+    refused(ask("up", "--listen", "127.0.0.1:0", "--http", "nowhere"), "host:port")
     refused(ask("up", "--listen", "tcp://x:1"), "tcp")
     file = tmp_path / "broker.toml"
     file.write_text("[broker]\nqueue_byte = 3\n")

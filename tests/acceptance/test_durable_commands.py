@@ -101,7 +101,8 @@ def test_a_durable_topic_from_its_making_to_its_end(ask):
     (log,) = (line for line in lines if line[:1] == ["1"])
     assert [log[:4], log[5:]] == [["1", "0", "3", "3"], ["2"]]  # log, start, next, rows, not the bytes, entries
     assert ["desk", "1:1", "2", "0"] in lines  # cursor, behind, members
-    assert ask("topic", "delete", "kept").stdout == "kept is gone, and 3 rows with it\n"
+    refused(ask("topic", "delete", "kept"), "desk has not consumed", "--yes")
+    assert ask("topic", "delete", "kept", "--yes").stdout == "kept is gone, and 3 rows with it\n"
     refused(ask("topic", "show", "kept"), "no topic is called 'kept'")
 
 
@@ -118,7 +119,7 @@ def test_a_durable_topic_from_its_making_to_its_end(ask):
 def test_what_a_topic_keeps_is_shown_in_words(ask, options, sentence):
     assert ask("topic", "create", "worded", QUOTE, "--durable", *options).returncode == 0
     assert sentence in ask("topic", "show", "worded").stdout
-    assert ask("topic", "delete", "worded").returncode == 0
+    assert ask("topic", "delete", "worded", "--yes").returncode == 0
 
 
 def test_retention_can_be_changed_and_stays_when_nothing_is_said(ask, topic):

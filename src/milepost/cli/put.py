@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected, known_topics, topic_named
-from milepost.errors import ConfigError, InvalidValue, StoreError
+from milepost.errors import ConfigError, ConnectionLost, InvalidValue, StoreError
 
 if TYPE_CHECKING:
     from milepost.batch import Batch
@@ -69,7 +69,9 @@ def run(
                     rows += len(batch)
                     bar.put(rows)
             client.flush(PATIENCE_SECONDS)
-        except StoreError as error:
+        except (StoreError, ConnectionLost) as error:
+            if not known.durable:
+                raise
             # Of this batch nobody may know: it was asked for, and the store did not say that it has it.
             raise type(error)(f"{error} ({_counted(rows)} before {_was(rows)} stored)") from None
         except InvalidValue as error:

@@ -22,7 +22,7 @@ from milepost.cli.session import (
     talk,
     topic_of,
 )
-from milepost.errors import ConfigError, SchemaError
+from milepost.errors import BrokerError, ConfigError, SchemaError
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient, TopicInfo
@@ -224,12 +224,25 @@ def _rows(count: int) -> str:
 
 
 @app.command(epilog="Example:\n  milepost topic delete quotes")
-def delete(name: Name, broker: Broker = DEFAULT_BROKER) -> None:
+def delete(
+    name: Name,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="also when named subscriptions have not consumed everything")
+    ] = False,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
     """Remove a topic and the subscriptions to it; of a durable one, all that it keeps."""
 
     async def remove(client: AsyncClient) -> int:
         found = await topic_of(client, name)
-        rows = sum(log["rows"] for log in (await client.look(name))["logs"]) if found.durable else 0
+        looked = await client.look(name) if found.durable else {"logs": (), "subscriptions": ()}
+        rows = sum(int(log["rows"]) for log in looked["logs"])
+        behind = [each["name"] for each in looked["subscriptions"] if each["behind"]]
+        if behind and not yes:
+            who = f"{', '.join(behind[:5])} {'has' if len(behind) == 1 else 'have'}"
+            raise BrokerError(
+                f"{who} not consumed all of {name}, which keeps {_rows(rows)}; --yes removes it all the same"
+            )
         await client.delete_topic(name)
         return rows
 

@@ -205,7 +205,7 @@ class Connection:
             self._timer.cancel()
         why = self._fatal or ConnectionLost(
             f"the connection to the broker was lost{f': {reason}' if reason else ''}; "
-            "what was put and not yet confirmed by flush() may not have arrived"
+            "what was put into live topics and not yet confirmed by flush() may not have arrived"
         )
         self._fatal = why
         waiting: list[asyncio.Future[Any]] = [*self._requests.values(), *self._pings.values(), *self._roomless]

@@ -133,7 +133,7 @@ class Columns:
             n = block.n
             if not n:
                 continue
-            plan = self._plan(block.layout, count)
+            plan = self._plan(block.layout, min(count, len(self.all)))  # a table has a column also when there is none
             rows = _NOWHERE if group.rows is None else group.rows
             data = block._bytes
             if data.flags.writeable:

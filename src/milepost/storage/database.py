@@ -99,7 +99,7 @@ class Database(ABC):
     begin: str  # the words that begin a transaction that writes
 
     def __init__(self, url: sa.URL) -> None:
-        self.place: Final = url.render_as_string(hide_password=True)
+        self.place: Final = url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
         arguments = self.arguments()
         self._writing = sa.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", **arguments)
         self._reading = sa.create_engine(

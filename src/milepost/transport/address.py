@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from milepost.errors import ConfigError, did_you_mean
+from milepost.errors import ConfigError
 
 DEFAULT_PORT: Final = 7450
 SCHEMES: Final = ("milepost", "inproc")
@@ -27,6 +27,8 @@ class Address(NamedTuple):
 
 def parse_address(text: str) -> Address:
     """The address that a text names; `host:port` and `host` alone mean `milepost://`."""
+    if text.isdigit():
+        raise ConfigError(f"{text!r} is a port alone; write 127.0.0.1:{text}")
     if "://" not in text:
         text = f"milepost://{text}"
     try:
@@ -35,7 +37,7 @@ def parse_address(text: str) -> Address:
     except ValueError as error:
         raise ConfigError(f"{text!r} is no address: {error}; write milepost://host:port") from None
     if parts.scheme not in SCHEMES:
-        raise ConfigError(f"{text!r}: no transport is called {parts.scheme!r}{did_you_mean(parts.scheme, SCHEMES)}")
+        raise ConfigError(f"{text!r}: no transport is called {parts.scheme!r}; write milepost://host:port")
     if not parts.hostname:
         raise ConfigError(f"{text!r} names no host; write milepost://host:port")
     if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:

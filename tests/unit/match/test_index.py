@@ -36,6 +36,16 @@ def filled(*texts: str) -> Index:
     return index
 
 
+def test_what_can_never_be_true_and_came_first_hides_nothing():
+    schema = parse("m: [u: uint64, b: bool]")
+    batch = Batch.encode(schema, [{"u": row, "b": bool(row % 2)} for row in range(7)])
+    index = Index(schema)
+    index.add(4, query.compile("u between 1 and 0", schema))
+    assert not len(index.snapshot().match(batch).keys)  # without any column to look at
+    index.add(5, query.compile("b <= true", schema))
+    assert index.snapshot().match(batch).keys.tolist() == [5] * 7
+
+
 def test_empty() -> None:
     index = Index(QUOTES)
     assert rows_of(index.snapshot(), BATCH) == [[], [], []]
