@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from milepost.errors import ConfigError
+from milepost.errors import ConfigError, did_you_mean
 
 DEFAULT_PORT: Final = 7450
 SCHEMES: Final = ("milepost", "inproc")
@@ -37,7 +37,8 @@ def parse_address(text: str) -> Address:
     except ValueError as error:
         raise ConfigError(f"{text!r} is no address: {error}; write milepost://host:port") from None
     if parts.scheme not in SCHEMES:
-        raise ConfigError(f"{text!r}: no transport is called {parts.scheme!r}; write milepost://host:port")
+        near = did_you_mean(parts.scheme, SCHEMES) or "; write milepost://host:port"
+        raise ConfigError(f"{text!r}: no transport is called {parts.scheme!r}{near}")
     if not parts.hostname:
         raise ConfigError(f"{text!r} names no host; write milepost://host:port")
     if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
