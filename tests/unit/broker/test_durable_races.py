@@ -126,6 +126,31 @@ def test_a_member_that_is_full_holds_up_its_own_publishers_only(rig):
     assert rig.offsets(holder) == [0, 1]
 
 
+def test_a_member_that_joins_a_busy_group_gets_its_share(rig):
+    feeds = [rig.durable(), rig.client("second"), rig.client("third")]
+    first, late = rig.client(), rig.client()
+    rig.attach(first, prefetch=50)
+    sequence = 0
+
+    def work():
+        """Every publisher puts, and the first member acknowledges, but never all that it has."""
+        nonlocal sequence
+        for feed in feeds:
+            rig.store_rows(feed, quotes(2))
+        done = [offset for offset in rig.offsets(first) if offset not in acknowledged][:-4]
+        sequence += 1
+        rig.ack(first, sequence, *done)
+        acknowledged.update(done)
+
+    acknowledged = set()
+    for _ in range(3):
+        work()
+    rig.attach(late, prefetch=50)
+    for _ in range(10):
+        work()
+    assert rig.offsets(late)
+
+
 def test_rows_that_were_handed_over_while_an_acknowledgement_was_under_way(rig):
     feed, second = rig.durable(), rig.client("second")
     one, other = rig.client(), rig.client()

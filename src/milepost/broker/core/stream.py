@@ -1,8 +1,9 @@
 """A durable subscription at work: rows out of a topic's log, shared among the clients that are attached to it.
 
 One client gets everything. Of several, each publisher's rows stay with one of them while it has some that are not
-acknowledged, so that they are dealt with in order; a publisher without such rows may go to another. Rows of a client
-that is gone, and rows that were sent back, are read again before anything new is.
+acknowledged, so that they are dealt with in order; a publisher without such rows may go to another. A client that has
+nothing to do is given a publisher of one that has several: what comes of it waits until the one is done with it. Rows
+of a client that is gone, and rows that were sent back, are read again before anything new is.
 
 A stream without a name is a replay: it is one client's, nothing of it is stored, and nothing acknowledged.
 """
@@ -121,6 +122,7 @@ class Stream:
         self._keys = 0
         self._owners: dict[int, Member] = {}  # publisher -> who has rows of it; only while there are several members
         self._holding: dict[int, int] = {}  # publisher -> rows
+        self._moving: dict[int, Member] = {}  # publisher -> who gets it next, once whoever has it is done
 
     # Members
 
@@ -155,7 +157,7 @@ class Stream:
 
     def _regroup(self) -> None:
         """Find out who has rows of which publisher, when there are several members who might."""
-        self._owners, self._holding = {}, {}
+        self._owners, self._holding, self._moving = {}, {}, {}
         if len(self.members) < 2:
             return
         for reach in self.reaches.values():
@@ -312,6 +314,7 @@ class Stream:
             yield self._give(member, portion, slice(start, start + rows))
 
     def _hand_out_shared(self) -> Iterator[Handed]:
+        self._rebalance()
         waiting, self.pending = self.pending, deque()
         held: set[int] = set()  # publishers of whom something must wait: what follows waits behind it
         while waiting:
@@ -320,6 +323,24 @@ class Stream:
             rest = yield from self._share_out(portion, held)
             if rest is not None:
                 self.pending.append(rest)
+
+    def _rebalance(self) -> None:
+        """Let members that have nothing to do take over publishers of those that have several."""
+        coming = {member.key for member in self._moving.values()}
+        idle = [
+            member for member in self.members.values() if not member.rows and member.room and member.key not in coming
+        ]
+        if not idle:
+            return
+        owned: dict[int, list[int]] = {}
+        for number, owner in self._owners.items():
+            if number not in self._moving:
+                owned.setdefault(owner.key, []).append(number)
+        for member in idle:
+            most = max(owned.values(), key=len, default=[])
+            if len(most) < 2:
+                return
+            self._moving[most.pop()] = member
 
     def _share_out(self, portion: Portion, held: set[int]) -> Generator[Handed, None, Portion | None]:
         """Give each member its publishers' rows, as far as it has room; what is left, if anything."""
@@ -333,6 +354,11 @@ class Stream:
             if number in held:
                 continue
             owner = self._owners.get(number)
+            following = self._moving.get(number)
+            if following is not None:
+                if owner is not None:
+                    continue  # what is under way comes first
+                owner = self._moving.pop(number)
             if owner is None and load:
                 key = min(load, key=load.__getitem__)
                 owner = self.members[key]
