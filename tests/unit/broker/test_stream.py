@@ -262,3 +262,19 @@ def test_a_state_is_read_back(late):
     found, tries = unpacked(packed(np.array(late, np.uint64), {7: 2} if late else {}))
     assert found.tolist() == late
     assert tries == ({7: 2} if late else {})
+
+
+def test_what_is_done_above_a_row_that_was_reopened_is_not_forgotten(monkeypatch):
+    monkeypatch.setattr(reach, "LOT_ROWS", 2)
+    here = Reach(0)
+    first = here.add(np.array([0, 1], np.uint64), np.ones(2, np.uint32), None)
+    second = here.add(np.array([2, 3], np.uint64), np.ones(2, np.uint32), None)
+    here.next = 4
+    first.lot.finish(first.places, 1)
+    second.lot.finish(second.places[:1], 2)
+    assert here.cursor() == 3
+    first.lot.reopen(first.places[:1])  # its commit failed
+    assert here.cursor() == 0
+    assert here.done_early == 2
+    found, _ = unpacked(here.state(0))
+    assert found.tolist() == [1, 2]

@@ -199,13 +199,15 @@ class Reach:
         parts = [self._skip[np.searchsorted(self._skip, np.uint64(cursor)) :]] if len(self._skip) else []
         if parts and not len(parts[0]):
             self._skip, parts = self._skip[:0], []
+        above = False
         for lot in self._lots:
-            if lot.head < lot.count:
-                rest = lot.done[lot.head : lot.count]
-                if rest.any():
-                    parts.append(lot.offsets[lot.head : lot.count][rest])
-            elif lot.count and int(lot.offsets[lot.count - 1]) >= cursor:
-                parts.append(lot.offsets[: lot.count][lot.offsets[: lot.count] >= cursor])
+            if not above and lot.advance():
+                continue  # below the cursor
+            # A lot may have been the first, and moved its head, before an earlier one was reopened.
+            start, above = 0 if above else lot.head, True
+            rest = lot.done[start : lot.count]
+            if rest.any():
+                parts.append(lot.offsets[start : lot.count][rest])
         if not parts:
             return _NONE
         return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
