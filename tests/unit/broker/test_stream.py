@@ -67,6 +67,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.stream = Stream(self.topic, "name", None, {LOG: Reach(*self.stored)})
         self.stream.subscription = 1
         self.held = {}
+        self.flying = []  # acknowledgements that are being stored
         self.flight = None
         self.current = []
         self.moves = 0
@@ -130,14 +131,19 @@ class StreamMachine(RuleBasedStateMachine):
             for place, offset in enumerate(offsets.tolist()):
                 assert offset not in self.done, "what is done does not come again"
                 assert offset not in self.held, "nobody else has it"
+                assert offset not in self.acknowledged(), "nor is it about to be done"
                 publisher = self.publisher[offset]
                 others = [o for o, m in self.held.items() if self.publisher[o] == publisher and m is not member]
                 assert not others, "rows of one publisher are with one member"
-                earlier = [o for o in range(offset) if self.publisher[o] == publisher and o not in self.done]
+                gone = self.done | self.acknowledged()
+                earlier = [o for o in range(offset) if self.publisher[o] == publisher and o not in gone]
                 assert all(o in self.held for o in earlier), "nor do they overtake one another"
                 self.held[offset] = member
                 assert (0 if tries is None else int(tries[place])) == self.tries.get(offset, 0)
             assert member.rows <= member.prefetch
+
+    def acknowledged(self):
+        return {offset for _, some, _ in self.flying for offset in some}
 
     def mine(self, member):
         return sorted(offset for offset, owner in self.held.items() if owner is member)
@@ -154,17 +160,31 @@ class StreamMachine(RuleBasedStateMachine):
         some = [offset for offset in mine if first <= offset <= last]
         taken = Taken(member, self.moves, stream.choose(member, {LOG: ranges(some)}, "done"), self.moves)
         stream.acknowledge(taken)
-        if data.draw(st.booleans(), label="stored"):
-            for offset in mine:
-                if first <= offset <= last:
-                    self.done.add(offset)
-                    del self.held[offset]
-            here = stream.reach(LOG)
-            cursor = here.cursor()
-            self.stored = cursor, here.state(cursor)
-            here.settle(self.moves)
-        else:
-            stream.undo(taken)
+        here = stream.reach(LOG)
+        cursor = here.cursor()
+        self.flying.append((taken, some, (cursor, here.state(cursor))))
+        for offset in some:
+            del self.held[offset]
+
+    @rule(stored=st.booleans())
+    def outcome(self, stored):
+        """The first move that is under way is stored; or it failed, and all behind it fail too."""
+        if not self.flying:
+            return
+        if stored:
+            taken, some, state = self.flying.pop(0)
+            self.done.update(some)
+            self.stored = state
+            self.stream.reach(LOG).settle(taken.move)
+            return
+        flying, self.flying = self.flying, []
+        for taken, some, _ in flying:
+            self.stream.undo(taken)
+            for offset in some:
+                if self.stream.reach(LOG).chosen(offset, offset, taken.member.key):
+                    self.held[offset] = taken.member
+                else:
+                    self.tries[offset] = self.tries.get(offset, 0) + 1
 
     @rule(member=members, data=st.data())
     def send_back(self, member, data):
@@ -207,7 +227,7 @@ class StreamMachine(RuleBasedStateMachine):
         here = self.stream.reach(LOG)
         cursor = here.cursor()
         matching = [offset for offset in range(here.next) if self.publisher[offset]]
-        undone = [offset for offset in matching if offset not in self.done]
+        undone = [offset for offset in matching if offset not in self.done | self.acknowledged()]
         assert cursor == min(undone, default=here.next) or (not undone and cursor <= here.next)
 
     def teardown(self):
@@ -220,6 +240,8 @@ class StreamMachine(RuleBasedStateMachine):
             self.patch.undo()
 
     def finish(self):
+        while self.flying:
+            self.outcome(True)
         member = self.join(room=6)
         for _ in range(3 * len(self.publisher) + 10):
             self.read(5)
