@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 import time
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.durable import commits, disk, exchange, logs, replay, restart
-from benchmarks.load.worker import WorkerFailed
+from benchmarks.parts import carry_out, stop_in_order
 from benchmarks.peers import RabbitMQ, Server, Unavailable
 from benchmarks.peers.jetstream import JetStream, SyncedJetStream
 from benchmarks.peers.postgresql import postgresql
@@ -239,27 +238,16 @@ def run(quick: bool, parts: Sequence[str] = ()) -> None:
 
     A part that fails leaves null behind and lets the others go on; then the exit status is 1.
     """
-    signal.signal(signal.SIGTERM, _terminated)
+    stop_in_order()
     report = Report("durable", quick)
     current = Run(report, quick)
     folder = tempfile.tempdir = disk.real_folder()  # where every broker has its folder
     kind = disk.file_system(folder)
     report.say(f"Everything is stored on {kind}; an fdatasync of 4 kB takes {disk.fdatasync_s() * 1e3:.2f} ms there.")
     report.figures["file_system"] = kind
-    failed = False
     with current.stack:
-        for name in parts or PARTS:
-            report.figures |= dict.fromkeys(KEYS[name])
-            try:
-                PARTS[name](current)
-            except (Unavailable, WorkerFailed) as error:
-                report.say(f"{name}: {error}")
-                failed = True
+        well = carry_out(report, current, parts or PARTS, PARTS, KEYS)
     report.bars(current.bars)
     report.finish()
-    if failed:
+    if not well:
         raise SystemExit(1)
-
-
-def _terminated(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from benchmarks.load.worker import WorkerFailed
+from benchmarks.parts import carry_out, stop_in_order
 from benchmarks.peers import ActiveMQ, Milepost, Mosquitto, Nats, RabbitMQ, Redis, Server, Unavailable
 from benchmarks.pubsub import crowd, gryphon, latency, selectors, start, throughput
 from benchmarks.report import Report
@@ -254,22 +253,11 @@ def run(quick: bool, parts: Sequence[str] = ()) -> None:
 
     A part that fails leaves null behind and lets the others go on; then the exit status is 1.
     """
-    signal.signal(signal.SIGTERM, _terminated)
+    stop_in_order()
     report = Report("pubsub", quick)
     current = Run(report, quick)
-    failed = False
-    for name in parts or PARTS:
-        report.figures |= dict.fromkeys(KEYS[name])
-        try:
-            PARTS[name](current)
-        except (Unavailable, WorkerFailed) as error:
-            report.say(f"{name}: {error}")
-            failed = True
+    well = carry_out(report, current, parts or PARTS, PARTS, KEYS)
     report.bars(current.bars)
     report.finish()
-    if failed:
+    if not well:
         raise SystemExit(1)
-
-
-def _terminated(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)

@@ -71,6 +71,11 @@ def fault(error: BaseException, place: str) -> StoreError:
             return StoreFull(
                 f"the disk of the store {place} is full, and nothing was stored: make room, then try again"
             )
+        case Kind.CORRUPT if "SQLITE_NOTADB" in said:
+            return CorruptLog(
+                f"{place} is no SQLite database, or its first page is damaged: give another file as the store, "
+                "or restore it from a backup"
+            )
         case Kind.CORRUPT:
             return CorruptLog(
                 f"the store {place} is damaged ({said}): stop the broker and restore it from a backup, "

@@ -42,8 +42,6 @@ LEAVE_SUBSCRIPTIONS: Final = Statement("""
 
 # Publishers
 
-# A publisher by its key, kept from others until the transaction ends.
-FIND_PUBLISHER: Final = Statement("SELECT number FROM publishers WHERE key = :key {for_update}")
 # It is here now: whoever had it can no longer move its mark.
 ENROL: Final = Statement("""
     UPDATE publishers SET epoch = epoch + 1, log = :log, opening = :opening, seen_us = :time_us WHERE key = :key

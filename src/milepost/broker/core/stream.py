@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from milepost.broker.core.topic import Topic
 
 HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
-LATEST: Final = (1 << 63) - 1  # no log reaches it: SQL's integers end here
 REFILL: Final = 4  # a member is given rows when a quarter of what it may hold is acknowledged
 PENDING_BYTES: Final = 4 << 20  # of rows that wait for members without room, while those with room are read for
 
