@@ -23,6 +23,7 @@
     │   ├── NotExpectingAck       an acknowledgement when nothing is waiting for one
     │   │   └── AckMismatch       … of a message that was not handed out, or not to you
     │   ├── NothingThere          no message to get just now
+    │   ├── RowsGone              rows that were to be read, and are kept no more
     │   ├── UnknownRequest        a request that nobody knows
     │   ├── NotDurable            a topic that is kept nowhere, asked for what is kept
     │   ├── StateLost             the broker came back without what it had stored
@@ -232,6 +233,12 @@ class NothingThere(BrokerError, LookupError):
 
     code = "nothing_there"
     retriable = True
+
+
+class RowsGone(BrokerError, LookupError):
+    """Rows of a range that was to be read are kept no more: retention or an operator removed them."""
+
+    code = "rows_gone"
 
 
 class UnknownRequest(BrokerError):

@@ -36,14 +36,14 @@ class Reader(NamedTuple):
     versions: Mapping[int, tuple[Version, Predicate | None]]
     filtered: bool
 
-    def read(self, offset: int) -> list[Found]:
-        """From an offset on, until there is enough to hand out."""
+    def read(self, offset: int, stop: int | None = None) -> list[Found]:
+        """From an offset on, to before `stop`, until there is enough to hand out."""
         found: list[Found] = []
         scanned = matched = 0
         offset = max(offset, self._start())  # an entry may begin with rows that were trimmed
-        while matched < ENOUGH_BYTES and scanned < MOST_BYTES:
+        while matched < ENOUGH_BYTES and scanned < MOST_BYTES and (stop is None or offset < stop):
             try:
-                entries = self._entries(offset)
+                entries = self._entries(offset, stop)
             except CorruptLog:
                 if found:
                     break  # what is before the damage can still be had; the next read meets it again, and says so
@@ -54,7 +54,7 @@ class Reader(NamedTuple):
                 if found and entry.after is not None:
                     return _joined(found)  # it may have to wait for another log: what is here need not
                 scanned += len(entry.data)
-                part = self._found(entry, offset)
+                part = self._found(entry, offset, stop)
                 found.append(part)
                 offset = part.next
                 matched += 0 if part.batch is None else len(part.batch.data)
@@ -98,9 +98,10 @@ class Reader(NamedTuple):
         """The first offset that is retained."""
         return self.store.resolve(self.topic, "earliest").get(self.log, 0)
 
-    def _entries(self, offset: int) -> list[Stored]:
+    def _entries(self, offset: int, stop: int | None) -> list[Stored]:
         try:
-            return self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES)
+            rows = None if stop is None else stop - offset
+            return self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES, max_rows=rows)
         except CorruptLog:
             return self.store.read(self.topic, self.log, offset, max_rows=1)
 
@@ -113,21 +114,24 @@ class Reader(NamedTuple):
             )
         return found
 
-    def _found(self, entry: Any, offset: int) -> Found:
+    def _found(self, entry: Any, offset: int, stop: int | None = None) -> Found:
         version, predicate = self._version(entry)
         end = entry.first + entry.rows
+        if stop is not None and stop < end:
+            end = stop
+        most = end - entry.first
         skip = max(0, offset - entry.first)
         start = entry.first + skip
         if self.filtered and predicate is None:
             return Found(self.log, start, end, None, _NONE, entry.after)
         batch = Batch.trusted(entry.data, version.schema)
         if not self.filtered:
-            rows = batch.slice(skip) if skip else batch
+            rows = batch.slice(skip, most) if skip or most < entry.rows else batch
             return Found(self.log, start, end, rows, np.arange(start, end, dtype=np.uint64), entry.after)
         assert predicate is not None
         chosen = np.flatnonzero(predicate.mask(version.view(batch)))
-        if skip:
-            chosen = chosen[chosen >= skip]
+        if skip or most < entry.rows:
+            chosen = chosen[(chosen >= skip) & (chosen < most)]
         if not len(chosen):
             return Found(self.log, start, end, None, _NONE, entry.after)
         taken = batch if len(chosen) == len(batch) else batch.take(chosen)

@@ -90,7 +90,7 @@ class Storekeeper:
             only = effect.only
             self._answer(effect.then, lambda: reader.read_only(only))
         else:
-            self._answer(effect.then, lambda: reader.read(effect.offset))
+            self._answer(effect.then, lambda: reader.read(effect.offset, effect.stop))
 
     def _asked(self, effect: Ask) -> dict[str, Any]:
         topic, store = effect.topic, self.store

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, overload
 
@@ -15,8 +15,10 @@ from milepost.client.atomic import Atomic
 from milepost.client.connection import software
 from milepost.client.durable import TOKEN_BYTES, DurableSubscription
 from milepost.client.host import Host
+from milepost.client.logbatch import LogBatch
 from milepost.client.options import PREFETCH, checked_options
 from milepost.client.publisher import Publisher
+from milepost.client.read import Read
 from milepost.client.session import Session
 from milepost.client.start import Start, position_on_wire, start_on_wire
 from milepost.client.statistics import ClientStatistics
@@ -30,7 +32,7 @@ from milepost.errors import (
     UnknownSubscription,
 )
 from milepost.transport import Address, parse_address
-from milepost.wire import Delete, Hello, List, Look, Status, Trim
+from milepost.wire import Delete, Hello, Hold, List, Look, Status, Trim
 
 DEFAULT_ADDRESS: Final = "milepost://127.0.0.1:7450"
 WINDOW_BYTES: Final = 4 << 20  # of deliveries under way: some milliseconds of the fastest publisher
@@ -221,6 +223,21 @@ class AsyncClient:
         reply = await self._session.ask(lambda request: Trim(request=request, topic=topic, before=position))
         return int(reply["rows"])
 
+    async def hold(self, topic: str, name: str, position: Mapping[int, int] | None = None) -> dict[int, int]:
+        """Keep the rows of a durable topic from `position`, {log: offset}, on, until the hold of this name moves.
+
+        A hold is a named cursor that nobody is served from: retention with `hold`, the default, waits for it as it does
+        for a named subscription. A new one is made at `position`, or at what is there; one that is there moves forward
+        only, log by log. Returns where it is, so the same again changes nothing. `unsubscribe(name=...)` removes it.
+        `SubscriptionExists` when a subscription has this name, and `subscribe` raises it for the name of a hold.
+        """
+        require_text("the name of a topic", topic)
+        require_text("the name of a hold", name)
+        wanted = None if position is None else position_on_wire(position)
+        self._host.used = True
+        reply = await self._session.ask(lambda request: Hold(request=request, topic=topic, name=name, position=wanted))
+        return dict(reply["position"])
+
     async def _resolved(self, topic: str, start: Any) -> Any:
         """`start` with the log's number where only an offset was given."""
         if not isinstance(start, int):
@@ -381,6 +398,37 @@ class AsyncClient:
                 self._subscriptions.serve(subscription, callback, batches), f"callback of {subscription.name}"
             )
         return subscription
+
+    async def read(
+        self, topic: str, start: Mapping[int, int], stop: Mapping[int, int], where: str | None = None
+    ) -> AsyncIterator[LogBatch]:
+        """The rows of a durable topic from `start` to before `stop`, {log: offset} both, that satisfy `where`.
+
+        It ends by itself, leaves nothing behind at the broker, and goes on where it was after a lost connection. Logs
+        that `stop` does not name are not read; one that `start` does not name is read from 0 on. Rows of one log come
+        in order. Raises `RowsGone` when rows of the range are kept no more (`hold` keeps them), and `BrokerError` when
+        a log ends before `stop`.
+        """
+        reading = await self._begin_read(topic, start, stop, where)
+        try:
+            while found := await reading.take_batches():
+                for batch in found:
+                    yield batch
+        finally:
+            if not reading.ended:
+                await self._subscriptions.detach(reading)
+
+    async def _begin_read(
+        self, topic: str, start: Mapping[int, int], stop: Mapping[int, int], where: str | None = None
+    ) -> Read:
+        """The same for `Client`, which takes several batches at once, and detaches it when it gives up."""
+        self._session.require_open()
+        if where is not None:
+            require_text("a predicate", where)
+        reading = Read(self, self._subscriptions.next_number(), topic, where, start, stop)
+        self._host.used = True
+        await self._subscriptions.begin(reading)
+        return reading
 
     async def get(self, topic: str, timeout: float | None = None) -> Any:
         """The next message of this client's subscription to a topic, or of that name; None after `timeout` seconds.

@@ -14,7 +14,9 @@ from milepost.batch import Batch
 from milepost.client.async_client import DEFAULT_ADDRESS, WINDOW_BYTES, AsyncClient
 from milepost.client.atomic import Atomic
 from milepost.client.durable import DurableSubscription
+from milepost.client.logbatch import LogBatch
 from milepost.client.options import PREFETCH
+from milepost.client.read import TAKEN_BYTES
 from milepost.client.start import Start
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
@@ -149,6 +151,10 @@ class Client:
         """See `AsyncClient.trim`."""
         return self._run(self._client.trim(topic, before))
 
+    def hold(self, topic: str, name: str, position: Mapping[int, int] | None = None) -> dict[int, int]:
+        """See `AsyncClient.hold`."""
+        return self._run(self._client.hold(topic, name, position))
+
     def put(self, topic: str, row: Any, key: bytes | uuid.UUID | None = None, *, wait: bool = True) -> None:
         """See `AsyncClient.put`."""
         self._run(self._client.put(topic, row, key, wait=wait))
@@ -206,6 +212,18 @@ class Client:
             )
         )
         return SyncSubscription(self._run, made)
+
+    def read(
+        self, topic: str, start: Mapping[int, int], stop: Mapping[int, int], where: str | None = None
+    ) -> Iterator[LogBatch]:
+        """See `AsyncClient.read`. Batches cross threads several at a time."""
+        reading = self._run(self._client._begin_read(topic, start, stop, where))
+        try:
+            while found := self._run(reading.take_batches(TAKEN_BYTES)):
+                yield from found
+        finally:
+            if not reading.ended:
+                self._run(self._client.detach(reading))
 
     def get(self, topic: str, timeout: float | None = None) -> Any:
         """See `AsyncClient.get`."""

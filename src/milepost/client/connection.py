@@ -33,6 +33,7 @@ from milepost.wire import (
     Control,
     Credit,
     Dropped,
+    Ended,
     Failure,
     Frame,
     Hello,
@@ -92,8 +93,8 @@ class Owner(Protocol):
     def stored(self, put: int) -> None:
         """Every durable put up to this number is stored."""
 
-    def subscription_ended(self, number: int, error: MilepostError) -> None:
-        """The broker has ended a subscription, and says why."""
+    def subscription_ended(self, number: int, error: MilepostError | None) -> None:
+        """The broker has ended a subscription, and says why; None: it has had everything before its stop."""
 
     def ended(self, connection: Connection, error: MilepostError) -> None:
         """The connection is gone. Called once, and only after the handshake was done."""
@@ -246,6 +247,8 @@ class Connection:
                     inbox = self._inboxes.get(lost[0])
                     if inbox is not None:
                         inbox.lose(*lost[1:])
+            case Ended():
+                self._owner.subscription_ended(said.subscription, None)
             case Ping():
                 self.say(Pong(said.number))
             case Pong():

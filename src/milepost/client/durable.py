@@ -435,6 +435,7 @@ class DurableSubscription(Subscription):
             prefetch=options.prefetch,
             most=options.most,
             dead=options.dead,
+            stop=options.stop,
         )
 
     def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:

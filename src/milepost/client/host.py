@@ -50,7 +50,7 @@ class Host:
     def put_refused(self, error: MilepostError, topic: str, put: int) -> None:
         self.publisher.refuse(error, topic, put)
 
-    def subscription_ended(self, number: int, error: MilepostError) -> None:
+    def subscription_ended(self, number: int, error: MilepostError | None) -> None:
         self._subscriptions.ended(number, error)
 
     def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:

@@ -21,6 +21,7 @@ class Options(NamedTuple):
     most: int  # deliveries of a row before it is dead; 0: any number
     dead: str  # topic for dead rows
     create: bool
+    stop: dict[int, int] | None = None  # of a read: where it ends by itself
 
 
 def checked_options(

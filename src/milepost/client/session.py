@@ -32,7 +32,7 @@ class Host(Protocol):
     def announced(self, topic: KnownTopic) -> None: ...
     def put_refused(self, error: MilepostError, topic: str, put: int) -> None: ...
     def stored(self, put: int) -> None: ...
-    def subscription_ended(self, number: int, error: MilepostError) -> None: ...
+    def subscription_ended(self, number: int, error: MilepostError | None) -> None: ...
 
     def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:
         """A connection is gone."""
@@ -248,7 +248,7 @@ class Session:
     def stored(self, put: int) -> None:
         self._host.stored(put)
 
-    def subscription_ended(self, number: int, error: MilepostError) -> None:
+    def subscription_ended(self, number: int, error: MilepostError | None) -> None:
         self._host.subscription_ended(number, error)
 
     def ended(self, connection: Connection, error: MilepostError) -> None:

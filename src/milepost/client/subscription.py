@@ -59,6 +59,7 @@ class Subscription:
         self.error: BaseException | None = None  # what ended it, if it was not you
         self.topic = ""  # of the message or batch handed out last
         self.confirmed = False  # the broker has it
+        self.complete = False  # it had a stop, and everything before that has arrived
         self.hand: Callable[[Any], Any] | None = None  # a callback, while it waits for its next message
         self._outcome: Awaitable[Any] | BaseException | None = None  # what `hand` left to do to the task that serves it
         self._queue: deque[Delivered] = deque()

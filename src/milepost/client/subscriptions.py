@@ -229,14 +229,19 @@ class Subscriptions:
                 self.session.connection.unsubscribe(subscription.number)
         subscription.end(error)
 
-    def ended(self, number: int, error: MilepostError) -> None:
-        """The broker has ended one. What waits can still be taken; the error is raised behind it.
+    def ended(self, number: int, error: MilepostError | None) -> None:
+        """The broker has ended one. What waits can still be taken; the error is raised behind it, if there is one.
 
         A durable one is asked for again when that can help: another broker of the cell may have taken it over.
         """
         subscription = self.by_number.get(number)
         connection = self.session.connection
-        if isinstance(subscription, DurableSubscription) and error.retriable and connection is not None:
+        if error is None:
+            if subscription is not None:
+                del self.by_number[number]
+                subscription.complete = True
+                subscription.end(keep=True)
+        elif isinstance(subscription, DurableSubscription) and error.retriable and connection is not None:
             _log.warning("the subscription %s was interrupted: %s", subscription.name, error)
             subscription.detached()
             self.session.start(self._keep_attaching(connection, subscription), f"attaching {subscription.name}")

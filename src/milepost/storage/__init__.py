@@ -1,8 +1,8 @@
 """Durable state, in SQL: the log, cursors, publishers and topics; SQLite and PostgreSQL.
 
 `open_store` gives a `Store`; `operations` are what it writes; `Writer` is the thread that does. Beneath: `transaction`
-(one attempt at a group), `joining` (rows to entries), `reading`, `upkeep` and `compaction`; `database` with its two
-kinds, `statements`, `faults` (what a driver's errors mean) and `migrations`.
+(one attempt at a group), `joining` (rows to entries), `holds` (cursors that nobody is served from), `reading`, `upkeep`
+and `compaction`; `database` with its two kinds, `statements`, `faults` (what a driver's errors mean) and `migrations`.
 """
 
 from milepost.storage.operations import (
@@ -18,6 +18,7 @@ from milepost.storage.operations import (
     Enrolled,
     Entry,
     Extent,
+    Hold,
     Made,
     MakeTopic,
     Move,
@@ -63,6 +64,7 @@ __all__ = [
     "Move",
     "Release",
     "Remove",
+    "Hold",
     "Extent",
     "Position",
     "Start",

@@ -192,8 +192,21 @@ class Release(NamedTuple):
     epoch: int
 
 
+class Hold(NamedTuple):
+    """Make or move a hold, a named cursor that nobody is served from: where it is, a `Position` of all of its logs.
+
+    It moves forward only, log by log, by whichever broker is asked: nobody owns it, so the same again changes nothing.
+    A new one is made at `position`, or at what is there of the topic. `SubscriptionExists` or `TopicMismatch` when a
+    subscription has this name, or a hold of another topic; `BrokerError` for a position behind the end of a log.
+    """
+
+    name: str
+    topic: int
+    position: Position | None = None
+
+
 class Remove(NamedTuple):
-    """Remove a named subscription: True; also when `token` is that of the request that removed it before.
+    """Remove a named subscription or a hold: True; also when `token` is that of the request that removed it before.
 
     `UnknownSubscription` when there is none.
     """
@@ -203,7 +216,7 @@ class Remove(NamedTuple):
 
 
 Operation: TypeAlias = (
-    Enrol | Append | MakeTopic | ChangeTopic | DropTopic | Trim | Attach | Move | Release | Remove
+    Enrol | Append | MakeTopic | ChangeTopic | DropTopic | Trim | Attach | Move | Release | Remove | Hold
 )  # fmt: skip
 
 
@@ -239,7 +252,7 @@ class TopicRecord(NamedTuple):
 
 
 class SubscriptionRecord(NamedTuple):
-    """A named subscription, for people to look at."""
+    """A named subscription or a hold, for people to look at."""
 
     name: str
     topic: int

@@ -31,21 +31,20 @@ TIME: Final = struct.Struct("<IQ")  # of an entry that was joined: a row, and th
 
 def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, max_rows: int | None) -> list[Stored]:
     """Entries from the one that holds `offset` on; of offsets that were trimmed, from the first that is there."""
-    result = session.stream(
-        statements.READ, topic=topic, log=log, offset=offset, most=READ_ENTRIES, max_bytes=max_bytes
-    )
+    most = READ_ENTRIES if max_rows is None else min(max_rows, READ_ENTRIES)  # each has a row that is wanted
+    result = session.stream(statements.READ, topic=topic, log=log, offset=offset, most=most, max_bytes=max_bytes)
     made: list[Stored] = []
     size = rows = 0
     try:
         row: Any
         for row in result:
-            start, end, first, count, _, time_us, times, after_log, after_offset, sealed, data = row
+            start, end, first, count, _, time_us, times, after_log, after_offset, sealed, data, piece = row
             wanted = made[-1].first + made[-1].rows if made else max(offset, start)
             if wanted >= end:
                 break
             if first is None or (not made and not first <= wanted < first + count) or (made and first != wanted):
                 raise _corrupt(topic, log, wanted, "the rows are missing")
-            whole = checked(topic, log, first, count, sealed, data)
+            whole = checked(topic, log, first, count, sealed, piece if piece is not None else data)
             time_us = _time(times, wanted - first) or time_us
             made.append(Stored(first, count, time_us, whole, None if after_log is None else (after_log, after_offset)))
             size += len(whole)

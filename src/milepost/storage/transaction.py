@@ -19,7 +19,7 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.storage import reading, statements
+from milepost.storage import holds, reading, statements
 from milepost.storage.database import Session
 from milepost.storage.joining import After, Piece, joined, new_rows
 from milepost.storage.operations import (
@@ -34,6 +34,7 @@ from milepost.storage.operations import (
     Enrol,
     Enrolled,
     Entry,
+    Hold,
     Made,
     MakeTopic,
     Move,
@@ -158,6 +159,8 @@ class Transaction:
                 return None
             case Remove():
                 return self._remove(operation)
+            case Hold():
+                return holds.hold(self._session, operation, self._time_us)
         raise AssertionError(operation)
 
     # Appends and moves
@@ -457,6 +460,7 @@ class Transaction:
         number, topic, where, options, token, epoch, owner, opening = found
         if topic != attach.topic:
             raise TopicMismatch(f"the durable subscription {attach.name!r} is one to another topic; take another name")
+        holds.require_none(attach.name, json.loads(options))
         if attach.create and where != attach.where:
             raise SubscriptionExists(
                 f"the durable subscription {attach.name!r} has another filter: {where or 'none'}; "

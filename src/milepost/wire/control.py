@@ -118,6 +118,12 @@ class Stored(msgspec.Struct, frozen=True):
     put: int
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """A subscription with a `stop` has had everything before it, and is gone. Comes behind its last HAND."""
+
+    subscription: int
+
+
 class Resume(msgspec.Struct, frozen=True):
     """After a FAILURE of a durable put by the store, all that follow fail too, up to this frame.
 
@@ -165,6 +171,9 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int = 10_000  # rows that may be handed out and not acknowledged
     most: int = 0  # deliveries of a row before it is dead; 0: any number
     dead: str = ""  # topic for dead rows; it is made as a durable topic if it is not there
+    # {log: offset}: read these logs only, rows before these offsets only, and end by itself, with an ENDED. `start` is
+    # a position then; a log that it does not name begins at 0. Rows of the range that are gone: FAILURE `rows_gone`.
+    stop: dict[int, int] | None = None
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,11 +212,24 @@ class Trim(msgspec.Struct, frozen=True, kw_only=True):
     before: dict[int, int]  # log -> offset
 
 
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Make or move a hold: a named cursor that nobody is served from, before which alone rows may go.
+
+    It moves forward only, log by log. Replied to with {"position": {log: offset}}: where it is now.
+    """
+
+    request: int
+    topic: str
+    name: str
+    position: dict[int, int] | None = None  # None: a new one at what is there of the topic, any other as it is
+
+
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Tell about a durable topic: logs and sizes, named subscriptions and their cursors, or where a time is.
 
     Replied to with {"logs": [{"log", "start", "next", "rows", "bytes", "entries", "broker"}], "subscriptions":
-    [{"name", "where", "cursor": {log: offset}, "behind", "members", …}], "retain": {…}, "position": {log: offset}}.
+    [{"name", "where", "hold", "cursor": {log: offset}, "behind", "members", …}], "retain": {…}, "position": {log:
+    offset}}.
     """
 
     request: int
@@ -229,8 +251,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Control: TypeAlias = (
-    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored
-    | Declare | Delete | Subscribe | Unsubscribe | List | Status | Ack | Resume | Trim | Look
+    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored | Ended
+    | Declare | Delete | Subscribe | Unsubscribe | List | Status | Ack | Resume | Trim | Look | Hold
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {
@@ -238,7 +260,7 @@ _KINDS: Final[dict[type[Any], Kind]] = {
     Credit: Kind.CREDIT, Bye: Kind.BYE, Reply: Kind.REPLY, Topic: Kind.TOPIC, Dropped: Kind.DROPPED,
     Declare: Kind.DECLARE, Delete: Kind.DELETE, Subscribe: Kind.SUBSCRIBE, Unsubscribe: Kind.UNSUBSCRIBE,
     List: Kind.LIST, Status: Kind.STATUS, Stored: Kind.STORED, Ack: Kind.ACK, Resume: Kind.RESUME, Trim: Kind.TRIM,
-    Look: Kind.LOOK,
+    Look: Kind.LOOK, Hold: Kind.HOLD, Ended: Kind.ENDED,
 }  # fmt: skip
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final = {int(kind): msgspec.msgpack.Decoder(struct) for struct, kind in _KINDS.items()}

@@ -35,6 +35,7 @@ class Kind(IntEnum):
     TOPIC = 9  # broker: a topic's number, name and schemas; comes before the first delivery from it
     DROPPED = 10  # broker: rows that a client will never get: it was slow, or an operator removed them
     STORED = 11  # broker: durable puts up to this one are committed and synced
+    ENDED = 15  # broker: a read has handed out everything before its stop
 
     DECLARE = 16  # client: requests, each with a number that its reply repeats
     DELETE = 17
@@ -46,6 +47,7 @@ class Kind(IntEnum):
     RESUME = 23  # client: puts failed, I know; those behind this frame count again
     TRIM = 24
     LOOK = 25
+    HOLD = 30
 
     PUT = 32  # client: a batch
     DELIVER = 33  # broker: a batch, or rows of one

@@ -16,6 +16,7 @@ from milepost.batch import Batch
 from milepost.broker.core.catalogue import Catalogue
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
+from milepost.broker.core.holds import move_hold
 from milepost.broker.core.keeper import Checked, Keeper, Refused
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import require_pattern
@@ -57,6 +58,7 @@ from milepost.wire import (
     Unsubscribe,
     deliver_parts,
 )
+from milepost.wire import Hold as HoldRequest
 from milepost.wire.control import failure
 from milepost.wire.payload import Buffer
 
@@ -179,6 +181,8 @@ class Core:
                     return [Mend(connection)]
                 case Declare() | Delete() | Subscribe() | Unsubscribe() | List() | Status() | Ack() | Trim() | Look():
                     return self._asked(connection, message, time_us)
+                case HoldRequest():
+                    return self._asked(connection, message, time_us)
                 case _:
                     raise ProtocolError(f"a client does not send {type(message).__name__.upper()}")
         except MilepostError as error:
@@ -245,6 +249,8 @@ class Core:
                 return keeper.trim(connection, request)
             case Look():
                 return keeper.look(connection, request)
+            case HoldRequest():
+                return move_hold(keeper, connection, request)
         return None
 
     def append(self, checked: Checked) -> list[Effect]:

@@ -61,7 +61,8 @@ class Mend(NamedTuple):
 class Read(NamedTuple):
     """Read rows of a log, those that match; `then` takes a list of `Found`, or the error.
 
-    With `only`, exactly these offsets, ascending; otherwise from `offset` on, as many as make a good piece.
+    With `only`, exactly these offsets, ascending; otherwise from `offset` on, as many as make a good piece, and those
+    before `stop` only.
     """
 
     topic: Topic
@@ -70,6 +71,7 @@ class Read(NamedTuple):
     offset: int
     only: npt.NDArray[np.uint64] | None
     then: Callable[[Any], list[Effect]]
+    stop: int | None = None
 
 
 class Ask(NamedTuple):

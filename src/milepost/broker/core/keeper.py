@@ -250,6 +250,7 @@ class Keeper:
         value = {"retain": topic.retention._asdict(), **outcome}
         for each in value.get("subscriptions", ()):
             stream = self.streams.named.get(each["name"])
+            each["hold"] = bool(each["options"].get("hold"))
             each["members"] = len(stream.members) if stream is not None else 0
             # The cursor is the store's: one that runs ahead of what is committed would go back after a crash.
             each["behind"] = sum(

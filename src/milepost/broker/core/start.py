@@ -7,7 +7,7 @@ from typing import Any
 from milepost import limits
 from milepost.broker.core.topic import Topic
 from milepost.errors import BrokerError
-from milepost.storage.operations import Start
+from milepost.storage.operations import Position, Start
 
 
 def require_there(topic: Topic, start: Start) -> None:
@@ -28,9 +28,20 @@ def start_of(given: Any) -> Start:
             return "earliest"
         case {"time_us": int(time_us)}:
             return ("time", time_us)
-        case {"position": dict(position)} if len(position) <= limits.LOGS and all(
-            isinstance(log, int) and isinstance(offset, int) and 0 <= offset < 1 << 63 and 0 <= log < 1 << 31
-            for log, offset in position.items()
-        ):
+        case {"position": dict(position)} if _is_position(position):
             return ("position", dict(position))
     raise BrokerError('a subscription starts "new", "earliest", at a time or at a position')
+
+
+def position_of(given: dict[int, int]) -> Position:
+    """A position, as a request says it."""
+    if not _is_position(given):
+        raise BrokerError("a position is {log: offset}, both counted from 0 on")
+    return dict(given)
+
+
+def _is_position(position: dict[Any, Any]) -> bool:
+    return len(position) <= limits.LOGS and all(
+        isinstance(log, int) and isinstance(offset, int) and 0 <= offset < 1 << 63 and 0 <= log < 1 << 31
+        for log, offset in position.items()
+    )

@@ -5,7 +5,8 @@ acknowledged, so that they are dealt with in order; a publisher without such row
 nothing to do is given a publisher of one that has several: what comes of it waits until the one is done with it. Rows
 of a client that is gone, and rows that were sent back, are read again before anything new is.
 
-A stream without a name is a replay: it is one client's, nothing of it is stored, and nothing acknowledged.
+A stream without a name is a replay: it is one client's, nothing of it is stored, and nothing acknowledged. One with a
+`stop` is a read: it reads these logs only, to before these offsets, and is over then.
 """
 
 from __future__ import annotations
@@ -97,8 +98,16 @@ class Taken:
 class Stream:
     """See above. A plain state machine: who calls what, and when, is in `keeper`."""
 
-    def __init__(self, topic: Topic, name: str, where: str | None, reaches: dict[int, Reach]) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        where: str | None,
+        reaches: dict[int, Reach],
+        stop: dict[int, int] | None = None,
+    ) -> None:
         self.topic = topic
+        self.stop = stop  # log -> offset: of a read, which has a reach for each of these logs
         self.name = name
         self.where = where
         self.subscription = 0  # the store's number; 0: a replay
@@ -185,6 +194,11 @@ class Stream:
     # Reading
 
     @property
+    def follows(self) -> bool:
+        """Whether rows that come are to be matched for it: a read has no use for them."""
+        return self.where is not None and self.stop is None
+
+    @property
     def wants(self) -> bool:
         """Whether rows could be handed out now, if they were here."""
         return any(member.room for member in self.members.values())
@@ -217,21 +231,33 @@ class Stream:
 
     def behind(self) -> int | None:
         """A log with rows that were not read; None at the end of all."""
-        for log, end in self.topic.ends.items():
-            reach = self.reach(log)
-            if reach.next >= end:
-                continue
-            if reach.blocked is not None:
-                other, offset = reach.blocked
-                there = self.reach(other).next
-                if there < offset:
-                    if there < self.topic.ends.get(other, 0):
-                        return other
-                    continue  # this broker has not heard of those rows yet
+        ends = self.topic.ends if self.stop is None else self.stop
+        for log in ends:
+            first = log
+            for _ in ends:  # what it waits for may wait itself, and so on, but never for what waits for it
+                reach = self.reach(first)
+                if reach.blocked is None or not self._waits(reach.blocked):
+                    break
+                first = reach.blocked[0]
+            reach = self.reach(first)
+            if reach.next < ends.get(first, 0) and not self.full(reach):
                 reach.blocked = None
-            if not self.full(reach):
-                return log
+                return first  # otherwise this broker has not heard of those rows yet
         return None
+
+    def _waits(self, after: tuple[int, int]) -> bool:
+        """Whether rows that follow those of another log, before an offset, must wait; a read looks at its own."""
+        log, offset = after
+        if self.stop is not None:
+            offset = min(offset, self.stop.get(log, 0))
+        return bool(offset) and self.reach(log).next < offset
+
+    @property
+    def over(self) -> bool:
+        """Whether a read has had everything, or cannot go on, and what was read is handed out."""
+        if self.stop is None or self.pending or self.reading:
+            return False
+        return self.doom is not None or all(self.reaches[log].next >= end for log, end in self.stop.items())
 
     def full(self, reach: Reach) -> bool:
         """Whether so much is done above a row that is not, that nothing more is handed out."""
@@ -240,7 +266,7 @@ class Stream:
     def take(self, found: Found) -> bool:
         """New rows were read; False when those of another log must come first."""
         reach = self.reach(found.log)
-        if found.after is not None and self.reach(found.after[0]).next < found.after[1]:
+        if found.after is not None and self._waits(found.after):
             reach.blocked = found.after
             return False
         reach.next = found.next

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from milepost import limits
+from milepost.broker.core.bounds import begin_of, gone, stop_of
 from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Ask, Deliver, Effect, Mend, Read, Say, Store
+from milepost.broker.core.holds import require_subscription_name
 from milepost.broker.core.pattern import is_pattern, require_name
 from milepost.broker.core.reach import Chosen, Reach
 from milepost.broker.core.start import require_there, start_of
@@ -38,12 +40,13 @@ from milepost.storage.operations import (
     MakeTopic,
     Move,
     Part,
+    Position,
     Release,
     Remove,
     Retention,
     Start,
 )
-from milepost.wire import Ack, Dropped, Reply, Subscribe, Unsubscribe, hand_parts
+from milepost.wire import Ack, Dropped, Ended, Reply, Subscribe, Unsubscribe, hand_parts
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -83,9 +86,7 @@ class Streams:
             raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
         limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the subscriptions of one connection")
         limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
-        limits.require("NAME_CHARS", len(request.name), "the characters of a subscription's name")
-        if not request.name.isprintable():
-            raise BrokerError("a subscription's name is shown to people: it takes printable characters only")
+        require_subscription_name(request.name)
         if not 1 <= request.prefetch <= limits.PREFETCH_ROWS:
             raise BrokerError(f"prefetch = {request.prefetch}: takes 1 to {limits.PREFETCH_ROWS} rows")
         if request.token and len(request.token) != TOKEN_BYTES:
@@ -97,7 +98,9 @@ class Streams:
                 raise BrokerError("a predicate cannot hold the character 0, which no database stores")
             topic.require(request.where)
         start = start_of(request.start)
-        if request.create and not self.keeper.shared:  # of what others wrote, this broker may not know the end yet
+        stop = stop_of(request, start)
+        # Of what others wrote, this broker may not know the end yet; of a read's range, the store is asked.
+        if request.create and stop is None and not self.keeper.shared:
             require_there(topic, start)
         if request.name and self._has(connection, request.name):
             raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
@@ -108,7 +111,7 @@ class Streams:
         connection.members[request.subscription] = request
         connection.keys += 1
         if not request.name:
-            return [Ask(topic, start, partial(self._replaying, connection, request, topic))]
+            return [Ask(topic, start, partial(self._replaying, connection, request, topic, stop))]
         self._attaching[request.name] += 1
         attach = self._attach(connection, request, topic, start)
         if request.dead and request.dead not in self.core.topics:
@@ -197,14 +200,18 @@ class Streams:
         self._serving[id(stream)] = stream
         return stream
 
-    def _replaying(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
+    def _replaying(
+        self, connection: Connection, request: Subscribe, topic: Topic, stop: Position | None, outcome: Any
+    ) -> list[Effect]:
         if isinstance(outcome, MilepostError):
             return self._unattached(connection, request, outcome)
         if not connection.open or (connection.members or {}).get(request.subscription) is not request:
             return []
         position = outcome["position"]
-        stream = Stream(topic, "", request.where, {log: Reach(offset) for log, offset in position.items()})
         try:
+            if stop is not None:
+                position = begin_of(topic, position, stop, outcome["logs"])
+            stream = Stream(topic, "", request.where, {log: Reach(offset) for log, offset in position.items()}, stop)
             topic.serve(stream)
         except MilepostError as error:
             return self._unattached(connection, request, error)
@@ -318,13 +325,13 @@ class Streams:
     def end(
         self,
         stream: Stream,
-        error: MilepostError,
+        error: MilepostError | None,
         effects: list[Effect],
         but: Connection | None = None,
         *,
         told: bool = True,
     ) -> None:
-        """A subscription cannot go on: its clients are told why."""
+        """A subscription cannot go on: its clients are told why; or that a read has had everything (None)."""
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
@@ -338,7 +345,9 @@ class Streams:
             if connection.members is not None and connection.members.pop(member.number, None) is not None:
                 connection.keys -= 1
             if told and connection.open and connection is not but:
-                effects.append(Say(connection, failure(error, subscription=member.number)))
+                number = member.number
+                over = Ended(number) if error is None else failure(error, subscription=number)
+                effects.append(Say(connection, over))
 
     # Rows
 
@@ -353,6 +362,8 @@ class Streams:
         wanted: dict[int, np.ndarray] | None = None
         offsets = np.arange(entry.first, end, dtype=np.uint64)
         for key, stream in list(topic.streams.items()):
+            if stream.stop is not None:
+                continue  # all that it reads was there when it began
             reach = stream.reach(entry.log)
             at_end = stream.idle and not stream.again and reach.next == entry.first and not stream.full(reach)
             if at_end and stream.wants:
@@ -381,6 +392,9 @@ class Streams:
             topic.rows_out += len(batch)
             topic.bytes_out += size
             effects.append(Deliver(parts, [member.connection]))
+        if stream.over:
+            self.end(stream, stream.doom, effects)
+            return
         if not stream.idle or not stream.wants:
             return
         if stream.again:
@@ -398,7 +412,8 @@ class Streams:
             stream.reading = True
             offset = stream.reach(behind).next
             then = partial(self._read, stream, behind)
-            effects.append(Read(topic, stream.where, behind, offset, None, then))
+            stop = None if stream.stop is None else stream.stop[behind]
+            effects.append(Read(topic, stream.where, behind, offset, None, then, stop))
 
     def _read(self, stream: Stream, log: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
@@ -410,6 +425,9 @@ class Streams:
         before = stream.reach(log).next
         for found in outcome:
             expected = stream.reach(log).next
+            if found.start > expected and stream.stop is not None:
+                stream.doom = gone(stream.topic, log, expected, min(found.start, stream.stop[log]))
+                break  # a range is read whole, or its reader is told
             if found.start > expected:
                 self._tell_lost(stream, log, expected, found.start, effects)
             if not stream.take(found):

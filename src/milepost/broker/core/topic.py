@@ -114,7 +114,7 @@ class Topic:
                 except QueryError:
                     pass  # it made sense of the version it was written for; here it can be true of no row
         for stream in self.streams.values():
-            if stream.where is not None:
+            if stream.follows:
                 self._index(stream)
 
     def serve(self, stream: Stream) -> None:
@@ -123,7 +123,7 @@ class Topic:
             self.require(stream.where)
         stream.key = self._stream_keys.pop() if self._stream_keys else len(self.streams) + 1
         self.streams[stream.key] = stream
-        if stream.where is not None:
+        if stream.follows:
             self._index(stream)
 
     def require(self, where: str) -> None:
@@ -144,7 +144,7 @@ class Topic:
             return
         del self.streams[stream.key]
         self._stream_keys.append(stream.key)
-        if stream.where is not None:
+        if stream.follows:
             for version in self.versions.values():
                 if stream.key in version.streams:
                     version.streams.remove(stream.key)

@@ -1,0 +1,77 @@
+"""A bounded read: the rows of a log range, once, a batch at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from milepost.client.connection import Parcel
+from milepost.client.durable import TOKEN_BYTES, Detacher, DurableSubscription
+from milepost.client.logbatch import LogBatch
+from milepost.client.options import PREFETCH, Options
+from milepost.client.start import position_on_wire
+from milepost.client.topic import require_text
+from milepost.errors import Closed, InvalidValue
+
+TAKEN_BYTES: Final = 1 << 20  # that another thread takes at once: changing threads costs as much as a small batch
+
+
+class Read(DurableSubscription):
+    """A replay that has a stop, and ends by itself. Made by `read` of a client, which hands out its batches.
+
+    After a lost connection it goes on behind what has arrived: nothing comes twice, nothing is left out.
+    """
+
+    def __init__(self, client: Detacher, number: int, topic: str, where: str | None, start: Any, stop: Any) -> None:
+        begin, end = checked_range(topic, start, stop)
+        options = Options("", {"position": begin}, False, PREFETCH, 0, "", True, end)
+        super().__init__(client, number, topic, where, options, os.urandom(TOKEN_BYTES))
+        self._taken: list[Parcel] = []
+
+    async def take_batches(self, most_bytes: int = 1) -> list[LogBatch]:
+        """Batches that are here, of so many bytes or a little more, at least one; none when all were had.
+
+        Those that were taken before are done with: their bytes go back. Raises what ended the read before its stop.
+        """
+        self._release()
+        while not self._queue:
+            if self._ended:
+                if self.error is not None:
+                    raise self.error
+                if not self.complete:
+                    raise Closed(f"the read of {self.pattern!r} was ended before it had everything")
+                return []
+            await self._more()
+        found: list[LogBatch] = []
+        size = 0
+        while self._queue and size < most_bytes:
+            topic, batch, _, parcel = self._queue.popleft()
+            assert isinstance(batch, LogBatch)
+            self.topic = topic
+            self._taken.append(parcel)
+            found.append(batch)
+            size += len(batch.data)
+        return found
+
+    def _release(self) -> None:
+        while self._taken:
+            self._taken.pop().release()
+
+    def _drop_waiting(self) -> None:
+        self._release()
+        super()._drop_waiting()
+
+
+def checked_range(topic: Any, start: Any, stop: Any) -> tuple[dict[int, int], dict[int, int]]:
+    """Where a read begins and ends, in the logs that it reads; `InvalidValue` for what is no range."""
+    require_text("the name of a topic", topic)
+    for what, position in (("start", start), ("stop", stop)):
+        if not isinstance(position, Mapping):
+            raise InvalidValue(f"{what}={position!r:.60}: a read takes positions, {{log: offset}}")
+    first, end = position_on_wire(start), position_on_wire(stop)
+    begin = {log: first.get(log, 0) for log in end}
+    for log, offset in begin.items():
+        if offset > end[log]:
+            raise InvalidValue(f"a read of log {log} begins at offset {offset} and stops before it, at {end[log]}")
+    return begin, end

@@ -1,0 +1,70 @@
+"""Holds: named cursors that nobody is served from, and before which alone rows may go.
+
+A hold is a row among the subscriptions, so that everything that asks how far the slowest has got counts it, and a name
+is either a hold or a subscription. What tells it apart is its options; it has no owner, no epoch and no members.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from milepost.errors import BrokerError, SubscriptionExists, TopicMismatch, UnknownTopic
+from milepost.storage import reading, statements
+from milepost.storage.database import Session
+from milepost.storage.operations import Hold, Position
+
+_OPTIONS: Final = json.dumps({"hold": True})
+
+
+def is_hold(options: dict[str, Any]) -> bool:
+    """Whether the options of a row among the subscriptions are those of a hold."""
+    return bool(options.get("hold"))
+
+
+def require_none(name: str, options: dict[str, Any]) -> None:
+    """Refuse to serve a hold."""
+    if is_hold(options):
+        raise SubscriptionExists(f"{name!r} is a hold, which nobody is served from; take another name, or remove it")
+
+
+def hold(session: Session, wanted: Hold, time_us: int) -> Position:
+    """Make a hold or move it, in a transaction that has begun; where it is."""
+    found = session.row(statements.FIND_SUBSCRIPTION, name=wanted.name)
+    if found is None:
+        # Its rows stay as they are until this is committed: a new hold keeps everything that it says it keeps.
+        if session.row(statements.HOLD_TOPIC, topic=wanted.topic) is None:
+            raise UnknownTopic(f"no durable topic has the number {wanted.topic}; it was deleted")
+    else:
+        _require_same(wanted, found[1], json.loads(found[3]))
+    extents = reading.extents(session, wanted.topic).get(wanted.topic, {})
+    for log, offset in (wanted.position or {}).items():
+        end = extents[log].next if log in extents else 0
+        if offset > end:
+            raise BrokerError(f"{wanted.name!r} cannot hold offset {offset} of log {log}, which ends at {end}")
+    if found is None:
+        position = wanted.position
+        if position is None:
+            position = {log: extent.start for log, extent in extents.items()}
+        made = session.row(
+            statements.MAKE_SUBSCRIPTION, name=wanted.name, topic=wanted.topic, predicate=None, options=_OPTIONS,
+            token=b"", log=None, opening=0, time_us=time_us,
+        )  # fmt: skip
+        number, cursors = made[0], {}
+    else:
+        position = wanted.position or {}
+        number = found[0]
+        cursors = {log: consumed for log, consumed, _ in session.rows(statements.CURSORS, subscription=number)}
+    ahead = {log: offset for log, offset in position.items() if offset > cursors.get(log, 0)}
+    if ahead:
+        rows = [{"subscription": number, "log": log, "consumed": offset, "state": b""} for log, offset in ahead.items()]
+        session.each(statements.MOVE_CURSOR, rows)
+    return dict.fromkeys(extents, 0) | cursors | ahead
+
+
+def _require_same(wanted: Hold, topic: int, options: dict[str, Any]) -> None:
+    if not is_hold(options):
+        kind = SubscriptionExists if topic == wanted.topic else TopicMismatch
+        raise kind(f"{wanted.name!r} is a durable subscription, and so no hold; take another name")
+    if topic != wanted.topic:
+        raise TopicMismatch(f"the hold {wanted.name!r} is one of another topic; take another name")
