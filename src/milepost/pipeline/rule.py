@@ -1,0 +1,190 @@
+"""The rules of tier 2, which see events in time order, and the monitors.
+
+::
+
+    [[tier2]] window = …                    WindowRule      aggregates over windows, by keys
+    [[tier2]] first = … then = …            SequenceRule    one event, then another, within a time
+    [[tier2]] first = … without = …         AbsenceRule     one event and no other within a time
+    [[tier2]] where = …                     ThresholdRule   each event for which a predicate is true
+    [[monitor]]                             MonitorRule     quantiles and rates, usable in other rules
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias, get_args
+
+from milepost.errors import ConfigError
+from milepost.pipeline.problem import Problems
+from milepost.pipeline.quantity import Duration
+from milepost.pipeline.table import Table, option, read
+
+SLIDES: Final = 1_000  # windows that one event may be in: each keeps its own aggregate
+
+
+MINUTE: Final = Duration.of("60s")
+FIVE_SECONDS: Final = Duration.of("5s")
+
+
+@dataclass(frozen=True)
+class _Rule(Table):
+    kind: ClassVar[str] = ""
+
+
+@dataclass(frozen=True)
+class ThresholdRule(_Rule):
+    """Sends on each event for which `where` is true."""
+
+    kind: ClassVar[str] = "threshold"
+    name: str
+    to: str  # the topic of what it sends
+    where: str
+    emit: Mapping[str, str] = option(make=dict)  # fields of what it sends, by expressions; empty: the event
+
+
+@dataclass(frozen=True)
+class WindowRule(_Rule):
+    """Aggregates over windows of event time; sends one row for each window and key for which `having` is true."""
+
+    kind: ClassVar[str] = "window"
+    name: str
+    to: str
+    window: Duration
+    compute: Mapping[str, str]  # name: an aggregate, as in max(load)
+    slide: Duration | None = None  # from one window's start to the next; None: as long as the window
+    by: tuple[str, ...] = ()
+    where: str | None = None
+    having: str | None = None
+    emit: Mapping[str, str] = option(make=dict)
+
+    def wrong(self) -> Iterable[tuple[str, str]]:
+        if self.window.us == 0:
+            yield "window", "has no length"
+        if not self.compute:
+            yield "compute", 'names no aggregate, as in { peak = "max(load)" }'
+        if self.slide is not None and not 0 < self.slide.us <= self.window.us:
+            yield "slide", f"goes from more than 0 to the window, {self.window}: longer ones would pass over events"
+        elif self.slide is not None and self.window.us % self.slide.us:
+            yield "slide", f"{self.slide} does not divide the window, {self.window}"
+        elif self.slide is not None and self.window.us // self.slide.us > SLIDES:
+            yield "slide", f"puts an event into {self.window.us // self.slide.us:,} windows, and {SLIDES:,} are allowed"
+
+
+@dataclass(frozen=True)
+class SequenceRule(_Rule):
+    """Sends one row for an event `first` that is followed by an event `then` of the same keys within a time."""
+
+    kind: ClassVar[str] = "sequence"
+    name: str
+    to: str
+    first: str
+    then: str
+    within: Duration
+    by: tuple[str, ...] = ()
+    where: str | None = None
+    emit: Mapping[str, str] = option(make=dict)
+
+    def wrong(self) -> Iterable[tuple[str, str]]:
+        if self.within.us == 0:
+            yield "within", "has no length"
+
+
+@dataclass(frozen=True)
+class AbsenceRule(_Rule):
+    """Sends one row for an event `first` that no event `without` of the same keys follows within a time."""
+
+    kind: ClassVar[str] = "absence"
+    name: str
+    to: str
+    first: str
+    without: str
+    within: Duration
+    by: tuple[str, ...] = ()
+    where: str | None = None
+    emit: Mapping[str, str] = option(make=dict)
+
+    def wrong(self) -> Iterable[tuple[str, str]]:
+        if self.within.us == 0:
+            yield "within", "has no length"
+
+
+Rule: TypeAlias = ThresholdRule | WindowRule | SequenceRule | AbsenceRule
+
+
+def rules(given: Any) -> tuple[Rule, ...]:
+    """Rules as a pipeline holds them."""
+    for rule in given:
+        if not isinstance(rule, get_args(Rule)):
+            kinds = ", ".join(kind.__name__ for kind in get_args(Rule))
+            raise ConfigError(f"{rule!r} is no rule of tier 2: they are {kinds}")
+    return tuple(given)
+
+
+def read_rule(found: Mapping[str, Any], place: str, problems: Problems) -> Rule | None:
+    """A rule out of the file: its keys decide of which kind it is."""
+    kinds = [kind for kind in ("window", "then", "without") if kind in found]
+    if len(kinds) > 1:
+        problems.add(place, f"has {' and '.join(repr(kind) for kind in kinds)}: a rule is of one kind")
+        return None
+    if kinds == ["window"]:
+        return read(WindowRule, found, place, problems)
+    if kinds == ["then"]:
+        return read(SequenceRule, found, place, problems)
+    if kinds == ["without"]:
+        return read(AbsenceRule, found, place, problems)
+    if "first" in found:
+        problems.add(place, "has 'first' and neither 'then' (a sequence) nor 'without' (an absence)")
+        return None
+    return read(ThresholdRule, found, place, problems)
+
+
+@dataclass(frozen=True)
+class MonitorRule(Table):
+    """Statistics over a sliding window of what tier 1 lets through, refreshed while the pipeline runs.
+
+    Rules read them as `monitor.<name>.<statistic>`: `count` and `rate` (events in a second), and with `of` also
+    `mean`, `min`, `max` and the quantiles, 0.99 as `p99`.
+    """
+
+    name: str
+    of: str | None = None  # a number; None: only events are counted
+    where: str | None = None
+    window: Duration = MINUTE
+    every: Duration = FIVE_SECONDS  # the window slides by this much, and values are published as often
+    quantiles: tuple[float, ...] | None = None  # None: 0.5 and 0.99 where there is an `of`
+
+    def wrong(self) -> Iterable[tuple[str, str]]:
+        if self.of is None and self.quantiles:
+            yield "quantiles", "are of something: say 'of', as in of = \"response_time\""
+        for quantile in self.quantiles or ():
+            if not 0 < quantile < 1:
+                yield "quantiles", f"{quantile:g} is no quantile: it lies between 0 and 1; min and max are always there"
+        if not 0 < self.every.us <= self.window.us:
+            yield "every", f"goes from more than 0 to the window, {self.window}"
+        elif self.window.us % self.every.us:
+            yield "every", f"{self.every} does not divide the window, {self.window}"
+        elif self.window.us // self.every.us > SLIDES:
+            yield "every", f"cuts the window into {self.window.us // self.every.us:,} parts, and {SLIDES:,} are allowed"
+
+    @property
+    def wanted(self) -> tuple[float, ...]:
+        """The quantiles that are calculated."""
+        if self.of is None:
+            return ()
+        return QUANTILES if self.quantiles is None else self.quantiles
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The names after `monitor.<name>.`, in the order of the fields that are published."""
+        if self.of is None:
+            return ("count", "rate")
+        return ("count", "rate", "mean", "min", "max", *(quantile_name(quantile) for quantile in self.wanted))
+
+
+QUANTILES: Final = (0.5, 0.99)
+
+
+def quantile_name(quantile: float) -> str:
+    """0.5 is p50, 0.99 is p99, 0.999 is p999, 0.05 is p05."""
+    return f"p{repr(quantile).partition('.')[2].ljust(2, '0')}"

@@ -1,0 +1,197 @@
+"""A table of a pipeline's file as a frozen dataclass: the same fields, the same defaults, the same errors.
+
+A class that stands for a table derives from `Table`. Whether it is made in Python or read from TOML, its values are
+fitted to their annotations (text to a `Duration`, a list to a tuple) and then its own `wrong()` is asked. Reading adds
+what Python itself does for calls: keys that nobody knows, and keys that are missing.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from milepost.errors import ConfigError, did_you_mean
+from milepost.pipeline.problem import PipelineError, Problems
+from milepost.pipeline.quantity import Duration
+
+T = TypeVar("T", bound="Table")
+
+
+def option(default: Any = MISSING, *, key: str | None = None, fit: Any = None, make: Any = MISSING) -> Any:
+    """A dataclass field with another name in the file (`key`), or fitted by a function of its own (`fit`).
+
+    `key=""` keeps a field out of the file altogether. `make` is a default factory.
+    """
+    metadata = {name: value for name, value in (("key", key), ("fit", fit)) if value is not None}
+    if make is not MISSING:
+        return field(default_factory=make, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def key_of(item: Field[Any]) -> str:
+    """What a field is called in the file; empty when it is not there."""
+    return str(item.metadata.get("key", item.name))
+
+
+@cache
+def hints(cls: Any) -> Mapping[str, Any]:
+    """The annotations of a class, resolved."""
+    return get_type_hints(cls)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: fields fitted and checked when it is made; raises `PipelineError` with all that is wrong."""
+
+    def __post_init__(self) -> None:
+        problems = Problems()
+        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name, value in fitted_all(type(self), given, "", problems).items():
+            object.__setattr__(self, name, value)
+        if not problems.found:
+            for place, text in self.wrong():
+                problems.add(place, text)
+        problems.require_none(self.called())
+
+    def called(self) -> str:
+        """What the table is called in an error."""
+        return type(self).__name__
+
+    def wrong(self) -> Iterable[tuple[str, str]]:
+        """What is wrong with values that each fit: the key, or nothing for the table as a whole, and a sentence."""
+        return ()
+
+
+def read(cls: type[T], found: Mapping[str, Any], place: str, problems: Problems, *, whole: bool = True) -> T | None:
+    """A table out of the file; None when it is wrong, and `problems` says how.
+
+    Where parts of it were wrong already and are left out (`whole=False`), the rest is looked at, and nothing is made.
+    """
+    by_key = {key_of(item): item for item in fields(cls) if key_of(item)}
+    values: dict[str, Any] = {}
+    before = len(problems.found)
+    for name, value in found.items():
+        item = by_key.get(name)
+        if item is not None:
+            values[item.name] = value
+        else:
+            problems.add(place, f"{name!r} is no key of it{did_you_mean(name, by_key) or listed(by_key)}")
+    missing = [name for name, item in by_key.items() if name not in found and _is_required(item)]
+    for name in missing:
+        problems.add(place, f"{name!r} is missing")
+    if missing or not whole:
+        fitted_all(cls, values, place, problems)
+        return None
+    made = build(cls, values, place, problems)
+    return made if len(problems.found) == before else None
+
+
+def _is_required(item: Field[Any]) -> bool:
+    return item.default is MISSING and item.default_factory is MISSING
+
+
+def fitted_all(cls: Any, given: Mapping[str, Any], place: str, problems: Problems) -> dict[str, Any]:
+    """Values by the names of their fields, each as its field wants it; those that do not fit are left out and told."""
+    found = {}
+    for item in fields(cls):
+        if item.name in given:
+            try:
+                fit = item.metadata.get("fit")
+                value = given[item.name]
+                found[item.name] = fit(value) if fit is not None else fitted(hints(cls)[item.name], value)
+            except ConfigError as error:
+                problems.add(joined(place, key_of(item)), error)
+    return found
+
+
+def build(cls: type[T], values: Mapping[str, Any], place: str, problems: Problems) -> T | None:
+    """A table of fields by their Python names; what it refuses goes to `problems`, each with its place."""
+    try:
+        return cls(**values)
+    except PipelineError as error:
+        for problem in error.problems:
+            problems.add(joined(place, problem.place), problem.text)
+    return None
+
+
+def joined(*places: str) -> str:
+    """One place inside another."""
+    return ", ".join(place for place in places if place)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The end of a message about an unknown name that is near to nothing."""
+    return f"; there are {', '.join(names)}"
+
+
+def fitted(hint: Any, given: Any) -> Any:
+    """A value as its annotation wants it; raises `ConfigError`."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        if given is None:
+            return None
+        return fitted(next(part for part in get_args(hint) if part is not type(None)), given)
+    if hint is Any:
+        return given
+    if origin is Literal:
+        if given not in get_args(hint):
+            raise ConfigError(f"{given!r} is none of {', '.join(map(repr, get_args(hint)))}")
+        return given
+    if origin is tuple:
+        items = (given,) if isinstance(given, str) else given
+        if not isinstance(items, list | tuple):
+            raise ConfigError(f"{given!r} is no list; write it in square brackets")
+        return tuple(fitted(get_args(hint)[0], item) for item in items)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"{given!r} is no table; write it as {{ name = … }}")
+        return {fitted(str, name): fitted(get_args(hint)[1], value) for name, value in given.items()}
+    return _single(hint, given)
+
+
+def _single(hint: Any, given: Any) -> Any:
+    if hint is Duration:
+        return Duration.of(given)
+    if hint is float and isinstance(given, int) and not isinstance(given, bool):
+        return float(given)
+    if hint is int and isinstance(given, bool):
+        raise ConfigError(f"{given!r} is no whole number")
+    if not isinstance(given, hint):
+        words = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+        raise ConfigError(f"{given!r} is not {words.get(hint, f'of the kind {hint.__name__}')}")
+    return given
+
+
+def plain(table: Table) -> dict[str, Any]:
+    """The table as TOML would hold it: keys of the file, durations as text, defaults left out."""
+    return dict(_pairs(table))
+
+
+def _pairs(table: Table) -> Iterator[tuple[str, Any]]:
+    for item in fields(table):
+        value = getattr(table, item.name)
+        if not key_of(item) or value is None or _is_default(item, value):
+            continue
+        yield key_of(item), _plain(value)
+
+
+def _is_default(item: Field[Any], value: Any) -> bool:
+    if item.default is not MISSING:
+        return bool(value == item.default)
+    return item.default_factory is not MISSING and bool(value == item.default_factory())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Duration):
+        return str(value)
+    if isinstance(value, Table):
+        as_table = getattr(value, "to_table", None)
+        return as_table() if as_table is not None else plain(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return cast(Any, value)
