@@ -1,0 +1,114 @@
+"""The topics beside a pipeline: what its parts tell each other, all of it durable, all of it a topic.
+
+A pipeline `dns` has, beside its input and its outputs:
+
+- `dns.splits`: which run of the input's offsets belongs to which lane (the load splitter writes, lanes read).
+- `dns.lane.0`, …: what a lane has made of its events (a lane writes, the combiner reads and thereby consumes).
+- `dns.marks`: how far a lane is, written in the transaction that makes its results visible.
+- `dns.control`: what the controllers measured and decided, a row for each lane and interval.
+- `dns.monitor`: the monitors' statistics.
+- `dns.orders`: what an operator wants of whoever runs it.
+
+So whoever may read topics can watch a pipeline, and lanes may run anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from milepost.client import Client
+    from milepost.schema import Schema
+
+SPLIT: Final = """
+    split: [source: int, log: long, start: long, stop: long, lane: int, first: long, at: timestamp]
+"""
+MARK: Final = """
+    mark: [lane: int, epoch: long, position: long, time: timestamp?, rows: long, bytes: long, rejected: long,
+           dropped: long, late: long, at: timestamp]
+"""
+CONTROL: Final = """
+    control: [interval: long, at: timestamp, lane: int, assigned: long, admitted: long, done: long, reference: double,
+              free: double, queued: double, input: double, response: double?, weight: double, dropped: long]
+"""
+STATISTIC: Final = """
+    statistic: [monitor: string, start: timestamp, stop: timestamp, count: long, rate: double, mean: double?,
+                min: double?, max: double?, quantiles: *([quantile: double, value: double?])*]
+"""
+ORDER: Final = "order: [order: string, at: timestamp]"
+
+_WEEK: Final = {"age_s": 7 * 86_400.0, "hold": True}
+_DAY: Final = {"age_s": 86_400.0, "hold": True}
+_CONSUMED: Final = {"age_s": 0.0, "hold": True}  # results of a lane go as soon as they are combined
+
+IEP: Final = -1  # the `lane` of marks of tier 2
+
+
+class Beside:
+    """The names of the topics beside a pipeline, and of the holds its parts have."""
+
+    def __init__(self, pipeline: str) -> None:
+        self.pipeline: Final = pipeline
+        self.splits: Final = f"{pipeline}.splits"
+        self.marks: Final = f"{pipeline}.marks"
+        self.control: Final = f"{pipeline}.control"
+        self.monitor: Final = f"{pipeline}.monitor"
+        self.orders: Final = f"{pipeline}.orders"
+
+    def lane(self, number: int) -> str:
+        """The results of a lane."""
+        return f"{self.pipeline}.lane.{number}"
+
+    def hold(self, who: str) -> str:
+        """The name of a hold: "lane 0", "splitter", "tier 2"."""
+        return f"{self.pipeline}: {who}"
+
+    def declare(self, client: Client) -> None:
+        """Make the topics whose schema does not depend on the pipeline; those that are there stay."""
+        for name, schema, retain in (
+            (self.splits, SPLIT, _WEEK),
+            (self.marks, MARK, _WEEK),
+            (self.control, CONTROL, _DAY),
+            (self.monitor, STATISTIC, _WEEK),
+            (self.orders, ORDER, _DAY),
+        ):
+            client.declare_topic(name, schema, durable=True, retain=retain)
+
+    def declare_lanes(self, client: Client, lanes: int, schema: Schema) -> None:
+        """Make the topics of the lanes' results."""
+        for lane in range(lanes):
+            client.declare_topic(self.lane(lane), schema, durable=True, retain=_CONSUMED)
+
+
+def ends(client: Client, topic: str) -> dict[int, int]:
+    """Where each log of a topic ends."""
+    return {int(each["log"]): int(each["next"]) for each in client.look(topic)["logs"]}
+
+
+def starts(client: Client, topic: str) -> dict[int, int]:
+    """Where each log of a topic begins."""
+    return {int(each["log"]): int(each["start"]) for each in client.look(topic)["logs"]}
+
+
+class Tail:
+    """Reads a small topic as it grows: each call of `news` gives the rows that came since the one before."""
+
+    def __init__(self, client: Client, topic: str, position: dict[int, int] | None = None) -> None:
+        self._client = client
+        self._topic = topic
+        self.position: dict[int, int] = dict(position or {})
+
+    def news(self) -> list[Any]:
+        """Rows that are new, as (log, offset, row), the oldest of each log first."""
+        logs = self._client.look(self._topic)["logs"]
+        stop = {int(each["log"]): int(each["next"]) for each in logs}
+        start = {int(each["log"]): max(int(each["start"]), self.position.get(int(each["log"]), 0)) for each in logs}
+        if all(start[log] >= end for log, end in stop.items()):
+            return []
+        found = [
+            (batch.log, int(offset), row)
+            for batch in self._client.read(self._topic, start, stop)
+            for offset, row in zip(batch.offsets, batch, strict=True)
+        ]
+        self.position = stop
+        return found

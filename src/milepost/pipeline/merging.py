@@ -1,0 +1,81 @@
+"""The combiner's merge: what a micro-batch of the combined stream has, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.pipeline.watermark import NEVER, LaneFold, Reach
+
+BATCH_ROWS: Final = 500_000  # most results of one micro-batch: what one task sorts at once, some 100 MB
+
+
+class Cut(NamedTuple):
+    """Where a micro-batch of the combined stream begins or ends."""
+
+    time_us: int  # everything at or before it is merged
+    lows: tuple[Reach, ...]  # by lane: up to here everything is merged
+    ends: tuple[Reach, ...]  # … and up to here it was looked at
+
+
+def cut(folds: Sequence[LaneFold], before: Cut, time_us: int, disorder_us: int, most: int = BATCH_ROWS) -> Cut:
+    """The end of the next micro-batch: as far as `time_us`, the watermark, and as `most` rows allow.
+
+    A lane's results behind a reach are later than its time less the disorder; so for a time that is that much before
+    the reach of every lane, nothing behind these reaches is needed. Of the times that reaches give, the latest within
+    the bound is taken; when none is, the earliest that brings the time on.
+    """
+    ends = tuple(fold.end for fold in folds)
+    if time_us > before.time_us and _rows(before.lows, ends) > most:
+        for candidate in sorted({reach.time_us - disorder_us for fold in folds for reach in fold.later}, reverse=True):
+            if before.time_us < candidate < time_us:
+                time_us = candidate
+                ends = tuple(_first_at(fold, candidate + disorder_us) for fold in folds)
+                if _rows(before.lows, ends) <= most:
+                    break
+    ends = tuple(_further(end, old) for end, old in zip(ends, before.ends, strict=True))
+    time_us = max(time_us, before.time_us)
+    lows = tuple(
+        _further(low if _behind(low, end) else end, old)
+        for low, end, old in zip((fold.before(time_us) for fold in folds), ends, before.lows, strict=True)
+    )
+    return Cut(time_us, lows, ends)
+
+
+def _first_at(fold: LaneFold, time_us: int) -> Reach:
+    """The first reach with events up to a time; the last when there is none."""
+    return next((reach for reach in fold.later if reach.time_us >= time_us), fold.end)
+
+
+def _behind(low: Reach, end: Reach) -> bool:
+    return sum(low.marks.values()) <= sum(end.marks.values())
+
+
+def _further(one: Reach, other: Reach) -> Reach:
+    return other if _behind(one, other) else one
+
+
+def _rows(lows: Sequence[Reach], ends: Sequence[Reach]) -> int:
+    return sum(sum(end.rows.values()) - sum(low.rows.values()) for low, end in zip(lows, ends, strict=True))
+
+
+class Merged(NamedTuple):
+    """Rows to hand on, as indexes into all that were read, in the order of time; the late ones first."""
+
+    rows: npt.NDArray[np.intp]
+    late: int  # of them, at the beginning
+
+
+def merged(times: npt.NDArray[np.int64], seen: npt.NDArray[np.bool_], after_us: int, until_us: int) -> Merged:
+    """Choose and order. `times` of all rows that were read, lane after lane, each in its own order; `seen`: whether
+    the micro-batch before this one looked at a row too, so that it is no late one when it is before `after_us`.
+
+    The sort is stable and made for runs that are nearly in order (NumPy's is a merge sort of such runs).
+    """
+    chosen = np.flatnonzero((times > after_us) & (times <= until_us))
+    chosen = chosen[np.argsort(times[chosen], kind="stable")]
+    late = np.flatnonzero((times <= after_us) & ~seen)
+    return Merged(np.concatenate([late, chosen]), len(late))

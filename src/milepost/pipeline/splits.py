@@ -1,0 +1,119 @@
+"""Which events belong to which lane: runs of offsets, and a lane's place in them.
+
+A lane's *position* is a number of events: those that were assigned to it before. A run says at which position it
+begins, so a range of positions is a few ranges of offsets of the input. No event is looked at for that, or copied.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+RUNS_KEPT: Final = 100_000  # behind a lane's position, before those that are done are forgotten in one step
+
+
+class Run(NamedTuple):
+    """Offsets from `start` to before `stop` of a log of an input topic."""
+
+    source: int  # which of the pipeline's inputs
+    log: int
+    start: int
+    stop: int
+    lane: int
+    first: int  # the lane's position at its beginning
+    at_us: int  # when it was assigned
+    place: tuple[int, int] = (0, 0)  # the log and the offset of its row in the topic of splits
+
+    @property
+    def end(self) -> int:
+        """The lane's position behind it."""
+        return self.first + self.stop - self.start
+
+    @classmethod
+    def of(cls, log: int, offset: int, row: Any) -> Run:
+        """Out of a row of the topic of splits."""
+        at_us = round(row.at.timestamp() * 1_000_000)
+        return cls(row.source, row.log, row.start, row.stop, row.lane, row.first, at_us, (log, offset))
+
+
+class Piece(NamedTuple):
+    """A part of a run."""
+
+    source: int
+    log: int
+    start: int
+    stop: int
+
+
+class Runs:
+    """The runs of one lane, in the order of its positions."""
+
+    def __init__(self, lane: int) -> None:
+        self.lane: Final = lane
+        self._runs: list[Run] = []
+
+    def extend(self, runs: Iterable[Run]) -> None:
+        """More of them. Rows of several logs of splits (a pipeline that moved to another broker) may come mixed."""
+        mine = [run for run in runs if run.lane == self.lane]
+        if not mine:
+            return
+        last = self._runs[-1:]
+        self._runs += mine
+        if any(one.first > next_.first for one, next_ in pairwise([*last, *mine])):
+            self._runs.sort(key=lambda run: run.first)
+
+    @property
+    def assigned(self) -> int:
+        """The position behind the last run: as many events were ever assigned to this lane."""
+        return self._runs[-1].end if self._runs else 0
+
+    def at(self, position: int) -> Run | None:
+        """The run that holds a position; None when it is not there (yet, or any more)."""
+        index = bisect_right(self._runs, position, key=lambda run: run.first) - 1
+        if index < 0 or position >= self._runs[index].end:
+            return None
+        return self._runs[index]
+
+    def pieces(self, start: int, stop: int) -> list[Piece]:
+        """The events from one position to before another, as ranges of offsets; LookupError when some are missing."""
+        found: list[Piece] = []
+        index = bisect_right(self._runs, start, key=lambda run: run.first) - 1
+        position = start
+        while position < stop:
+            run = self._runs[index] if 0 <= index < len(self._runs) else None
+            if run is None or not run.first <= position < run.end:
+                raise LookupError(f"no run of lane {self.lane} has position {position}")
+            end = min(stop, run.end)
+            piece = Piece(run.source, run.log, run.start + position - run.first, run.start + end - run.first)
+            if found and found[-1][:2] == piece[:2] and found[-1].stop == piece.start:
+                found[-1] = found[-1]._replace(stop=piece.stop)
+            else:
+                found.append(piece)
+            position, index = end, index + 1
+        return found
+
+    def forget(self, position: int) -> None:
+        """Runs wholly before a position are not asked for again."""
+        index = bisect_right(self._runs, position, key=lambda run: run.first) - 1
+        if index >= RUNS_KEPT:
+            del self._runs[:index]
+
+
+def partitioned(pieces: list[Piece], count: int) -> list[list[Piece]]:
+    """The same events in at most `count` parts of about as many each, in order."""
+    total = sum(piece.stop - piece.start for piece in pieces)
+    size = max(1, -(-total // max(1, count)))
+    parts: list[list[Piece]] = [[]]
+    room = size
+    for piece in pieces:
+        while piece.start < piece.stop:
+            if not room:
+                parts.append([])
+                room = size
+            end = min(piece.stop, piece.start + room)
+            parts[-1].append(piece._replace(stop=end))
+            room -= end - piece.start
+            piece = piece._replace(start=end)
+    return [part for part in parts if part]

@@ -1,0 +1,144 @@
+"""How far the lanes' results can be put into one order: the fold over marks, and the least watermark.
+
+A lane's results are in the order of its input, which is that of time but for `disorder`: no event comes more than
+that much after a later one. So when a lane has gone through events up to time t, whatever it makes later is later
+than t - disorder; and what all lanes have left behind in this sense can be merged, and is complete.
+
+An *offset* of the combined stream says, for each lane, which marks were taken into account (`end`), up to which of
+them everything is merged (`low`), and the watermark. Everything here is a pure function of offsets and marks, so a
+micro-batch that Spark runs again has the same rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+NEVER: Final = -(1 << 62)  # microseconds: before every event
+
+
+class Mark(NamedTuple):
+    """How far a lane is, as the transaction said that made its results visible."""
+
+    lane: int
+    log: int  # where the mark is, and the results with it: both were written by one transaction of one broker
+    offset: int
+    rows: int  # results
+    position: int  # of the lane: events it has finished
+    time_us: int  # the latest event it has seen in this epoch; NEVER: none
+
+    @classmethod
+    def of(cls, log: int, offset: int, row: Any) -> Mark:
+        """Out of a row of the topic of marks."""
+        time_us = NEVER if row.time is None else round(row.time.timestamp() * 1_000_000)
+        return cls(row.lane, log, offset, row.rows, row.position, time_us)
+
+
+class Reach(NamedTuple):
+    """How far one lane is after some of its marks."""
+
+    marks: dict[int, int]  # by log: the offset behind the last mark that counts
+    rows: dict[int, int]  # by log: the offset behind its results
+    position: int = 0
+    time_us: int = NEVER  # of the latest event
+
+    def after(self, mark: Mark) -> Reach:
+        """One mark later."""
+        return Reach(
+            {**self.marks, mark.log: mark.offset + 1},
+            {**self.rows, mark.log: self.rows.get(mark.log, 0) + mark.rows},
+            max(self.position, mark.position),
+            max(self.time_us, mark.time_us),
+        )
+
+    def json(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        return {
+            "marks": {str(log): offset for log, offset in self.marks.items()},
+            "rows": {str(log): offset for log, offset in self.rows.items()},
+            "position": self.position,
+            "time": self.time_us,
+        }
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Reach:
+        """Back from JSON."""
+        return cls(
+            {int(log): int(offset) for log, offset in told["marks"].items()},
+            {int(log): int(offset) for log, offset in told["rows"].items()},
+            int(told["position"]),
+            int(told["time"]),
+        )
+
+
+NOWHERE: Final = Reach({}, {})
+
+
+class LaneFold:
+    """One lane: where everything is merged, and the marks since, each with how far the lane was then."""
+
+    def __init__(self, low: Reach = NOWHERE) -> None:
+        self.low = low
+        self.later: deque[Reach] = deque()
+
+    @property
+    def end(self) -> Reach:
+        """After the last mark."""
+        return self.later[-1] if self.later else self.low
+
+    def take(self, mark: Mark) -> None:
+        """One more mark; one that counts already is passed over."""
+        if mark.offset >= self.end.marks.get(mark.log, 0):
+            self.later.append(self.end.after(mark))
+
+    def before(self, time_us: int) -> Reach:
+        """The last reach of which every event is at or before a time."""
+        found = self.low
+        for reach in self.later:
+            if reach.time_us > time_us:
+                break
+            found = reach
+        return found
+
+    def settle(self, low: Reach) -> None:
+        """Marks up to a reach are merged, and forgotten."""
+        while self.later and self.later[0].position <= low.position and _within(self.later[0].marks, low.marks):
+            self.later.popleft()
+        self.low = low
+
+
+def _within(marks: Mapping[int, int], others: Mapping[int, int]) -> bool:
+    return all(offset <= others.get(log, 0) for log, offset in marks.items())
+
+
+class Quiet(NamedTuple):
+    """What is known of a pipeline whose lanes are read, beside its marks."""
+
+    assigned: Sequence[int]  # for each lane: the position behind what it was given
+    silent: bool  # nothing was assigned for so long that nothing that is late in order is waited for
+
+
+def watermark(folds: Sequence[LaneFold], quiet: Quiet, disorder_us: int) -> int | None:
+    """The time up to which the results of one pipeline's lanes are complete; None: it says nothing (silent, empty).
+
+    A lane that has finished whatever it was given does not hold the others back: what it will be given comes after all
+    that was given to anybody. All lanes finished and silent: what the stream has is all there is.
+    """
+    latest = max((fold.end.time_us for fold in folds), default=NEVER)
+    busy = [
+        fold.end.time_us for fold, assigned in zip(folds, quiet.assigned, strict=True) if fold.end.position < assigned
+    ]
+    if not busy and quiet.silent:
+        return None if latest == NEVER else latest
+    least = min(busy, default=latest)
+    return NEVER if least == NEVER else least - disorder_us
+
+
+def least(found: Iterable[tuple[int | None, bool]]) -> int:
+    """Of several pipelines: the least watermark. One that is silent counts only when all others are as well."""
+    told = list(found)
+    active = [mark for mark, silent in told if not silent and mark is not None]
+    if active:
+        return min(active)
+    return max((mark for mark, _ in told if mark is not None), default=NEVER)
