@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from milepost.pipeline.watermark import NEVER, LaneFold, Reach
+from milepost.pipeline.watermark import LaneFold, Reach
 
 BATCH_ROWS: Final = 500_000  # most results of one micro-batch: what one task sorts at once, some 100 MB
 

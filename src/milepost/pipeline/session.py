@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NO_SPARK: Final = "pipelines run on Spark: pip install 'milepost[spark]'"
 NO_JAVA: Final = (
-    "Spark needs Java 17 or newer, and there is none: install it (Debian, Ubuntu: apt install openjdk-17-jre-headless), "
+    "Spark needs Java 17 or newer, and there is none: install it (Debian, Ubuntu: apt install openjdk-17-jre-headless) "
     "or set JAVA_HOME"
 )
 
