@@ -38,13 +38,13 @@ def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, ma
     try:
         row: Any
         for row in result:
-            start, end, first, count, _, time_us, times, after_log, after_offset, sealed, data, piece = row
+            start, end, first, count, _, time_us, times, after_log, after_offset, sealed, data = row
             wanted = made[-1].first + made[-1].rows if made else max(offset, start)
             if wanted >= end:
                 break
             if first is None or (not made and not first <= wanted < first + count) or (made and first != wanted):
                 raise _corrupt(topic, log, wanted, "the rows are missing")
-            whole = checked(topic, log, first, count, sealed, piece if piece is not None else data)
+            whole = checked(topic, log, first, count, sealed, data)
             time_us = _time(times, wanted - first) or time_us
             made.append(Stored(first, count, time_us, whole, None if after_log is None else (after_log, after_offset)))
             size += len(whole)
