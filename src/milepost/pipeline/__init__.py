@@ -1,0 +1,32 @@
+"""The pipeline on Spark. Names are loaded when they are asked for: a client needs no Spark."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+_WHERE: Final = {
+    "MilepostDataSource": "milepost.pipeline.datasource",
+    "register": "milepost.pipeline.datasource",
+}
+
+__all__ = ["MilepostDataSource", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        found = getattr(import_module(_WHERE[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] == "pyspark":
+            raise ModuleNotFoundError(
+                "the pipeline needs Spark: pip install 'milepost[spark]'", name="pyspark"
+            ) from None
+        raise
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,73 @@
+"""`read` of a durable topic: what it has between two places, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from milepost.errors import ConfigError
+from milepost.pipeline import connection, pushdown
+from milepost.pipeline.options import Options
+from milepost.pipeline.place import resolved
+from milepost.pipeline.ranges import Part, RangeReader, parts
+from milepost.schema import Schema
+
+
+class TopicReader(DataSourceReader):
+    """The rows of a topic from `startingOffsets` to before `endingOffsets`, as they are when the query is planned."""
+
+    def __init__(self, options: Options, schema: Schema, struct: StructType) -> None:
+        self.options: Final = options
+        self.schema: Final = schema
+        self.where: str | None = options.where
+        self.reader: Final = RangeReader(options.broker, options.timeout, schema, struct)
+
+    def partitions(self) -> list[InputPartition]:
+        """The parts that are read in parallel."""
+        options = self.options
+        client = connection.client(options.broker, options.timeout)
+        begin = resolved(client, options.topic, options.startingOffsets, "startingOffsets")
+        end = resolved(client, options.topic, options.endingOffsets, "endingOffsets")
+        for log, offset in end.items():
+            if begin.get(log, 0) > offset:
+                raise ConfigError(
+                    f"option 'endingOffsets': log {log} of topic {options.topic!r} would end at {offset}, "
+                    f"before it begins, at {begin[log]}"
+                )
+        found = parts(
+            options.topic,
+            begin,
+            end,
+            where=self.where,
+            broker=client.broker_id,
+            most=options.partitions,
+            rows=1 if options.partitions else options.rowsPerPartition,
+        )
+        return [*found] or [Part(options.topic, ())]  # without any, Spark would make one of its own
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, in an executor."""
+        assert isinstance(partition, Part)
+        return self.reader.read(partition)
+
+
+class FilteringTopicReader(TopicReader):
+    """The same, with filters of Spark's that the broker evaluates.
+
+    Apart, because Spark refuses a reader that takes filters while `spark.sql.python.filterPushdown.enabled` is off.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Take what means the same here, and give back the rest."""
+        texts = [] if self.where is None else [f"({self.where})"]
+        for each in filters:
+            text = pushdown.predicate(each, self.schema)
+            if text is None:
+                yield each
+            else:
+                texts.append(text)
+        self.where = " and ".join(texts) or None

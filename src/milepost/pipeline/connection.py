@@ -1,0 +1,101 @@
+"""One client for each process and broker, kept open between calls.
+
+Spark uses a Python worker for many tasks, and for many micro-batches: connecting for each would cost more than
+a small one takes. Workers are forked, and a connection does not survive that, so a client belongs to the process
+that made it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from milepost.client import Client
+from milepost.client.backoff import Backoff
+from milepost.errors import ConnectionLost, MilepostError, StateLost, TimedOut
+
+WINDOW_BYTES: Final = (
+    16 << 20
+)  # of what a broker may send ahead: a task reads as fast as it can, and is alone in its process
+
+_clients: dict[tuple[int, str], Client] = {}
+_lock = threading.Lock()
+
+
+def client(broker: str, timeout: float, *, expected: str = "", patient: bool = True) -> Client:
+    """The client of this process for a broker.
+
+    One that is not there is waited for, `timeout` seconds at most; without patience it is a `ConnectionLost` at once.
+    `expected` is the `broker_id` under which a checkpoint was written: `StateLost` when the broker has another by now.
+    """
+    key = os.getpid(), broker
+    with _lock:
+        found = _clients.get(key)
+        if found is None:
+            found = _clients[key] = _connected(broker, timeout, patient)
+            _forget_others(key[0])
+    if expected and found.broker_id != expected:
+        raise StateLost(
+            f"the broker at {broker} stores {found.broker_id or 'nothing'}, and the checkpoint is of {expected}: "
+            "it lost its state, or the option 'broker' names another one; begin with a new checkpoint"
+        )
+    return found
+
+
+@contextmanager
+def using(broker: str, timeout: float, *, expected: str = "") -> Iterator[Client]:
+    """The same for a piece of work. A client that an error of it leaves unusable is not used again."""
+    found = client(broker, timeout, expected=expected)
+    try:
+        yield found
+    except MilepostError:
+        drop(broker)
+        raise
+
+
+def _connected(broker: str, timeout: float, patient: bool) -> Client:
+    until = time.monotonic() + timeout
+    backoff = Backoff()
+    while True:
+        made = Client(broker, timeout=timeout, window=WINDOW_BYTES)
+        try:
+            return made.connect()
+        except (ConnectionLost, TimedOut) as error:
+            left = until - time.monotonic()
+            if not patient or left <= 0:
+                raise ConnectionLost(f"option 'broker' = {broker!r}: {error}") from None
+            time.sleep(min(left, backoff.next()))
+
+
+def _forget_others(pid: int) -> None:
+    """After a fork: the threads behind the parent's clients are not here, so there is nothing to close."""
+    for other in [key for key in _clients if key[0] != pid]:
+        del _clients[other]
+
+
+def drop(broker: str) -> None:
+    """Close the client of this process, after an error that it does not recover from; the next call connects anew."""
+    with _lock:
+        found = _clients.pop((os.getpid(), broker), None)
+    if found is not None:
+        _close(found)
+
+
+def _close(each: Client) -> None:
+    try:
+        each.close()
+    except (MilepostError, RuntimeError):
+        pass  # it was broken already
+
+
+@atexit.register
+def _close_all() -> None:
+    for (pid, _), each in list(_clients.items()):
+        if pid == os.getpid():
+            _close(each)
+    _clients.clear()

@@ -1,0 +1,157 @@
+"""`format("milepost")`: which reader or writer the options ask for.
+
+::
+
+    spark.dataSource.register(milepost.pipeline.MilepostDataSource)
+    events = spark.readStream.format("milepost").option("topic", "events").load()
+
+What can be read is a table of kinds, told apart by the option that names what is read; each has its own options, and
+parts of Milepost that have something to read add theirs to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from milepost.errors import ConfigError
+from milepost.pipeline import connection, topics
+from milepost.pipeline import options as known
+from milepost.pipeline.batch import FilteringTopicReader, TopicReader
+from milepost.pipeline.options import Option, Options
+from milepost.pipeline.sink import BatchSink, StreamSink
+from milepost.pipeline.stream import TopicStream
+from milepost.pipeline.types import spark_schema
+from milepost.schema import Schema
+
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Something that can be read. `found` looks it up and returns what `reader` and `stream` are given.
+
+    `schema` gives the columns; `found` and the readers may be called in different processes, so what `found` returns is
+    pickled with the data source. A kind without `reader` or `stream` cannot be read in that way.
+    """
+
+    name: str  # for errors, as in "reading a topic"
+    options: tuple[Option, ...]  # of `read`
+    stream_options: tuple[Option, ...]  # of `readStream`
+    found: Callable[[Options, StructType | None], Any]
+    schema: Callable[[Options, Any], StructType]
+    reader: Callable[[Options, Any, StructType, bool], DataSourceReader] | None = None  # the flag: take filters
+    stream: Callable[[Options, Any, StructType], DataSourceStreamReader] | None = None
+
+
+def _topic(options: Options, struct: StructType | None) -> Schema:
+    client = connection.client(options.broker, options.timeout, patient=struct is not None)
+    info = topics.found(client, options.topic)
+    schema = info.schema if struct is None else topics.version_for(info, struct)
+    topics.checked_where(options.where, schema)
+    return schema
+
+
+def _topic_reader(options: Options, schema: Schema, struct: StructType, filtering: bool) -> DataSourceReader:
+    return (FilteringTopicReader if filtering else TopicReader)(options, schema, struct)
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "topic": Kind(
+        name="reading a topic",
+        options=known.BATCH,
+        stream_options=known.STREAM,
+        found=_topic,
+        schema=lambda options, schema: spark_schema(schema, metadata=options.includeMetadata),
+        reader=_topic_reader,
+        stream=TopicStream,
+    ),
+}
+"""By the option that names what is read. A kind that is added later is looked for earlier: it may have a topic too."""
+
+
+class MilepostDataSource(DataSource):
+    """Topics of a broker as tables and streams of Spark."""
+
+    filtering: bool = False  # whether `read` takes filters; see `register`
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        if "path" in options and "topic" not in options:  # load("events"), save("events")
+            options["topic"] = options.pop("path")
+        self._found: Any = None
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format("milepost")`."""
+        return "milepost"
+
+    def schema(self) -> StructType:
+        """The columns, when the user does not say them."""
+        kind = self._kind()
+        # It is not known here whether a table or a stream is meant: what neither has is refused.
+        both = {option.name: option for option in (*kind.options, *kind.stream_options)}
+        options = known.checked(self.options, both.values(), kind.name)
+        self._found = kind.found(options, None)
+        return kind.schema(options, self._found)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `read`."""
+        kind = self._kind()
+        options = known.checked(self.options, kind.options, f"{kind.name} with read")
+        if kind.reader is None:
+            raise ConfigError(f"{kind.name} is for streams; use readStream")
+        return kind.reader(options, self._looked_up(kind, options, schema), schema, self.filtering)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For `readStream`."""
+        kind = self._kind()
+        options = known.checked(self.options, kind.stream_options, f"{kind.name} with readStream")
+        if kind.stream is None:
+            raise ConfigError(f"{kind.name} is no stream; use read")
+        return kind.stream(options, self._looked_up(kind, options, schema), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """For `write`."""
+        if overwrite:
+            raise ConfigError('mode "overwrite": a topic is only added to; write with mode("append")')
+        return BatchSink(known.checked(self.options, known.BATCH_WRITING, "writing with write"), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        """For `writeStream`."""
+        if overwrite:
+            raise ConfigError('outputMode "complete": a topic is only added to; use "append" or "update"')
+        return StreamSink(known.checked(self.options, known.WRITING, "writing with writeStream"), schema)
+
+    def _kind(self) -> Kind:
+        for option, kind in reversed(KINDS.items()):
+            if option in self.options:
+                return kind
+        names = " or ".join(repr(option) for option in KINDS)
+        raise ConfigError(f"option {names} is missing: it names what is read")
+
+    def _looked_up(self, kind: Kind, options: Options, struct: StructType) -> Any:
+        if self._found is None:
+            self._found = kind.found(options, struct)
+        return self._found
+
+
+class FilteringDataSource(MilepostDataSource):
+    """The same, for sessions in which Spark offers its filters."""
+
+    filtering = True
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("milepost")` known to a session, with filters that the broker evaluates.
+
+    `spark.dataSource.register(MilepostDataSource)` does it without: Spark only offers filters to Python sources when
+    `spark.sql.python.filterPushdown.enabled` is set, as this does.
+    """
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(FilteringDataSource)

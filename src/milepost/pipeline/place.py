@@ -1,0 +1,35 @@
+"""Where a read begins or ends, as an option says it, in offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from milepost.client import Client
+from milepost.errors import ConfigError
+from milepost.pipeline.options import Place
+from milepost.pipeline.position import extents
+
+
+def resolved(client: Client, topic: str, place: Place, option: str) -> dict[int, int]:
+    """The offset in each log that a place stands for; `ConfigError` names the option when there is no such place.
+
+    A log that a position does not name is read from its beginning, as one is that a broker adds later.
+    """
+    if place == "latest":
+        return {log: extent.next for log, extent in extents(client.look(topic)).items()}
+    looked = client.look(topic, place if isinstance(place, datetime) else "earliest")
+    position = {int(log): int(offset) for log, offset in looked["position"].items()}
+    if not isinstance(place, Mapping):
+        return position
+    there = extents(looked)
+    for log, offset in place.items():
+        if log not in there:
+            known = ", ".join(map(str, sorted(there))) or "none yet"
+            raise ConfigError(f"option {option!r}: topic {topic!r} has no log {log}; there is {known}")
+        if not there[log].start <= offset <= there[log].next:
+            raise ConfigError(
+                f"option {option!r}: log {log} of topic {topic!r} has offsets from {there[log].start} to "
+                f"{there[log].next}, and {offset} is none of them"
+            )
+    return position | dict(place)

@@ -1,0 +1,146 @@
+"""How far a query has read a topic: offsets as Spark keeps them in a checkpoint, and how a micro-batch takes its share.
+
+An offset of Spark's is JSON: the next offset in each log of the topic, and what a restarted query must find again::
+
+    {"logs": {"1": 4200}, "broker": "0f…", "hold": "spark-2b…", "begun": {"1": 0}}
+
+`begun` is in the end of the first micro-batch only. When Spark repeats that one after a crash, it asks for the initial
+offset anew, and "latest" is somewhere else by then: where the micro-batch began is what its end says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from milepost.errors import BrokerError, ConfigError
+
+Logs = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An offset of Spark's. `hold` is empty when nothing is held."""
+
+    logs: Logs
+    broker: str
+    hold: str = ""
+    begun: Logs | None = None
+    initial: bool = False  # not read from yet: a query that begins
+
+    def offset(self) -> dict[str, Any]:
+        """For Spark. Equal positions give equal JSON: Spark compares the texts to see whether something is new."""
+        made: dict[str, Any] = {"logs": _texts(self.logs), "broker": self.broker, "hold": self.hold}
+        if self.begun is not None:
+            made["begun"] = _texts(self.begun)
+        if self.initial:
+            made["initial"] = True
+        return made
+
+    @classmethod
+    def read(cls, offset: Mapping[str, Any]) -> Position:
+        """What a checkpoint holds; `ConfigError` when it is that of another kind of source."""
+        try:
+            begun = offset.get("begun")
+            return cls(
+                _numbers(offset["logs"]),
+                str(offset["broker"]),
+                str(offset["hold"]),
+                None if begun is None else _numbers(begun),
+                bool(offset.get("initial", False)),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise ConfigError(
+                f"checkpointLocation: {str(offset)[:200]} is no offset of a topic; "
+                "the checkpoint is that of another query"
+            ) from None
+
+    def moved(self, logs: Logs) -> Position:
+        """Further on; itself when that is where it was, unless nothing was read yet. A log at 0 need not be named."""
+        logs = {log: offset for log, offset in logs.items() if offset}
+        if not self.initial and logs == {log: offset for log, offset in self.logs.items() if offset}:
+            return self
+        return replace(self, logs=logs, begun=self.logs if self.initial else None, initial=False)
+
+
+def _texts(logs: Logs) -> dict[str, int]:
+    return {str(log): logs[log] for log in sorted(logs)}
+
+
+def _numbers(logs: Mapping[str, Any]) -> dict[int, int]:
+    return {int(log): int(offset) for log, offset in logs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a log has of a topic: offsets from `start` to before `next`, and its bytes."""
+
+    start: int
+    next: int
+    rows: int
+    bytes: int
+
+
+def extents(looked: Mapping[str, Any]) -> dict[int, Extent]:
+    """The logs in what `Client.look` tells."""
+    return {
+        int(each["log"]): Extent(int(each["start"]), int(each["next"]), int(each["rows"]), int(each["bytes"]))
+        for each in looked["logs"]
+    }
+
+
+def checked(topic: str, start: Logs, there: Mapping[int, Extent], *, fail: bool = True) -> dict[int, int]:
+    """Where reading goes on in each log that is there. `BrokerError` when that is not possible.
+
+    Rows that are gone fail it, or are passed over without `fail`. A position behind the end of its log is that of
+    another topic, and always fails.
+    """
+    for log, offset in start.items():
+        extent = there.get(log)
+        end = 0 if extent is None else extent.next
+        if offset > end:
+            raise BrokerError(
+                f"topic {topic!r} ends at offset {end} in log {log}, and the checkpoint is at {offset}: the topic was "
+                "deleted and made anew, or the checkpoint is that of another query; begin with a new checkpoint"
+            )
+        if extent is not None and offset < extent.start and fail:
+            raise BrokerError(
+                f"topic {topic!r} begins at offset {extent.start} in log {log}, and the query has read up to "
+                f"{offset} only: {extent.start - offset} rows were removed before they were read; "
+                "set the option failOnDataLoss to false to go on without them"
+            )
+    return {log: max(start.get(log, 0), extent.start) for log, extent in there.items()}
+
+
+def advanced(start: Logs, end: Logs, rows: int | None) -> dict[int, int]:
+    """At most `rows` further than `start`, and not beyond `end`; None: all the way.
+
+    Each log gets an equal share, and what one does not need goes to the others, so that none waits for a longer one.
+    """
+    waiting = {log: end[log] - start.get(log, 0) for log in end if end[log] > start.get(log, 0)}
+    made = dict(start) | {log: start.get(log, 0) for log in end if log not in start}
+    if rows is None or sum(waiting.values()) <= rows:
+        return made | {log: end[log] for log in waiting}
+    left = rows
+    for place, log in enumerate(sorted(waiting, key=lambda each: (waiting[each], each))):
+        share = min(waiting[log], -(-left // (len(waiting) - place)))
+        made[log] += share
+        left -= share
+    return made
+
+
+def pieces(start: Logs, end: Logs, most: int, least: int) -> Iterator[tuple[int, int, int]]:
+    """(log, from, before) of about equal size: at most `most` of them, or one for each log when there are more logs.
+
+    None is made smaller than `least` rows without need.
+    """
+    spans = {log: (start.get(log, 0), end[log]) for log in sorted(end) if end[log] > start.get(log, 0)}
+    total = sum(stop - begin for begin, stop in spans.values())
+    wanted = max(1, min(most, -(-total // least)))
+    for log, (begin, stop) in spans.items():
+        count = max(1, min(round(wanted * (stop - begin) / total), stop - begin))
+        edges = [begin + (stop - begin) * number // count for number in range(count + 1)]
+        for low, high in pairwise(edges):
+            yield log, low, high

@@ -1,0 +1,137 @@
+"""Ranges of a topic's logs: the parts that a read is divided into, and reading one of them in a task.
+
+Planning happens in the driver and reading in a Python worker of an executor; a `Part` is what travels between them, and
+a `RangeReader` is pickled once for each query. Sources that add columns, or rows at the end of a part, subclass it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from milepost.client.logbatch import LogBatch
+from milepost.errors import IncompatibleSchema
+from milepost.pipeline import connection
+from milepost.pipeline.position import Logs, pieces
+from milepost.pipeline.to_spark import ToSpark
+from milepost.schema import Schema
+
+BATCH_ROWS: Final = 65_536  # of a record batch for Spark: each costs it a fixed time, and this makes it small
+BATCH_BYTES: Final = 16 << 20  # the same bound where rows are long
+PARTS: Final = 64  # of one micro-batch, unless told otherwise: tasks beyond the cores only cost their start
+CONVERTERS_KEPT: Final = 16  # in a worker: one or two for each query that it serves
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of one log, from `start` to before `stop`."""
+
+    log: int
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        """How many offsets there are; a predicate may leave fewer rows."""
+        return self.stop - self.start
+
+
+@dataclass
+class Part(InputPartition):
+    """What one task reads: ranges of a topic, one after the other. `note` is for those that subclass the reader."""
+
+    topic: str
+    ranges: tuple[Range, ...]
+    where: str | None = None
+    broker: str = ""  # the ID of what the broker stored when this was planned
+    note: Any = None
+
+    @property
+    def rows(self) -> int:
+        """How many offsets there are."""
+        return sum(each.rows for each in self.ranges)
+
+
+def parts(
+    topic: str,
+    start: Logs,
+    stop: Logs,
+    *,
+    where: str | None = None,
+    broker: str = "",
+    most: int | None = None,
+    rows: int,
+) -> list[Part]:
+    """The parts of everything between two positions: about `rows` each, and at most `most`, or one for each log."""
+    return [
+        Part(topic, (Range(log, low, high),), where, broker)
+        for log, low, high in pieces(start, stop, most or PARTS, rows)
+    ]
+
+
+class RangeReader:
+    """Reads parts, as record batches of `struct`. Picklable: the converter is made where it is used, and kept there."""
+
+    def __init__(self, broker: str, timeout: float, schema: Schema, struct: StructType) -> None:
+        self.broker: Final = broker
+        self.timeout: Final = timeout
+        self.schema: Final = schema
+        self._struct: Final = struct.json()
+        self._converter()  # what does not fit is said where the query is planned
+
+    def _converter(self) -> ToSpark:
+        return _converter(self.schema, self._struct)
+
+    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, in record batches of a good size, and then what `tail` adds."""
+        convert = self._converter()
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
+        with connection.using(self.broker, self.timeout, expected=part.broker) as client:
+            for each in part.ranges:
+                for batch in client.read(part.topic, {each.log: each.start}, {each.log: each.stop}, part.where):
+                    waiting.append(self.columns(part, batch, self._converted(convert, part, batch)))
+                    rows += len(batch)
+                    size += len(batch.data)
+                    if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                        yield _joined(waiting)
+                        waiting, rows, size = [], 0, 0
+        if waiting:
+            yield _joined(waiting)
+        last = self.tail(part)
+        if last is not None:
+            yield last
+
+    def _converted(self, convert: ToSpark, part: Part, batch: LogBatch) -> pa.RecordBatch:
+        try:
+            return convert(batch)
+        except IncompatibleSchema as error:
+            raise IncompatibleSchema(
+                f"offset {batch.offsets[0]} of topic {part.topic!r} is of a version that this query cannot read; "
+                f"start it anew to take the newest version: {error}",
+                error.paths,
+            ) from None
+
+    def columns(self, part: Part, batch: LogBatch, table: pa.RecordBatch) -> pa.RecordBatch:
+        """A hook: the rows of a batch with whatever columns a source adds."""
+        return table
+
+    def tail(self, part: Part) -> pa.RecordBatch | None:
+        """A hook: rows that follow those of a part."""
+        return None
+
+
+@lru_cache(maxsize=CONVERTERS_KEPT)
+def _converter(schema: Schema, struct: str) -> ToSpark:
+    return ToSpark(schema, StructType.fromJson(json.loads(struct)))
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,169 @@
+"""`readStream` from a durable topic.
+
+The driver keeps a `TopicStream` in a process of its own for the life of a query: it says how far each micro-batch
+goes (`latestOffset`), divides it (`partitions`), and lets the broker remove what Spark is done with (`commit`). Copies
+of it read the parts in the executors (`read`), and keep nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from milepost.client import Client
+from milepost.pipeline import connection
+from milepost.pipeline.options import Options
+from milepost.pipeline.place import resolved
+from milepost.pipeline.position import Extent, Position, advanced, checked, extents
+from milepost.pipeline.ranges import Part, RangeReader, parts
+from milepost.schema import Schema
+
+NO_HOLD: Final = "none"  # as the option `hold`: let the broker remove rows whether they were read or not
+
+
+class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The rows of a topic from `startingOffsets` on.
+
+    Rows stay at the broker until they are processed, by a *hold*, a cursor that `commit` moves. Its name is in the
+    offsets of the checkpoint, so that a query that starts again finds its own.
+    """
+
+    def __init__(self, options: Options, schema: Schema, struct: StructType) -> None:
+        self.options: Final = options
+        self.topic: Final[str] = options.topic
+        self.reader: Final = RangeReader(options.broker, options.timeout, schema, struct)
+        self._target: Mapping[int, int] | None = None  # where AvailableNow ends
+        self._held = ""  # the hold that is known to be there
+
+    def client(self, position: Position | None = None) -> Client:
+        """The broker, which must have what it had when the checkpoint was written."""
+        expected = "" if position is None else position.broker
+        return connection.client(self.options.broker, self.options.timeout, expected=expected)
+
+    # How far
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        client = self.client()
+        begin = resolved(client, self.topic, self.options.startingOffsets, "startingOffsets")
+        hold = self.options.hold or f"spark-{uuid.uuid4().hex}"
+        return Position(begin, client.broker_id, "" if hold == NO_HOLD else hold, initial=True).offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What a micro-batch takes; never without a bound, so that a cold start on years of rows is no accident."""
+        return ReadMaxRows(self.options.maxRowsPerTrigger)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next micro-batch: `start` itself when there is nothing new."""
+        position = Position.read(start)
+        there = extents(self.client(position).look(self.topic))
+        begin = checked(self.topic, position.logs, there, fail=self.options.failOnDataLoss)
+        end = {log: extent.next for log, extent in there.items()}
+        if self._target is not None:
+            end = {log: max(begin[log], min(end[log], self._target.get(log, 0))) for log in end}
+        return position.moved(advanced(begin, end, self._most(limit, begin, end, there))).offset()
+
+    def _most(
+        self, limit: ReadLimit, begin: Mapping[int, int], end: Mapping[int, int], there: Mapping[int, Extent]
+    ) -> int | None:
+        """How many rows a limit allows; None: all."""
+        waiting = sum(end[log] - begin[log] for log in end)
+        match limit:
+            case ReadAllAvailable():
+                return None
+            case ReadMinRows(least):
+                return 0 if waiting < least and self._target is None else None
+            case ReadMaxRows(rows):
+                most = int(rows)
+            case ReadMaxBytes(size):
+                most = _rows_of(int(size), there)
+            case _:
+                most = self.options.maxRowsPerTrigger
+        if self.options.maxBytesPerTrigger is not None:
+            most = min(most, _rows_of(self.options.maxBytesPerTrigger, there))
+        return most
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read to where the topic ends now, and no further."""
+        there = extents(self.client().look(self.topic))
+        self._target = {log: extent.next for log, extent in there.items()}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The end of the topic, for Spark's progress: what is between it and the end offset waits."""
+        there = extents(self.client().look(self.topic))
+        return {"logs": {str(log): there[log].next for log in sorted(there)}}
+
+    # Reading
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The parts of a micro-batch."""
+        begin, stop = Position.read(start), Position.read(end)
+        logs = begin.logs if stop.begun is None else stop.begun
+        client = self.client(stop)
+        self._hold(client, stop, logs)
+        if not self.options.failOnDataLoss:
+            there = extents(client.look(self.topic))
+            logs = checked(self.topic, logs, there, fail=False)
+        return [*self.parts(logs, stop)]
+
+    def parts(self, start: Mapping[int, int], stop: Position) -> list[Part]:
+        """The parts between two positions, as the options divide them."""
+        options = self.options
+        return parts(
+            self.topic,
+            start,
+            stop.logs,
+            where=options.where,
+            broker=stop.broker,
+            most=options.partitions,
+            rows=1 if options.partitions else options.rowsPerPartition,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, in an executor."""
+        assert isinstance(partition, Part)
+        return self.reader.read(partition)
+
+    # Holding
+
+    def _hold(self, client: Client, position: Position, logs: Mapping[int, int]) -> None:
+        """Make the hold, once. Not before the offsets are in the checkpoint: a name nobody knows would hold for ever."""
+        name = self.hold_of(position)
+        if name and name != self._held:
+            client.hold(self.topic, name, dict(logs))
+            self._held = name
+
+    def hold_of(self, position: Position) -> str:
+        """The name of the hold; empty when nothing is held."""
+        return "" if self.options.hold == NO_HOLD else position.hold
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Let the broker remove what was processed."""
+        position = Position.read(end)
+        name = self.hold_of(position)
+        if name:
+            self.client(position).hold(self.topic, name, dict(position.logs))
+            self._held = name
+
+    def stop(self) -> None:
+        """The query has ended; its hold stays, for when it starts again."""
+        connection.drop(self.options.broker)
+
+
+def _rows_of(size: int, there: Mapping[int, Extent]) -> int:
+    """How many rows have about so many bytes, as those that are there are on average; at least one."""
+    rows, total = (sum(getattr(each, what) for each in there.values()) for what in ("rows", "bytes"))
+    return max(1, size * rows // total) if total else size

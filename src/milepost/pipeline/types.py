@@ -1,0 +1,167 @@
+"""Message schemas and Spark's, both ways.
+
+`struct_type` of `milepost.query.spark` fixes which Spark type a message type has. What Spark cannot say (a uint32 is a
+long there, a uuid a string, a variant a struct) is kept as text in the metadata of a column, which Spark hands on with
+it; so a topic that is made from such a column gets the type back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import types as spark
+
+from milepost.errors import ConfigError, SchemaError
+from milepost.query.spark import struct_type
+from milepost.schema import Schema
+from milepost.schema import text as notation
+from milepost.schema import types as message
+from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Tuple, Type, Variant
+
+TYPE_KEY: Final = "milepost"  # in the metadata of a column: the text of its message type
+
+METADATA: Final = spark.StructType(
+    [
+        spark.StructField("_id", spark.StringType()),  # the message ID, 32 hexadecimal digits
+        spark.StructField("_log", spark.LongType()),
+        spark.StructField("_offset", spark.LongType()),
+        spark.StructField("_time", spark.TimestampType()),  # when the publisher put it, by its clock
+        spark.StructField("_publisher", spark.LongType()),
+    ]
+)
+
+
+def spark_schema(schema: Schema, *, metadata: bool = False) -> spark.StructType:
+    """What a source of messages returns to Spark; with `metadata`, also who put each message, when and where it is."""
+    made = struct_type(schema)
+    kinds = dict(_fields(schema))
+    fields = [_column(schema, each, kinds.get(each.name)) for each in made.fields]
+    if metadata:
+        taken = {each.name for each in fields}
+        for each in METADATA.fields:
+            if each.name in taken:
+                raise ConfigError(
+                    f"option 'includeMetadata': the messages of {schema.name} have a field {each.name!r} already"
+                )
+        fields += METADATA.fields
+    return spark.StructType(fields)
+
+
+def _fields(schema: Schema) -> list[tuple[str, Type]]:
+    assert isinstance(schema.type, Tuple)
+    return [(item.name, item.type) for item in schema.type.fields]
+
+
+def _column(schema: Schema, field: spark.StructField, kind: Type | None) -> spark.StructField:
+    data = field.dataType
+    noted = dict(field.metadata or {})
+    whole = None if kind is None else _whole(schema, _bare(kind))
+    if whole is not None and whole != _kind(data, field.name):
+        noted[TYPE_KEY] = str(whole)
+    return spark.StructField(field.name, data, True, noted or None)
+
+
+def nullable(kind: Any) -> Any:
+    """The same type, with everything in it nullable."""
+    match kind:
+        case spark.StructType():
+            return spark.StructType(
+                [spark.StructField(each.name, nullable(each.dataType), True, each.metadata) for each in kind.fields]
+            )
+        case spark.ArrayType():
+            return spark.ArrayType(nullable(kind.elementType), True)
+    return kind
+
+
+def _bare(kind: Type) -> Type:
+    return kind.type if isinstance(kind, Optional) else kind
+
+
+def _whole(schema: Schema, kind: Type) -> Type | None:
+    """A type with its references followed; None where one leads back to itself."""
+    match kind:
+        case Ref(name):
+            return None if name in schema.recursive else _whole(schema, schema.resolve(kind))
+        case Optional(inner):
+            made = _whole(schema, inner)
+            return made if made is None or isinstance(made, Optional) else Optional(made)
+        case List(item):
+            made = _whole(schema, item)
+            return None if made is None else List(made)
+        case Tuple(fields) | Variant(fields):
+            parts = [(item.name, _whole(schema, item.type)) for item in fields]
+            if any(part is None for _, part in parts):
+                return None
+            return type(kind)(tuple(Field(name, part) for name, part in parts if part is not None))
+    return kind
+
+
+# From Spark
+
+
+def schema_of(struct: spark.StructType, name: str) -> Schema:
+    """A message schema for the rows of a DataFrame, for a topic that is to be made; `SchemaError` names the column.
+
+    What is nullable in Spark is optional.
+    """
+    return Schema(name, _tuple(struct, ""))
+
+
+def _tuple(struct: spark.StructType, path: str) -> Tuple:
+    fields = []
+    for each in struct.fields:
+        inside = f"{path}.{each.name}" if path else each.name
+        if not message.FIELD_NAME.match(each.name):
+            raise SchemaError(f"column {inside!r} is no field name: use letters, digits and _; rename it with alias()")
+        noted = (each.metadata or {}).get(TYPE_KEY)
+        kind = _kind(each.dataType, inside) if noted is None else _noted(noted, each.dataType, inside)
+        fields.append(Field(each.name, _optional(kind) if each.nullable else kind))
+    return Tuple(tuple(fields))
+
+
+def _noted(text: str, data: Any, path: str) -> Type:
+    """The type in a column's metadata, if it is still that of its values: a cast may have kept the metadata."""
+    schema = notation.parse(f"noted: [it: {text}]")
+    made = struct_type(schema).fields[0].dataType
+    if made != nullable(data):
+        return _kind(data, path)
+    return dict(_fields(schema))["it"]
+
+
+def _optional(kind: Type) -> Type:
+    return kind if isinstance(kind, Optional) else Optional(kind)
+
+
+def _kind(data: Any, path: str) -> Type:
+    match data:
+        case spark.StructType():
+            return _tuple(data, path)
+        case spark.ArrayType():
+            item = _kind(data.elementType, f"{path}[]")
+            return List(_optional(item) if data.containsNull else item)
+        case spark.DecimalType():
+            return message.decimal(data.precision, data.scale)
+        case spark.StringType():  # of any collation, char or varchar
+            return message.STRING
+    found = _ATOMS.get(type(data))
+    if found is None:
+        raise SchemaError(
+            f"column {path!r} is a {data.simpleString()}, which messages do not have; "
+            "cast it, or turn it into structs and arrays"
+        )
+    return found
+
+
+_ATOMS: Final[dict[type, Atom | Dynamic]] = {
+    spark.BooleanType: message.BOOL,
+    spark.ByteType: message.INT8,
+    spark.ShortType: message.INT16,
+    spark.IntegerType: message.INT32,
+    spark.LongType: message.INT64,
+    spark.FloatType: message.FLOAT,
+    spark.DoubleType: message.DOUBLE,
+    spark.BinaryType: message.BYTES,
+    spark.DateType: message.DATE,
+    spark.TimestampType: message.TIMESTAMP,
+    spark.TimestampNTZType: message.TIMESTAMP,  # wall time without a zone is taken as UTC
+}
