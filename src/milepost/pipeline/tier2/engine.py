@@ -1,0 +1,143 @@
+"""The engine: rules, a state and the rows of one micro-batch in; the next state and what the rules emit out.
+
+It is a function. It keeps nothing between two runs but what it has derived from schemas, reads no clock, and gives the
+same bytes for the same input. How a stream was cut into micro-batches does not show in what is emitted, taken together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from milepost.errors import ConfigError, InvalidValue, LimitExceeded, did_you_mean
+from milepost.pipeline.tier2 import partials, state
+from milepost.pipeline.tier2.columns import ints, whole
+from milepost.pipeline.tier2.operator import Operator, field
+from milepost.pipeline.tier2.pairs import PairOperator
+from milepost.pipeline.tier2.rules import TIME, Monitor, Rule, Window, fingerprint
+from milepost.pipeline.tier2.windows import MonitorOperator, WindowOperator
+
+LAST_TIME: Final = 1 << 61  # microseconds either side of the epoch: 73,000 years, and sums of two times fit 64 bits
+# A state is one value of Spark's store. It is read, checked and written at every micro-batch, and held three times
+# while that goes on. At half a gigabyte that takes a second and most of an executor's usual memory.
+STATE_BYTES: Final = 1 << 29
+STATE_ROWS: Final = 20_000_000  # of one rule: As that wait, panes of keys, and values in their sketches and sets
+
+
+class Engine:
+    """Inter-event rules over rows in time order."""
+
+    def __init__(self, rules: Iterable[Rule], *, state_rows: int = STATE_ROWS, state_bytes: int = STATE_BYTES) -> None:
+        self.rules = tuple(rules)
+        self._names = [rule.rule for rule in self.rules]
+        for name in self._names:
+            if self._names.count(name) > 1:
+                raise ConfigError(f"two rules are called {name!r}; give one of them another name")
+        self._fingerprint = fingerprint(self.rules)
+        self._state_rows, self._state_bytes = state_rows, state_bytes
+        self._operators: dict[str, tuple[pa.Schema, Operator]] = {}
+
+    def output_schema(self, rule: str, input_schema: pa.Schema) -> pa.Schema:
+        """Of what `rule` emits for rows of `input_schema`; `ConfigError` when it cannot run on them."""
+        return self._operator(self._rule(rule), input_schema).output()
+
+    def run(
+        self, state_before: bytes | None, tables: Mapping[str, pa.Table], watermark_us: int
+    ) -> tuple[bytes, dict[str, pa.Table]]:
+        """Takes the rows with times in (last watermark, `watermark_us`], for each rule a table of its own.
+
+        A rule that is not among `tables` has no new rows. Emitted rows come in time order. A rule of which no table
+        was ever seen has no columns, and is left out of what is emitted. An error leaves everything as it was: the
+        state that went in can be used again.
+        """
+        if not -LAST_TIME <= watermark_us <= LAST_TIME:
+            raise InvalidValue(f"watermark {watermark_us} is beyond {LAST_TIME} microseconds from the epoch")
+        for name in tables:
+            self._rule(name)
+        before, stored = None, dict[str, pa.Table]()
+        if state_before is not None:
+            found = state.read(state_before, self._fingerprint)
+            before, stored = found.watermark, found.tables
+            if watermark_us < before:
+                raise InvalidValue(f"watermark {watermark_us} is before {before}, which the state has seen")
+        kept: dict[str, pa.Table] = {}
+        emitted: dict[str, pa.Table] = {}
+        for number, rule in enumerate(self.rules):
+            own = f"{number}/"
+            parts = {name.removeprefix(own): table for name, table in stored.items() if name.startswith(own)}
+            known = parts.pop("input", None)
+            rows = tables.get(rule.rule, known)
+            if rows is None:
+                continue
+            rows = rows.replace_schema_metadata(None)
+            operator = self._operator(rule, rows.schema)
+            _check(rule.rule, rows, before, watermark_us)
+            after, emitted[rule.rule] = operator.run(parts, rows, before, watermark_us)
+            self._bound_rows(rule.rule, after)
+            kept[own + "input"] = rows.schema.empty_table()
+            kept.update({own + name: table for name, table in after.items()})
+        self._bound_bytes(kept)
+        return state.write(self._fingerprint, watermark_us, kept), emitted
+
+    def _rule(self, name: str) -> Rule:
+        if name not in self._names:
+            raise ConfigError(f"there is no rule {name!r}{did_you_mean(name, self._names)}")
+        return self.rules[self._names.index(name)]
+
+    def _operator(self, rule: Rule, schema: pa.Schema) -> Operator:
+        schema = schema.remove_metadata()
+        known = self._operators.get(rule.rule)
+        if known is not None and known[0] == schema:
+            return known[1]
+        if field(rule.rule, schema, TIME) != pa.int64():
+            raise ConfigError(f"rule {rule.rule!r}: {TIME} must be int64 microseconds, not {schema.field(TIME).type}")
+        operator: Operator
+        if isinstance(rule, Window):
+            operator = WindowOperator(rule, schema)
+        elif isinstance(rule, Monitor):
+            operator = MonitorOperator(rule, schema)
+        else:
+            operator = PairOperator(rule, schema)
+        self._operators[rule.rule] = (schema, operator)
+        return operator
+
+    def _bound_rows(self, rule: str, after: dict[str, pa.Table]) -> None:
+        rows = 0
+        for table in after.values():
+            rows += table.num_rows
+            for chunked in table.columns:
+                rows += sum(
+                    int(lengths.sum()) for chunk in chunked.chunks if (lengths := partials.weight(chunk)) is not None
+                )
+        if rows > self._state_rows:
+            what = f"rows that rule {rule!r} keeps (a shorter window, fewer keys or more shards keep fewer)"
+            raise LimitExceeded("STATE_ROWS", rows, self._state_rows, what)
+
+    def _bound_bytes(self, kept: dict[str, pa.Table]) -> None:
+        sizes = dict.fromkeys(range(len(self.rules)), 0)
+        for name, table in kept.items():
+            sizes[int(name.split("/")[0])] += table.nbytes
+        total = sum(sizes.values())
+        if total > self._state_bytes:
+            largest = self._names[max(sizes, key=lambda number: sizes[number])]
+            what = f"bytes of state, most of rule {largest!r} (a shorter window, fewer keys or more shards keep fewer)"
+            raise LimitExceeded("STATE_BYTES", total, self._state_bytes, what)
+
+
+def _check(rule: str, rows: pa.Table, before: int | None, watermark: int) -> None:
+    if not rows.num_rows:
+        return
+    column = whole(rows.column(TIME))
+    if column.null_count:
+        raise InvalidValue(f"rule {rule!r}: a row without {TIME}")
+    times = ints(column)
+    if np.any(times[1:] < times[:-1]):
+        raise InvalidValue(f"rule {rule!r}: rows are not in the order of {TIME}")
+    if times[-1] > watermark:
+        raise InvalidValue(f"rule {rule!r}: a row at {times[-1]} is after the watermark, {watermark}")
+    if times[0] < -LAST_TIME or (before is not None and times[0] <= before):
+        seen = -LAST_TIME if before is None else before
+        raise InvalidValue(f"rule {rule!r}: a row at {times[0]} is late: all up to {seen} was seen before")

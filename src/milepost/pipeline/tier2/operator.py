@@ -1,0 +1,38 @@
+"""What every kind of rule is to the engine: tables of state and new rows in, new tables and emitted rows out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final
+
+import pyarrow as pa
+
+from milepost.errors import ConfigError, did_you_mean
+
+State = dict[str, pa.Table]
+MOMENT: Final = pa.timestamp("us", tz="UTC")  # of every time that is emitted
+
+
+class Operator(ABC):
+    """One rule, for rows of one schema."""
+
+    @abstractmethod
+    def output(self) -> pa.Schema:
+        """Of what it emits."""
+
+    @abstractmethod
+    def run(self, state: State, rows: pa.Table, before: int | None, watermark: int) -> tuple[State, pa.Table]:
+        """Takes the rows in (before, watermark]; `before` is None, and the state empty, in the beginning."""
+
+
+def field(rule: str, schema: pa.Schema, name: str) -> pa.DataType:
+    """The type of a column's values; `ConfigError` when there is no such column."""
+    if schema.names.count(name) != 1:
+        raise ConfigError(f"rule {rule!r}: its rows have no column {name!r}{did_you_mean(name, schema.names)}")
+    kind = schema.field(name).type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def moments(values: object) -> pa.Array:
+    """Microseconds as what is emitted."""
+    return pa.array(values, pa.int64()).view(MOMENT)
