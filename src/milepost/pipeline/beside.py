@@ -25,7 +25,7 @@ SPLIT: Final = """
 """
 MARK: Final = """
     mark: [lane: int, epoch: long, position: long, time: timestamp?, rows: long, bytes: long, rejected: long,
-           dropped: long, late: long, at: timestamp]
+           dropped: long, late: long, at: timestamp, offset: string?]
 """
 CONTROL: Final = """
     control: [interval: long, at: timestamp, lane: int, assigned: long, admitted: long, done: long, reference: double,
@@ -80,14 +80,34 @@ class Beside:
             client.declare_topic(self.lane(lane), schema, durable=True, retain=_CONSUMED)
 
 
+def done_of(client: Client, beside: Beside) -> dict[int, int]:
+    """The position of each lane's last mark."""
+    found: dict[int, int] = {}
+    for _, _, row in Tail(client, beside.marks).news():
+        found[row.lane] = max(found.get(row.lane, 0), row.position)
+    return found
+
+
+def combiner_hold(reader: str, topic: str) -> str:
+    """The hold that a pipeline's combiner has on a topic of its own, or of a pipeline that feeds it."""
+    return f"{reader}: tier 2 of {topic}"
+
+
+def queued_bytes(client: Client, beside: Beside, lane: int, row_bytes: float = 0.0) -> float:
+    """The result queue of a lane: bytes that it has committed and its combiner has not consumed.
+
+    `row_bytes`: what a result takes, where the topic is empty and cannot tell. Where several pipelines combine one
+    lane, the slowest counts.
+    """
+    told = client.look(beside.lane(lane))
+    rows, size = (sum(int(each[name]) for each in told["logs"]) for name in ("rows", "bytes"))
+    behind = max((int(each["behind"]) for each in told["subscriptions"] if each.get("hold")), default=0)
+    return behind * (size / rows if rows else row_bytes)
+
+
 def ends(client: Client, topic: str) -> dict[int, int]:
     """Where each log of a topic ends."""
     return {int(each["log"]): int(each["next"]) for each in client.look(topic)["logs"]}
-
-
-def starts(client: Client, topic: str) -> dict[int, int]:
-    """Where each log of a topic begins."""
-    return {int(each["log"]): int(each["start"]) for each in client.look(topic)["logs"]}
 
 
 class Tail:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-RUNS_KEPT: Final = 100_000  # behind a lane's position, before those that are done are forgotten in one step
+RUNS_KEPT: Final = 1_000  # behind a lane's position, before those that are done are forgotten in one step
 
 
 class Run(NamedTuple):
@@ -92,6 +92,16 @@ class Runs:
             else:
                 found.append(piece)
             position, index = end, index + 1
+        return found
+
+    def needed(self, source: int, position: int) -> dict[int, int]:
+        """By log of an input: the first offset that is needed from a position on; runs to come are behind it too."""
+        found: dict[int, int] = {}
+        for run in reversed(self._runs):
+            if run.source != source or (run.end <= position and run.log in found):
+                continue
+            behind = run.stop if run.end <= position else run.start + max(0, position - run.first)
+            found[run.log] = behind if run.end <= position else min(found.get(run.log, behind), behind)
         return found
 
     def forget(self, position: int) -> None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.pipeline.beside import Beside, Tail
-from milepost.pipeline.control.balance import split
+from milepost.pipeline.control.split import split
 from milepost.pipeline.splits import Run, Runs
 
 if TYPE_CHECKING:

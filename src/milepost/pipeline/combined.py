@@ -1,0 +1,302 @@
+"""The combiner: the source that tier 2 reads, in which all lanes' results are one stream in the order of event time.
+
+Spark keeps no order from one micro-batch to the next, so the order is made here: a micro-batch has the results between
+two watermarks, all of them and sorted, in one partition. `watermark` says how far that is possible, `merging` what
+a micro-batch has. Late results come too, before the others and with `_late` set; a mark row ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from milepost.errors import ConfigError
+from milepost.pipeline import connection
+from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold
+from milepost.pipeline.lane import MARK, Monitors, constant, mark_row, monitor_type
+from milepost.pipeline.merging import BATCH_ROWS, Cut, cut, merged
+from milepost.pipeline.options import PATIENCE_S
+from milepost.pipeline.to_spark import ToSpark
+from milepost.pipeline.watermark import NEVER, NOWHERE, LaneFold, Mark, Quiet, Reach, least, watermark
+from milepost.schema import Schema
+
+OUT_ROWS: Final = 50_000  # of one record batch
+IDLE_S: Final = 5.0  # without anything assigned, after which the order of what is there is final
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """A pipeline whose lanes are combined."""
+
+    pipeline: str
+    lanes: int
+    disorder_us: int
+
+
+@dataclass(frozen=True)
+class CombinedSetting:
+    """Which lanes of which pipelines; as JSON it is the option `combined`."""
+
+    broker: str
+    pipeline: str  # whose tier 2 reads this
+    feeding: tuple[Feeding, ...]
+    time: str
+    monitors: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rows: int = BATCH_ROWS
+    idle_s: float = IDLE_S
+    timeout: float = PATIENCE_S
+
+    def json(self) -> str:
+        """The value of the option."""
+        feeding = [[each.pipeline, each.lanes, each.disorder_us] for each in self.feeding]
+        return json.dumps(self.__dict__ | {"feeding": feeding}, default=list)
+
+    @classmethod
+    def of(cls, text: str) -> CombinedSetting:
+        """Back from the option."""
+        found = json.loads(text)
+        return cls(**found | {"feeding": tuple(Feeding(*each) for each in found["feeding"])})
+
+    @property
+    def lanes(self) -> list[str]:
+        """The topics of all lanes."""
+        return [Beside(each.pipeline).lane(lane) for each in self.feeding for lane in range(each.lanes)]
+
+
+def combined_type(events: StructType, monitors: Mapping[str, Sequence[str]]) -> StructType:
+    """What the combined stream gives to Spark."""
+    extra = [StructField("monitor", monitor_type(monitors))] if monitors else []
+    return StructType([*events.fields, *extra, StructField("_late", BooleanType()), StructField("_mark", MARK)])
+
+
+def offset_of(at: Cut, monitor: Mapping[str, Any]) -> dict[str, Any]:
+    """For Spark, and for the marks of tier 2."""
+    lanes = [[low.json(), end.json()] for low, end in zip(at.lows, at.ends, strict=True)]
+    return {"time": at.time_us, "lanes": lanes, "monitor": dict(monitor)}
+
+
+def cut_of(offset: Mapping[str, Any]) -> Cut:
+    """Back from an offset; `ConfigError` when it is none of ours."""
+    try:
+        lows, ends = (tuple(Reach.of(each[side]) for each in offset["lanes"]) for side in (0, 1))
+        return Cut(int(offset["time"]), lows, ends)
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise ConfigError(
+            f"checkpointLocation: {str(offset)[:200]} is no offset of combined lanes; "
+            "the checkpoint is that of another query"
+        ) from None
+
+
+class CombinedPartition(InputPartition):
+    """Everything of one micro-batch: its order is over all of it."""
+
+    def __init__(self, start: Cut, stop: Cut, monitor: Mapping[str, Any], offset: str) -> None:
+        self.start: Final = start
+        self.stop: Final = stop
+        self.monitor: Final = monitor
+        self.offset: Final = offset
+
+
+class CombinedReader(DataSourceStreamReader):
+    """Spark asks it for offsets in a process of its own on the driver, and for rows in one task."""
+
+    def __init__(self, setting: CombinedSetting, schema: Schema, struct: StructType) -> None:
+        self._setting: Final = setting
+        self._schema: Final = schema
+        self._struct: Final = struct
+        self._driver: _Driver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_driver": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where tier 2's last mark is; of a pipeline that never ran, the beginning."""
+        client = connection.client(self._setting.broker, self._setting.timeout)
+        last: str | None = None
+        for _, _, row in Tail(client, Beside(self._setting.pipeline).marks).news():
+            if row.lane == IEP and row.offset is not None:
+                last = row.offset
+        if last is not None:
+            return {**json.loads(last), "initial": True}
+        lanes = len(self._setting.lanes)
+        return offset_of(Cut(NEVER, (NOWHERE,) * lanes, (NOWHERE,) * lanes), {}) | {"initial": True}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The bound is in the offsets themselves."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """As far as the least watermark."""
+        before = self._cut(start)
+        if self._driver is None:
+            self._driver = _Driver(self._setting, before)
+        after = self._driver.next(before)
+        if after == before:
+            return start
+        made = offset_of(after, self._driver.monitors.refresh())
+        if start.get("initial"):  # when Spark repeats the first micro-batch, it asks anew where that begins
+            made["begun"] = offset_of(before, {})
+        return made
+
+    def _cut(self, offset: Mapping[str, Any]) -> Cut:
+        found = cut_of(offset)
+        if len(found.lows) != len(self._setting.lanes):
+            raise ConfigError(
+                f"checkpointLocation: the checkpoint has {len(found.lows)} lanes, and there are "
+                f"{len(self._setting.lanes)}; begin with a new checkpoint"
+            )
+        return found
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One, or none."""
+        before, after = self._cut(end.get("begun") or start), self._cut(end)
+        if before == after:
+            return []
+        told = {name: value for name, value in end.items() if name != "begun"}
+        return [CombinedPartition(before, after, end["monitor"], json.dumps(told))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Late results, then those up to the watermark in order, then the mark row."""
+        assert isinstance(partition, CombinedPartition)
+        events = len(self._struct.fields) - 2 - bool(self._setting.monitors)
+        arrow = to_arrow_schema(self._struct, timezone="UTC").remove_metadata()
+        convert = ToSpark(self._schema, StructType(self._struct.fields[:events]))
+        constants = [constant(each, partition.monitor) for each in list(arrow)[events:-2]]
+        for late, batch in combine(self._setting, convert, partition.start, partition.stop):
+            rows = len(batch)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    *batch.columns,
+                    *(pa.repeat(value, rows) for value in constants),
+                    pa.repeat(pa.scalar(late), rows),
+                    pa.nulls(rows, arrow[-1].type),
+                ],
+                schema=arrow,
+            )
+        told = {
+            "position": sum(sum(low.rows.values()) for low in partition.stop.lows),
+            "time": max(partition.stop.time_us, 0),
+            "offset": partition.offset,
+        }
+        yield mark_row(arrow, told)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Let go what is merged."""
+        if self._driver is not None:
+            self._driver.release(self._cut(end))
+
+
+def combine(
+    setting: CombinedSetting, convert: Callable[[Any], pa.RecordBatch], start: Cut, stop: Cut
+) -> Iterator[tuple[bool, pa.RecordBatch]]:
+    """The results of one micro-batch: (late, some rows), first those that are too late, then the others in order."""
+    client = connection.client(setting.broker, setting.timeout)
+    found: list[pa.RecordBatch] = []
+    seen: list[np.ndarray[Any, np.dtype[np.bool_]]] = []
+    for topic, low, before, end in zip(setting.lanes, start.lows, start.ends, stop.ends, strict=True):
+        wanted = {log: offset for log, offset in end.rows.items() if offset > low.rows.get(log, 0)}
+        if not wanted:
+            continue
+        for batch in client.read(topic, {log: low.rows.get(log, 0) for log in wanted}, wanted):
+            found.append(convert(batch))
+            seen.append(batch.offsets < np.uint64(before.rows.get(batch.log, 0)))
+    if not found:
+        return
+    table = pa.Table.from_batches(found)
+    times = table.column(setting.time).combine_chunks().cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    order = merged(times, np.concatenate(seen), start.time_us, stop.time_us)
+    for late, rows in ((True, order.rows[: order.late]), (False, order.rows[order.late :])):
+        for first in range(0, len(rows), OUT_ROWS):
+            chosen = table.take(pa.array(rows[first : first + OUT_ROWS])).combine_chunks()
+            yield from ((late, batch) for batch in chosen.to_batches() if len(batch))
+
+
+class _Feed:
+    """The marks and splits of one pipeline."""
+
+    def __init__(self, client: Any, feeding: Feeding, folds: Sequence[LaneFold]) -> None:
+        beside = Beside(feeding.pipeline)
+        self._feeding = feeding
+        self.folds: Final = folds
+        lowest: dict[int, int] = {}
+        for fold in folds:
+            for log in {*lowest, *fold.low.marks}:
+                lowest[log] = min(lowest.get(log, 1 << 62), fold.low.marks.get(log, 0))
+        self._marks = Tail(client, beside.marks, lowest)
+        self._splits = Tail(client, beside.splits)
+        self._assigned = [0] * feeding.lanes
+        self._ended = False
+        self._last_us = 0
+
+    def refresh(self) -> None:
+        # Marks first: whatever lane has finished all it was given by the splits that are read after them is idle.
+        for log, offset, row in self._marks.news():
+            if 0 <= row.lane < self._feeding.lanes:
+                self.folds[row.lane].take(Mark.of(log, offset, row))
+        for _, _, row in self._splits.news():
+            self._ended = row.lane < 0
+            self._last_us = max(self._last_us, round(row.at.timestamp() * 1_000_000))
+            if 0 <= row.lane < self._feeding.lanes:
+                self._assigned[row.lane] = max(self._assigned[row.lane], row.first + row.stop - row.start)
+
+    def silent(self, now: float, idle_s: float) -> bool:
+        finished = all(fold.end.position >= given for fold, given in zip(self.folds, self._assigned, strict=True))
+        return finished and (self._ended or now - self._last_us / 1_000_000 > idle_s)
+
+    def watermark(self, silent: bool) -> int | None:
+        return watermark(self.folds, Quiet(self._assigned, silent), self._feeding.disorder_us)
+
+
+class _Driver:
+    """What planning remembers between micro-batches."""
+
+    def __init__(self, setting: CombinedSetting, at: Cut) -> None:
+        self._setting = setting
+        self._client = connection.client(setting.broker, setting.timeout)
+        self._feeds: list[_Feed] = []
+        lows = list(at.lows)
+        for each in setting.feeding:
+            folds = [LaneFold(low) for low in lows[: each.lanes]]
+            del lows[: each.lanes]
+            self._feeds.append(_Feed(self._client, each, folds))
+        self.monitors: Final = Monitors(self._client, Beside(setting.pipeline), setting.monitors)
+
+    def next(self, before: Cut) -> Cut:
+        """The end of the micro-batch that begins there; `before` itself when there is nothing."""
+        now = time.time()
+        told = []
+        for feed in self._feeds:
+            feed.refresh()
+            silent = feed.silent(now, self._setting.idle_s)
+            told.append((feed.watermark(silent), silent))
+        folds = [fold for feed in self._feeds for fold in feed.folds]
+        disorder = max(each.disorder_us for each in self._setting.feeding)
+        return cut(folds, before, least(told), disorder, self._setting.rows)
+
+    def release(self, at: Cut) -> None:
+        """What is before the lows is not asked for again."""
+        place = 0
+        for feed, each in zip(self._feeds, self._setting.feeding, strict=True):
+            beside = Beside(each.pipeline)
+            lows = at.lows[place : place + each.lanes]
+            place += each.lanes
+            marks: dict[int, int] = {}
+            for lane, (fold, low) in enumerate(zip(feed.folds, lows, strict=True)):
+                fold.settle(low)
+                self._client.hold(beside.lane(lane), self._hold(beside.lane(lane)), low.rows)
+                for log in {*marks, *low.marks}:
+                    marks[log] = min(marks.get(log, 1 << 62), low.marks.get(log, 0))
+            self._client.hold(beside.marks, self._hold(beside.marks), marks)
+
+    def _hold(self, topic: str) -> str:
+        return combiner_hold(self._setting.pipeline, topic)

@@ -1,0 +1,103 @@
+"""Marks: how far a lane is, and the sink that writes them in the transaction in which its results become visible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from milepost.pipeline import connection
+from milepost.pipeline.beside import Beside, queued_bytes
+from milepost.pipeline.options import Options
+from milepost.pipeline.sink import Staged, StreamSink
+
+
+@dataclass(frozen=True)
+class MarkSetting:
+    """Whose marks a sink writes; as JSON it is the option `marks`."""
+
+    pipeline: str
+    lane: int
+    result: str = "event"  # the column with results
+    reject: str = "reject"  # … and with what was refused
+    late: str = ""  # a column that says whether a row was late; empty: there is none
+    queue_bytes: int = 0  # a result queue that drops what it has no room for: only for showing what that does
+
+    def json(self) -> str:
+        """The value of the option."""
+        return json.dumps(self.__dict__)
+
+    @classmethod
+    def of(cls, text: str) -> MarkSetting:
+        """Back from the option."""
+        return cls(**json.loads(text))
+
+
+class MarkSink(StreamSink):
+    """A sink that takes mark rows out of what it is given, and commits the farthest of them with the results."""
+
+    def __init__(self, setting: MarkSetting, options: Options, struct: StructType) -> None:
+        super().__init__(options, struct)
+        self._setting: Final = setting
+        self._beside: Final = Beside(setting.pipeline)
+
+    def look(self, message: Staged, batch: pa.RecordBatch) -> None:
+        """In a task: find the mark, count what goes where."""
+        note, setting = message.note, self._setting
+        for column in (setting.result, setting.reject):
+            if column in batch.schema.names:
+                array = batch.column(column)
+                note[column] = note.get(column, 0) + len(array) - array.null_count
+        if setting.late and setting.late in batch.schema.names:
+            note["late"] = note.get("late", 0) + (batch.column(setting.late).true_count or 0)
+        marks = batch.column("_mark")
+        if marks.null_count < len(marks):
+            for mark in marks.drop_null().to_pylist():  # one or a few in each task
+                if mark["position"] >= note.get("position", -1):
+                    note["position"], note["offset"] = mark["position"], mark["offset"]
+                if mark["time"] is not None and (note.get("time") is None or mark["time"] > note["time"]):
+                    note["time"] = mark["time"]
+
+    def extra(self, messages: Sequence[Staged]) -> Mapping[str, Any] | None:
+        """In the driver: the row for the topic of marks; none when no mark came."""
+        told = [each.note for each in messages if "position" in each.note]
+        if not told:
+            return None
+        last = max(told, key=lambda note: int(note["position"]))
+        times = [note["time"] for note in told if note.get("time") is not None]
+        counts = {
+            name: sum(each.note.get(column, 0) for each in messages)
+            for name, column in (("rows", self._setting.result), ("rejected", self._setting.reject), ("late", "late"))
+        }
+        row = {
+            "lane": self._setting.lane,
+            "epoch": messages[0].epoch,
+            "position": last["position"],
+            "time": max(times) if times else None,
+            "bytes": sum(each.bytes for each in messages),
+            "dropped": sum(each.note.get("dropped", 0) for each in messages),
+            "at": datetime.now(UTC),
+            "offset": last["offset"],
+        }
+        return {self._beside.marks: [row | counts]}
+
+    def publish(self, messages: Sequence[Staged | None]) -> None:
+        """Results and mark; of a result queue that drops, only the mark when it is full."""
+        bound = self._setting.queue_bytes
+        if bound:
+            with connection.using(self.options.broker, self.options.timeout) as client:
+                full = queued_bytes(client, self._beside, self._setting.lane) >= bound
+            if full:
+                messages = [None if each is None else _without_results(each, self._setting.result) for each in messages]
+        super().publish(messages)
+
+
+def _without_results(message: Staged, result: str) -> Staged:
+    """A task's message of which nothing is published; what it had is counted as dropped."""
+    note = {**message.note, "dropped": message.note.get(result, 0), result: 0}
+    return Staged(message.sink, message.epoch, message.part, message.attempt, 0, 0, note)
