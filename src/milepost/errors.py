@@ -26,6 +26,7 @@
     │   ├── RowsGone              rows that were to be read, and are kept no more
     │   ├── UnknownRequest        a request that nobody knows
     │   ├── NotDurable            a topic that is kept nowhere, asked for what is kept
+    │   ├── StagingLost           rows that were staged are not there: stage them again
     │   ├── StateLost             the broker came back without what it had stored
     │   ├── ServedElsewhere       another broker of the cell serves this subscription
     │   ├── StoreError            the broker's database says no
@@ -251,6 +252,16 @@ class NotDurable(BrokerError):
     """A live topic is kept nowhere: it has no log, no offsets and no named subscriptions. Declare it durable."""
 
     code = "not_durable"
+
+
+class StagingLost(BrokerError):
+    """Rows that were staged for a sink are not there, or not all of them: nothing was published.
+
+    They were thrown away by `unstage`, by another client that staged under the same numbers, or because the sink was
+    silent for long; or a piece before them failed. Doing the same again does not help: stage under a new attempt.
+    """
+
+    code = "staging_lost"
 
 
 class StateLost(BrokerError):

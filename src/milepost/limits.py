@@ -57,6 +57,8 @@ REMEMBERED_S: Final = 366 * 86_400  # seconds that keys of puts may be remembere
 PUT_PARTS: Final = 1_000  # PUT frames that are stored all or none
 ACK_RANGES: Final = 100_000  # of one acknowledgement
 LOGS: Final = 1_000  # in one position: a log is a broker's
+STAGED_BYTES: Final = 1 << 30  # of one sink and not yet published: publishing holds an epoch in memory, once
+STAGED_PARTS: Final = 100_000  # of one epoch
 PREFETCH_ROWS: Final = 1_000_000  # handed out to one client and not acknowledged
 
 

@@ -16,8 +16,10 @@ from milepost.batch.header import fingerprint_of
 from milepost.broker.core import Connection, Core, Topic, Version
 from milepost.broker.core.core import Source
 from milepost.broker.core.keeper import Checked
+from milepost.broker.core.staging import CheckedStage
 from milepost.errors import BrokerError, MilepostError, NotDurable, UnknownSchema
 from milepost.query import decode, enforce
+from milepost.wire import Stage
 
 if TYPE_CHECKING:
     from milepost.match import Matches, Snapshot
@@ -30,7 +32,7 @@ log = logging.getLogger("milepost.broker")
 
 
 class Arrival(NamedTuple):
-    """A PUT frame."""
+    """A PUT frame, or a STAGE."""
 
     connection: Connection
     topic: Topic
@@ -41,6 +43,7 @@ class Arrival(NamedTuple):
     put: int  # the how-manieth PUT of its connection
     key: bytes = b""  # of a durable put
     linked: bool = False  # it is stored together with the next one
+    stage: Stage | None = None  # of a STAGE frame: whose it is; it is no PUT then
 
 
 class Taken(NamedTuple):
@@ -60,40 +63,51 @@ class Refused(NamedTuple):
 
 
 class Misput(NamedTuple):
-    """A PUT frame for no topic that there is."""
+    """A PUT frame, or a STAGE, for no topic that there is."""
 
     source: Source
     put: int
     error: MilepostError
     linked: bool
+    stage: Stage | None = None
 
 
 def arrival(
-    connection: Connection, topic: Topic, data: Any, size: int, key: bytes = b"", linked: bool = False
+    connection: Connection,
+    topic: Topic,
+    data: Any,
+    size: int,
+    key: bytes = b"",
+    linked: bool = False,
+    stage: Stage | None = None,
 ) -> Arrival:
     """Take a snapshot for a batch. In the thread that owns the topics."""
     version = topic.versions.get(fingerprint_of(data))
     live = version is not None and topic.subscriptions and not topic.stored  # stored rows are matched when they are
     snapshot = version.index.snapshot() if live and version is not None else None
-    return Arrival(connection, topic, version, snapshot, data, size, connection.puts, key, linked)
+    return Arrival(connection, topic, version, snapshot, data, size, connection.puts, key, linked, stage)
 
 
-def examine(core: Core, arrivals: list[Arrival], join_bytes: int) -> list[Taken | Refused | Checked]:
+def examine(core: Core, arrivals: list[Arrival], join_bytes: int) -> list[Taken | Refused | Checked | CheckedStage]:
     """Check and match what arrived, in order."""
     if len(arrivals) == 1:
         return [_alone(core, arrivals[0])]
-    results: list[Taken | Refused | Checked] = []
+    results: list[Taken | Refused | Checked | CheckedStage] = []
     for _, run in groupby(arrivals, key=_kind):
         for group in _groups(list(run), join_bytes):
-            if group[0].topic.stored or len(group) * group[0].topic.receivers < WORTH_JOINING:
+            if (
+                group[0].topic.stored
+                or group[0].stage is not None
+                or len(group) * group[0].topic.receivers < WORTH_JOINING
+            ):
                 results += [_alone(core, each) for each in group]
             else:
                 results += _together(core, group)
     return results
 
 
-def _kind(arrival: Arrival) -> tuple[int, int, int]:
-    return id(arrival.topic), id(arrival.version), id(arrival.snapshot)
+def _kind(arrival: Arrival) -> tuple[int, int, int, bool]:
+    return id(arrival.topic), id(arrival.version), id(arrival.snapshot), arrival.stage is not None
 
 
 def _groups(run: list[Arrival], join_bytes: int) -> Iterator[list[Arrival]]:
@@ -110,6 +124,8 @@ def _groups(run: list[Arrival], join_bytes: int) -> Iterator[list[Arrival]]:
 
 
 def _checked(core: Core, arrival: Arrival) -> Batch:
+    if arrival.stage is not None:
+        core.staging.require(arrival.topic, arrival.stage)
     if arrival.version is None:
         raise _unknown(arrival.topic, arrival.data)
     batch = decode(arrival.data, arrival.version.schema)
@@ -142,10 +158,12 @@ def _unknown(topic: Topic, data: Any) -> UnknownSchema:
     return UnknownSchema(f"topic {topic.name} does not have the schema {fingerprint_of(data):016x}; declare it first")
 
 
-def _alone(core: Core, arrival: Arrival) -> Taken | Refused | Checked:
+def _alone(core: Core, arrival: Arrival) -> Taken | Refused | Checked | CheckedStage:
     try:
         batch = _checked(core, arrival)
         source = Source(arrival.connection, arrival.size, len(batch))
+        if arrival.stage is not None:
+            return CheckedStage(arrival.topic, batch, source, arrival.stage._replace(data=b""))
         if arrival.topic.stored:
             return Checked(arrival.topic, batch, source, arrival.put, arrival.key, arrival.linked)
         return Taken(arrival.topic, batch, [source], _matched(arrival, batch))

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from milepost.errors import BrokerError, MilepostError, ProtocolError
 from milepost.transport import Link
-from milepost.wire import LINKED, Frame, Kind, decode_control, read_key, read_put
+from milepost.wire import LINKED, Frame, Kind, decode_control, read_key, read_put, read_stage
 
 if TYPE_CHECKING:
     from milepost.broker.core import Connection
     from milepost.broker.server import Broker
 
 _PUT: Final = int(Kind.PUT)
+_STAGE: Final = int(Kind.STAGE)
 _CREDIT: Final = int(Kind.CREDIT)
 MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
 
@@ -57,6 +58,10 @@ class Peer:
                         key, body = read_key(frame.flags, frame.body)
                         number, data = read_put(body)
                         broker.put(self, connection, number, data, size, False, key, bool(frame.flags & LINKED))
+                elif frame.kind == _STAGE:
+                    if not connection.greeted:
+                        raise ProtocolError("a connection begins with a HELLO, not with STAGE")
+                    broker.stage(self, connection, read_stage(frame.body), len(frame.body) + 8)
                 else:
                     message = decode_control(frame.kind, frame.body)
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts

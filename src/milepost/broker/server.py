@@ -15,13 +15,14 @@ from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
 from milepost.broker.core.keeper import Checked
+from milepost.broker.core.staging import CheckedStage
 from milepost.broker.examine import Arrival, Misput, Refused, Taken, arrival, at_once, examine, refusal
 from milepost.broker.peer import Peer
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import LimitExceeded, MilepostError, UnknownTopic
 from milepost.transport import Address, Listener, listen, parse_address
-from milepost.wire import Bye, Control, Reply, Welcome, encode_control
+from milepost.wire import Bye, Control, Reply, Stage, Welcome, encode_control
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -191,19 +192,10 @@ class Broker:
         """
         topic = self.core.put(connection, number, size)
         if topic is None:
-            error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
-            refused = Misput(Source(connection, size, 0), connection.puts, error, linked)
-            if self._workers is not None and peer.jobs:  # refusals come in the order of the puts
-                peer.jobs += 1
-                self._workers.give(self._workers.place(connection.publisher.number), (peer, refused))
-                return
-            self._process()
-            self._arrived(refused)
+            self._misput(peer, connection, number, size, linked, None)
             return
         if self._workers is not None:
-            peer.jobs += 1
-            job = arrival(connection, topic, data, size, key, linked)
-            self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
+            self._give(peer, connection, arrival(connection, topic, data, size, key, linked))
             return
         if not self._scheduled:
             now = self._loop.time()  # uvloop's is the same within a round, and counts milliseconds
@@ -211,9 +203,41 @@ class Broker:
                 self._round = now
                 self._at_once(connection, topic, data, size)
                 return
+        self._later(arrival(connection, topic, data, size, key, linked))
+
+    def stage(self, peer: Peer, connection: Connection, stage: Stage, size: int) -> None:
+        """A STAGE frame. It is examined as puts are, and in order with them."""
+        topic = self.core.put(connection, stage.topic, size, staged=True)
+        if topic is None:
+            self._misput(peer, connection, stage.topic, size, False, stage)
+            return
+        made = arrival(connection, topic, stage.data, size, stage=stage)
+        if self._workers is not None:
+            self._give(peer, connection, made)
+        else:
+            self._later(made)
+
+    def _give(self, peer: Peer, connection: Connection, job: Arrival | Misput | Control) -> None:
+        assert self._workers is not None
+        peer.jobs += 1
+        self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
+
+    def _later(self, made: Arrival) -> None:
+        if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._process)
-        self._arrivals.append(arrival(connection, topic, data, size, key, linked))
+        self._arrivals.append(made)
+
+    def _misput(
+        self, peer: Peer, connection: Connection, number: int, size: int, linked: bool, stage: Stage | None
+    ) -> None:
+        error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
+        refused = Misput(Source(connection, size, 0), connection.puts, error, linked, stage)
+        if self._workers is not None and peer.jobs:  # refusals come in the order of the puts
+            self._give(peer, connection, refused)
+            return
+        self._process()
+        self._arrived(refused)
 
     def _at_once(self, connection: Connection, topic: Topic, data: Any, size: int) -> None:
         try:
@@ -229,8 +253,7 @@ class Broker:
     def asked(self, peer: Peer, connection: Connection, message: Control) -> None:
         """A control frame that comes in order with the puts before it."""
         if self._workers is not None and peer.jobs:
-            peer.jobs += 1
-            self._workers.give(self._workers.place(connection.publisher.number), (peer, message))
+            self._give(peer, connection, message)
             return
         if self._arrivals:
             self._process()
@@ -260,27 +283,35 @@ class Broker:
             for result in examine(self.core, arrivals, self.settings.join_bytes):
                 self._arrived(result)
 
-    def _arrived(self, result: Taken | Refused | Checked | Misput) -> None:
+    def _arrived(self, result: Taken | Refused | Checked | CheckedStage | Misput) -> None:
         try:
             self._carry_out(result)
         except Exception:  # a fault of ours: one batch suffers, and everybody else goes on
             log.exception("a batch could not be delivered")
 
-    def _carry_out(self, result: Taken | Refused | Checked | Misput) -> None:
+    def _carry_out(self, result: Taken | Refused | Checked | CheckedStage | Misput) -> None:
         if isinstance(result, Taken):
             self.run(self.core.arrived(*result))
+        elif isinstance(result, Misput) and result.stage is not None:
+            self.run(self.core.staging.misstaged(result.source, result.stage, result.error))
         elif isinstance(result, Misput):
             self.run(self.core.misput(result.source, result.put, None, result.error, linked=result.linked))
         elif isinstance(result, Checked):
             self.run(self.core.append(result))
+        elif isinstance(result, CheckedStage):
+            self.run(self.core.staging.stage(result))
         else:
             refused = result.arrival
             source = Source(refused.connection, refused.size, 0)
+            if refused.stage is not None:
+                refused.topic.examined()
+                self.run(self.core.staging.misstaged(source, refused.stage, result.error))
+                return
             self.run(self.core.misput(source, refused.put, refused.topic, result.error, linked=refused.linked))
 
     def _work(self, jobs: list[_Job]) -> _Result:
         """In a worker: examine batches; questions between them wait their turn."""
-        results: list[Taken | Refused | Checked | Misput | tuple[Peer, Control]] = []
+        results: list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control]] = []
         arrivals: list[Arrival] = []
         for peer, what in jobs:
             if isinstance(what, Arrival):
@@ -303,7 +334,7 @@ class Broker:
         while self._finished:
             peers, results = self._finished.popleft()
             for result in results:
-                if isinstance(result, Taken | Refused | Checked | Misput):
+                if isinstance(result, Taken | Refused | Checked | CheckedStage | Misput):
                     self._arrived(result)
                 elif result[0].connection is not None:
                     self.said(result[0].connection, result[1])
@@ -386,7 +417,7 @@ def _told(message: Control) -> bytes:
 
 
 _Job: TypeAlias = tuple[Peer, Arrival | Misput | Control]
-_Result: TypeAlias = tuple[list[Peer], list[Taken | Refused | Checked | Misput | tuple[Peer, Control]]]
+_Result: TypeAlias = tuple[list[Peer], list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control]]]
 
 
 def _random32() -> int:

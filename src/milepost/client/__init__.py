@@ -11,6 +11,7 @@
     storing         the durable half of that: puts that are kept until they are stored
     unsettled       … between their frame and the broker's word
     atomic          rows for several topics, stored all or none
+    staging         rows that are stored now and seen later, together
     connection      one connection, from its handshake to its end
     dispatch        which rows of a delivery are for which subscription
     subscriptions   what a client is subscribed to, while connections come and go
@@ -30,6 +31,7 @@ from milepost.client.atomic import Atomic
 from milepost.client.client import Client, SyncSubscription
 from milepost.client.durable import DurableSubscription
 from milepost.client.logbatch import LogBatch
+from milepost.client.staging import Published
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
 from milepost.client.topic import Retention, TopicInfo
@@ -41,6 +43,7 @@ __all__ = [
     "ClientStatistics",
     "DurableSubscription",
     "LogBatch",
+    "Published",
     "Retention",
     "Subscription",
     "SyncSubscription",

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, overload
 
@@ -20,6 +20,7 @@ from milepost.client.options import PREFETCH, checked_options
 from milepost.client.publisher import Publisher
 from milepost.client.read import Read
 from milepost.client.session import Session
+from milepost.client.staging import Published
 from milepost.client.start import Start, position_on_wire, start_on_wire
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
@@ -314,6 +315,47 @@ class AsyncClient:
         """
         self._session.require_open()
         return Atomic(self._publisher)
+
+    # Staging: rows that become visible together
+
+    async def stage(self, sink: str, epoch: int, part: int, attempt: int, topic: str, source: Any) -> int:
+        """Store rows of a durable topic that nobody sees before `publish` names them; their number.
+
+        A sink is whoever writes epochs, one after the other, and each whole or not at all, as a query of Spark does.
+        `part` is which share of the epoch this is, `attempt` which try at it: take a number that no other try had, a
+        random one if there is nothing better. `source` is what `put_many` takes, checked as there. It is stored in
+        pieces, and several calls for an attempt add up, in order, also for several topics. Returns when all is
+        stored; a connection that breaks meanwhile is waited for, as by `put`. When this raises, something of the
+        source may be staged: go on with a new attempt.
+
+        What one client stages under an attempt takes the place of what another one had staged under the same numbers.
+        Rows for an epoch that is published already are thrown away.
+        """
+        return await self._publisher.staging.stage(sink, epoch, part, attempt, topic, source)
+
+    async def publish(
+        self,
+        sink: str,
+        epoch: int,
+        parts: Sequence[tuple[int, int]],
+        extra: Mapping[str, Any] | None = None,
+    ) -> Published:
+        """Let the staged rows of an epoch be seen, all at once: the parts in this order, each by one attempt.
+
+        In the same transaction `extra`, {topic: rows}, is appended behind them, the sink's epoch moves, and what else
+        was staged for it up to this epoch is thrown away. An epoch that is not above the last one was published
+        before: `repeated` is True, and nothing changes; so this may be done again after any error. `StagingLost` when
+        nothing is staged for one of the parts: then nothing was published. A part without rows is not named.
+        """
+        return await self._publisher.staging.publish(sink, epoch, parts, extra)
+
+    async def published(self, sink: str) -> int | None:
+        """The last epoch that a sink has published; None before the first."""
+        return await self._publisher.staging.published(sink)
+
+    async def unstage(self, sink: str, epoch: int) -> None:
+        """Throw away what is staged for an epoch of a sink. What is published stays."""
+        await self._publisher.staging.unstage(sink, epoch)
 
     # Subscribing
 

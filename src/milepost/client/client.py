@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -17,6 +17,7 @@ from milepost.client.durable import DurableSubscription
 from milepost.client.logbatch import LogBatch
 from milepost.client.options import PREFETCH
 from milepost.client.read import TAKEN_BYTES
+from milepost.client.staging import Published
 from milepost.client.start import Start
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
@@ -177,6 +178,28 @@ class Client:
             together.abandon()
             raise
         self._run(together.store())
+
+    def stage(self, sink: str, epoch: int, part: int, attempt: int, topic: str, source: Any) -> int:
+        """See `AsyncClient.stage`."""
+        return self._run(self._client.stage(sink, epoch, part, attempt, topic, source))
+
+    def publish(
+        self,
+        sink: str,
+        epoch: int,
+        parts: Sequence[tuple[int, int]],
+        extra: Mapping[str, Any] | None = None,
+    ) -> Published:
+        """See `AsyncClient.publish`."""
+        return self._run(self._client.publish(sink, epoch, parts, extra))
+
+    def published(self, sink: str) -> int | None:
+        """See `AsyncClient.published`."""
+        return self._run(self._client.published(sink))
+
+    def unstage(self, sink: str, epoch: int) -> None:
+        """See `AsyncClient.unstage`."""
+        self._run(self._client.unstage(sink, epoch))
 
     def subscribe(
         self,

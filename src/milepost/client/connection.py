@@ -42,6 +42,7 @@ from milepost.wire import (
     Ping,
     Pong,
     Reply,
+    Stage,
     Stored,
     Topic,
     Unsubscribe,
@@ -51,6 +52,7 @@ from milepost.wire import (
     put_parts,
     read_deliver,
     read_hand,
+    stage_parts,
 )
 
 SILENT_HEARTBEATS: Final = 3  # without a word before the broker counts as gone
@@ -390,6 +392,19 @@ class Connection:
         if not self._link.write(frame):
             self._kept = True
         return size
+
+    def stage(self, stage: Stage) -> asyncio.Future[Any]:
+        """Send a batch that is to be staged, under a new request: a future of its reply, or of what it failed with."""
+        self._number += 1
+        future: asyncio.Future[Any] = self._loop.create_future()
+        head, body = stage_parts(stage._replace(request=self._number))
+        self._requests[self._number] = future
+        self.outstanding += len(head) + len(body)
+        self._said = True
+        assert self._link is not None
+        if not self._link.write(head, body):
+            self._kept = True
+        return future
 
     def say(self, message: Control) -> None:
         """Send a control frame. They do not wait for room: there are few, and they are small."""

@@ -15,6 +15,7 @@ from milepost.batch.collector import REFUSED
 from milepost.client.connection import Connection, as_lost, wall_clock
 from milepost.client.outbox import PUT_HEADER, Outbox
 from milepost.client.session import Session
+from milepost.client.staging import Staging
 from milepost.client.storing import Storing
 from milepost.client.topic import KnownTopic, declaration
 from milepost.errors import (
@@ -50,6 +51,7 @@ class Publisher:
         self._flying: list[Outbox] = []  # sent something in this turn of the event loop
         self._turning = False
         self.storing: Final = Storing(session, self)
+        self.staging: Final = Staging(session, self)
         self.boxes: Final[dict[str, Outbox]] = {}
         self.declared: Final[dict[str, tuple[Schema, str | None]]] = {}  # by this client: schema and policy
         self.schemas: Final[dict[str, tuple[Schema, ...]]] = {}  # of every topic that was ever announced
@@ -122,6 +124,7 @@ class Publisher:
             box.gathering = False
             self._fail_waiters(box, error)
         self.storing.stop(error)
+        self.staging.stop(error)
 
     @staticmethod
     def _fail_waiters(box: Outbox, error: MilepostError) -> None:
@@ -136,6 +139,7 @@ class Publisher:
             if not box.number:
                 self._lose(box, None)
         await self.storing.send_again(connection)
+        await self.staging.send_again(connection)
 
     async def redeclare(self, connection: Connection, name: str) -> int:
         """The number of a topic, which is declared again as this client knows it if it is gone; 0 if that fails."""
@@ -446,6 +450,13 @@ class Publisher:
     def ids(self, rows: int) -> Ids:
         """IDs of this client for so many rows, from now on."""
         return Ids.single(self._publisher, self._broker, self.stamper.take(rows))
+
+    def addressed(self, batch: Batch) -> Batch:
+        """Rows that were stamped for an earlier connection, under the numbers that this client has now."""
+        assert batch.ids is not None
+        if batch.ids.runs[0][1:] == (self._publisher, self._broker):
+            return batch
+        return batch.stamped(Ids.single(self._publisher, self._broker, batch.ids.stamps))
 
     def _write(self, box: Outbox, batch: Batch) -> None:
         connection = self._session.connection

@@ -1,7 +1,8 @@
 """Durable state, in SQL: the log, cursors, publishers and topics; SQLite and PostgreSQL.
 
 `open_store` gives a `Store`; `operations` are what it writes; `Writer` is the thread that does. Beneath: `transaction`
-(one attempt at a group), `joining` (rows to entries), `holds` (cursors that nobody is served from), `reading`, `upkeep`
+(one attempt at a group), `joining` (rows to entries), `holds` (cursors that nobody is served from), `staging`
+(rows that are not seen yet), `reading`, `upkeep`
 and `compaction`; `database` with its two kinds, `statements`, `faults` (what a driver's errors mean) and `migrations`.
 """
 
@@ -17,6 +18,7 @@ from milepost.storage.operations import (
     Enrol,
     Enrolled,
     Entry,
+    Epoch,
     Extent,
     Hold,
     Made,
@@ -25,14 +27,19 @@ from milepost.storage.operations import (
     Operation,
     Part,
     Position,
+    Publish,
+    Published,
     Release,
     Remove,
     Retention,
+    Stage,
+    Staged,
     Start,
     Stored,
     SubscriptionRecord,
     TopicRecord,
     Trim,
+    Unstage,
 )
 from milepost.storage.store import Store, open_store
 from milepost.storage.url import default_url, url_of
@@ -65,6 +72,12 @@ __all__ = [
     "Release",
     "Remove",
     "Hold",
+    "Stage",
+    "Staged",
+    "Publish",
+    "Published",
+    "Unstage",
+    "Epoch",
     "Extent",
     "Position",
     "Start",

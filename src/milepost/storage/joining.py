@@ -12,6 +12,7 @@ from milepost.errors import InvalidValue
 
 JOINED_BYTES: Final = 1 << 20  # of an entry that was joined; larger ones read no faster, and cost memory
 JOINED_ROWS: Final = 65_536  # the same in rows, for the kernels that go over them
+KEPT_BYTES: Final = 1 << 17  # of a staged piece: from here on it stays where it is, and is not joined to others
 _STAMPS_END: Final = 1 << 63  # databases count in signed 64 bits: enough until the year 6,429
 
 After = tuple[int, int]
@@ -23,6 +24,7 @@ class Piece(NamedTuple):
     topic: int
     batch: Batch
     after: After | None = None
+    piece: int = 0  # of rows that were staged: where the store has their bytes already
 
 
 def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, int]:
@@ -57,11 +59,13 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
     after: After | None = None
     for piece in pieces:
         more, bytes_more = len(piece.batch), len(piece.batch.data)
+        stays = piece.piece and bytes_more >= KEPT_BYTES
         fits = (
             run
             and rows + more <= JOINED_ROWS
             and size + bytes_more <= JOINED_BYTES
             and piece.batch.schema == run[0].batch.schema
+            and not (stays or (run[0].piece and len(run[0].batch.data) >= KEPT_BYTES))
             and (after is None or piece.after is None or after[0] == piece.after[0])
         )
         if not fits and run:
@@ -79,5 +83,5 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 
 def _one(run: list[Piece], after: After | None) -> Piece:
     if len(run) == 1:
-        return Piece(run[0].topic, run[0].batch, after)
+        return Piece(run[0].topic, run[0].batch, after, run[0].piece)
     return Piece(run[0].topic, Batch.concat(piece.batch for piece in run), after)

@@ -38,13 +38,13 @@ def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, ma
     try:
         row: Any
         for row in result:
-            start, end, first, count, _, time_us, times, after_log, after_offset, sealed, data = row
+            start, end, first, count, _, time_us, times, after_log, after_offset, sealed, data, piece = row
             wanted = made[-1].first + made[-1].rows if made else max(offset, start)
             if wanted >= end:
                 break
             if first is None or (not made and not first <= wanted < first + count) or (made and first != wanted):
                 raise _corrupt(topic, log, wanted, "the rows are missing")
-            whole = checked(topic, log, first, count, sealed, data)
+            whole = checked(topic, log, first, count, sealed, piece if piece is not None else data)
             time_us = _time(times, wanted - first) or time_us
             made.append(Stored(first, count, time_us, whole, None if after_log is None else (after_log, after_offset)))
             size += len(whole)
@@ -71,6 +71,17 @@ def checked(topic: int, log: int, first: int, rows: int, sealed: int, data: Any)
         raise _corrupt(topic, log, first, f"an entry of {rows} rows holds {word & limits.BATCH_ROWS}")
     if zlib.crc32(memoryview(whole)[4:]) != checksum or seal(topic, log, first, rows, whole) != sealed:
         raise _corrupt(topic, log, first, "the checksum of an entry does not match")
+    return whole
+
+
+def intact(rows: int, data: Any) -> bytes | None:
+    """The bytes of a batch that has no place in a log yet; None when they are not what was written."""
+    whole = data if type(data) is bytes else bytes(data or b"")
+    if len(whole) < HEADER.size:
+        return None
+    checksum, word, _ = HEADER.unpack_from(whole)
+    if word & limits.BATCH_ROWS != rows or zlib.crc32(memoryview(whole)[4:]) != checksum:
+        return None
     return whole
 
 

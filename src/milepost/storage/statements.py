@@ -101,9 +101,10 @@ MAKE_EXTENT: Final = Statement("""
 OTHER_NEXT: Final = Statement("SELECT next FROM extents WHERE topic = :topic AND log = :log")
 # Rows, as the log keeps them.
 INSERT_ENTRY: Final = Statement("""
-    INSERT INTO entries (topic, log, first, rows, bytes, first_us, last_us, times, after_log, after_offset, seal, data)
-    VALUES (:topic, :log, :first, :rows, :bytes, :first_us, :last_us, :times, :after_log, :after_offset, :seal, :data)
-    """)
+    INSERT INTO entries (topic, log, first, rows, bytes, first_us, last_us, times, after_log, after_offset, seal, data,
+                         piece)
+    VALUES (:topic, :log, :first, :rows, :bytes, :first_us, :last_us, :times, :after_log, :after_offset, :seal, :data,
+            :piece)""")
 # A topic has grown; the count tells whether all topics are still there.
 GROW: Final = Statement(
     """
@@ -119,16 +120,17 @@ GROW: Final = Statement(
 READ: Final = Statement(
     """
     SELECT extents.start, extents.next, entries.first, entries.rows, entries.bytes, entries.first_us, entries.times,
-           entries.after_log, entries.after_offset, entries.seal, entries.data
+           entries.after_log, entries.after_offset, entries.seal, entries.data, pieces.data
     FROM extents LEFT JOIN entries ON entries.topic = :topic AND entries.log = :log AND entries.first >= coalesce((
         SELECT found.first FROM entries AS found WHERE found.topic = :topic AND found.log = :log
         AND found.first <= max(:offset, extents.start) ORDER BY found.first DESC LIMIT 1), 0)
+    LEFT JOIN pieces ON pieces.number = entries.piece
     WHERE extents.topic = :topic AND extents.log = :log
     ORDER BY entries.first LIMIT :most""",
     # Whole results travel here, so the server counts bytes; without the data, which is fetched for what is left.
     postgresql="""
     SELECT extents.start, extents.next, part.first, part.rows, part.bytes, part.first_us, part.times,
-           part.after_log, part.after_offset, part.seal, part.data
+           part.after_log, part.after_offset, part.seal, part.data, pieces.data
     FROM extents LEFT JOIN LATERAL (
         SELECT counted.*, sum(counted.bytes) OVER (ORDER BY counted.first) - counted.bytes AS before FROM (
             SELECT entries.* FROM entries WHERE entries.topic = :topic AND entries.log = :log
@@ -137,6 +139,7 @@ READ: Final = Statement(
                 AND found.first <= greatest(CAST(:offset AS bigint), extents.start)
                 ORDER BY found.first DESC LIMIT 1), 0)
             ORDER BY entries.first LIMIT :most) AS counted) AS part ON part.before < :max_bytes
+    LEFT JOIN pieces ON pieces.number = part.piece
     WHERE extents.topic = :topic AND extents.log = :log
     ORDER BY part.first""",
 )
@@ -251,6 +254,11 @@ SLOWEST: Final = Statement("""
     SELECT min(coalesce(cursors.consumed, 0)) FROM subscriptions
     LEFT JOIN cursors ON cursors.subscription = subscriptions.number AND cursors.log = :log
     WHERE subscriptions.topic = :topic""")
+# The pieces of entries that are about to go.
+DELETE_PIECES: Final = Statement("""
+    DELETE FROM pieces WHERE number IN (
+        SELECT piece FROM entries WHERE topic = :topic AND log = :log AND first >= :first AND first <= :last
+        AND piece IS NOT NULL)""")
 # Entries go, oldest first.
 DELETE_OLDEST: Final = Statement("DELETE FROM entries WHERE topic = :topic AND log = :log AND first <= :last")
 SHRINK: Final = Statement("""
@@ -262,8 +270,11 @@ HEADERS: Final = Statement("""
     WHERE topic = :topic AND log = :log AND first >= :first ORDER BY first LIMIT :most""")
 # The entries of a run, whole.
 WHOLE: Final = Statement("""
-    SELECT first, rows, first_us, last_us, times, after_log, after_offset, seal, data FROM entries
-    WHERE topic = :topic AND log = :log AND first >= :first AND first <= :last ORDER BY first""")
+    SELECT entries.first, entries.rows, entries.first_us, entries.last_us, entries.times, entries.after_log,
+           entries.after_offset, entries.seal, coalesce(pieces.data, entries.data)
+    FROM entries LEFT JOIN pieces ON pieces.number = entries.piece
+    WHERE entries.topic = :topic AND entries.log = :log AND entries.first >= :first AND entries.first <= :last
+    ORDER BY entries.first""")
 # A run makes room for what it was joined to.
 DELETE_RUN: Final = Statement("""
     DELETE FROM entries WHERE topic = :topic AND log = :log AND first >= :first AND first <= :last""")
@@ -290,3 +301,51 @@ OLD_PUBLISHERS: Final = Statement("""
 FORGET_PUBLISHER: Final = Statement("""
     DELETE FROM publishers WHERE number = :number AND mark = :mark AND seen_us = :seen_us""")
 FORGET_TRAIL: Final = Statement("DELETE FROM trails WHERE publisher = :number")
+
+# Staging
+
+# A sink, made when it is first heard of.
+MAKE_SINK: Final = Statement("""
+    INSERT INTO sinks (name, epoch, bytes, seen_us) VALUES (:name, NULL, 0, :time_us) ON CONFLICT (name) DO NOTHING""")
+# A sink by its name, kept from other brokers until the transaction ends: two of them never publish the same epoch.
+FIND_SINK: Final = Statement("SELECT number, epoch, bytes FROM sinks WHERE name = :name {for_update}")
+# Something was staged or thrown away.
+TOUCH_SINK: Final = Statement("""
+    UPDATE sinks SET bytes = :bytes, epoch = :epoch, seen_us = :time_us WHERE number = :sink""")
+FIND_STAGE: Final = Statement("""
+    SELECT number, writer, pieces, bytes FROM stages
+    WHERE sink = :sink AND epoch = :epoch AND part = :part AND attempt = :attempt""")
+MAKE_STAGE: Final = Statement("""
+    INSERT INTO stages (sink, epoch, part, attempt, writer, pieces, bytes)
+    VALUES (:sink, :epoch, :part, :attempt, :writer, 0, 0) RETURNING number""")
+GROW_STAGE: Final = Statement("UPDATE stages SET pieces = pieces + 1, bytes = bytes + :bytes WHERE number = :stage")
+INSERT_PIECE: Final = Statement("""
+    INSERT INTO pieces (stage, sequence, topic, rows, bytes, data)
+    VALUES (:stage, :sequence, :topic, :rows, :bytes, :data)""")
+# What is staged for one epoch, and for all up to one.
+STAGES_OF: Final = Statement("""
+    SELECT part, attempt, number, pieces FROM stages WHERE sink = :sink AND epoch = :epoch""")
+STAGES_UP_TO: Final = Statement("SELECT number, epoch, bytes FROM stages WHERE sink = :sink AND epoch <= :epoch")
+# The pieces of a stage.
+PIECES: Final = Statement("""
+    SELECT number, topic, rows, data FROM pieces WHERE stage = :stage ORDER BY sequence""")
+# A stage is over: it was published, or its pieces are to be removed.
+DELETE_STAGE: Final = Statement("DELETE FROM stages WHERE number = :stage")
+DISCARD: Final = Statement("INSERT INTO discarded (stage) VALUES (:stage)")
+# A piece whose rows were copied into an entry.
+DELETE_PIECE: Final = Statement("DELETE FROM pieces WHERE number = :piece")
+# Stages that were thrown away, and some of their pieces.
+DISCARDED: Final = Statement("SELECT stage FROM discarded ORDER BY stage LIMIT 1")
+DISCARDED_PIECES: Final = Statement("""
+    SELECT number, sequence, bytes FROM pieces WHERE stage = :stage ORDER BY sequence LIMIT :most""")
+DELETE_FIRST_PIECES: Final = Statement("DELETE FROM pieces WHERE stage = :stage AND sequence <= :last")
+DISCARDED_DONE: Final = Statement("DELETE FROM discarded WHERE stage = :stage")
+# Sinks that have been silent for long: those that have something staged, and all.
+SILENT_STAGES: Final = Statement("""
+    SELECT name FROM sinks WHERE seen_us < :before AND EXISTS (SELECT 1 FROM stages WHERE sink = sinks.number)
+    ORDER BY number LIMIT 1""")
+FORGET_SINKS: Final = Statement("""
+    DELETE FROM sinks WHERE number IN (
+        SELECT number FROM sinks WHERE seen_us < :before AND bytes = 0 ORDER BY number LIMIT :most)""")
+STILL_SILENT: Final = Statement("""
+    SELECT number FROM sinks WHERE name = :name AND seen_us < :before {for_update}""")

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from milepost.batch import Batch
 from milepost.errors import (
+    CorruptLog,
     DuplicateMessage,
     Fenced,
     MilepostError,
@@ -19,9 +20,10 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
+from milepost.schema import Schema
 from milepost.storage import holds, reading, statements
 from milepost.storage.database import Session
-from milepost.storage.joining import After, Piece, joined, new_rows
+from milepost.storage.joining import KEPT_BYTES, After, Piece, joined, new_rows
 from milepost.storage.operations import (
     Append,
     Appended,
@@ -34,6 +36,7 @@ from milepost.storage.operations import (
     Enrol,
     Enrolled,
     Entry,
+    Epoch,
     Hold,
     Made,
     MakeTopic,
@@ -41,12 +44,17 @@ from milepost.storage.operations import (
     Operation,
     Part,
     Position,
+    Publish,
+    Published,
     Release,
     Remove,
     Retention,
+    Stage,
     Start,
     Trim,
+    Unstage,
 )
+from milepost.storage.staging import Staging
 
 PUBLISHERS_KNOWN: Final = 200_000  # kept in memory, some 200 bytes each; others are looked up when they write
 _REMOVED: Final = b"-"  # before the token of a removal: tokens of puts have 16 bytes, so the two never meet
@@ -82,6 +90,7 @@ class Memory:
     def __init__(self) -> None:
         self.publishers: Final[dict[int, Publisher]] = {}
         self.nexts: Final[dict[int, int]] = {}  # topic -> the next offset in this log
+        self.schemas: Final[dict[tuple[int, int], Schema]] = {}  # by topic and fingerprint; for ever the same
 
     def clear(self) -> None:
         self.publishers.clear()
@@ -115,6 +124,7 @@ class Transaction:
         self._publishers: dict[int, Publisher] = {}
         self._nexts: dict[int, int] = {}
         self._dropped: set[int] = set()
+        self._staging = Staging(session, time_us, memory.schemas)
 
     def run(self, operations: Sequence[Operation]) -> Committed:
         """Carry out operations. Errors of the database are raised: then nothing holds."""
@@ -126,7 +136,8 @@ class Transaction:
             elif kind is Move:
                 self._moves.append((place, operation))  # type: ignore[arg-type]
             else:
-                self._flush()
+                if kind is not Stage:  # what is staged is nothing that anybody sees: appends around it stay together
+                    self._flush()
                 try:
                     self._outcomes[place] = self._carry_out(operation)
                 except StoreError:
@@ -161,6 +172,14 @@ class Transaction:
                 return self._remove(operation)
             case Hold():
                 return holds.hold(self._session, operation, self._time_us)
+            case Stage():
+                return self._staging.stage(operation)
+            case Publish():
+                return self._publish(operation)
+            case Unstage():
+                return self._staging.unstage(operation)
+            case Epoch():
+                return self._staging.epoch(operation.sink)
         raise AssertionError(operation)
 
     # Appends and moves
@@ -278,25 +297,43 @@ class Transaction:
                 time_us=self._time_us,
             )
 
-    def _store(self, pieces: list[Piece]) -> None:
-        """Entries and extents for pieces that are sure to be stored."""
+    def _publish(self, publish: Publish) -> Any:
+        try:
+            pieces = self._staging.staged(publish)
+        except CorruptLog as error:
+            return error  # of this epoch alone: the store goes on
+        if pieces is None:
+            return Published(True, 0)
+        for piece in pieces:
+            self._next(piece.topic)
+        kept = self._store(pieces) if pieces else set()
+        self._staging.publish(publish, [piece.piece for piece in pieces if piece.piece not in kept])
+        return Published(False, sum(len(piece.batch) for piece in pieces))
+
+    def _store(self, pieces: list[Piece]) -> set[int]:
+        """Entries and extents for pieces that are sure to be stored; which staged ones stay where they are."""
         by_topic: dict[int, list[Piece]] = {}
         for piece in pieces:
             by_topic.setdefault(piece.topic, []).append(piece)
         log = self._holder.log
         entries: list[dict[str, Any]] = []
         grown: list[dict[str, Any]] = []
+        kept: set[int] = set()
         for topic in sorted(by_topic):
             start = first = self._next(topic)
             size = 0
             made = joined(by_topic[topic])
             for piece in made:
                 data = _bytes(piece.batch)
+                stays = piece.piece and len(data) >= KEPT_BYTES
+                if stays:
+                    kept.add(piece.piece)
                 entries.append({
                     "topic": topic, "log": log, "first": first, "rows": len(piece.batch), "bytes": len(data),
                     "first_us": self._time_us, "last_us": self._time_us, "times": None,
                     "after_log": piece.after and piece.after[0], "after_offset": piece.after and piece.after[1],
-                    "seal": reading.seal(topic, log, first, len(piece.batch), data), "data": data,
+                    "seal": reading.seal(topic, log, first, len(piece.batch), data),
+                    "data": b"" if stays else data, "piece": piece.piece if stays else None,
                 })  # fmt: skip
                 self._entries.append(Entry(topic, log, first, piece.batch, piece.after))
                 first += len(piece.batch)
@@ -308,6 +345,7 @@ class Transaction:
         if self._session.each(statements.GROW, grown) != len(grown):
             raise Stale  # another process has dropped one of the topics
         self._session.each(statements.INSERT_ENTRY, entries)
+        return kept
 
     def _next(self, topic: int) -> int:
         """The offset of a topic's next row in this log. `UnknownTopic` when there is no such topic."""

@@ -107,7 +107,7 @@ class Upkeep:
             def remove(topic: int = topic, rows: list[Any] = rows) -> int:
                 last = {log: first for log, first, _ in rows}
                 for log, first in last.items():
-                    self._session.run(statements.DELETE_OLDEST, topic=topic, log=log, last=first)
+                    self._delete_oldest(topic, log, first)
                 if not rows:
                     self._session.run(statements.DROPPED_DONE, topic=topic)
                 return 1
@@ -185,11 +185,15 @@ class Upkeep:
 
     def _remove(self, topic: int, log: int, entries: list[Any]) -> None:
         last = entries[-1]
-        self._session.run(statements.DELETE_OLDEST, topic=topic, log=log, last=last[0])
+        self._delete_oldest(topic, log, last[0])
         self._session.run(
             statements.SHRINK, topic=topic, log=log, start=last[0] + last[1],
             bytes=sum(entry[2] for entry in entries), entries=len(entries),
         )  # fmt: skip
+
+    def _delete_oldest(self, topic: int, log: int, last: int) -> None:
+        self._session.run(statements.DELETE_PIECES, topic=topic, log=log, first=0, last=last)
+        self._session.run(statements.DELETE_OLDEST, topic=topic, log=log, last=last)
 
     # Entries that are joined
 
@@ -236,11 +240,12 @@ class Upkeep:
             return 0
         joint, count = made
         last = entries[count - 1].first
+        session.run(statements.DELETE_PIECES, topic=topic, log=log, first=joint.first, last=last)
         session.run(statements.DELETE_RUN, topic=topic, log=log, first=joint.first, last=last)
         session.run(
             statements.INSERT_ENTRY, topic=topic, log=log, first=joint.first, rows=joint.rows, bytes=len(joint.data),
             first_us=joint.first_us, last_us=joint.last_us, times=joint.times, after_log=rows[0][5],
-            after_offset=rows[0][6], data=joint.data,
+            after_offset=rows[0][6], data=joint.data, piece=None,
             seal=reading.seal(topic, log, joint.first, joint.rows, joint.data),
         )  # fmt: skip
         grown = len(joint.data) - sum(len(entry.data) for entry in entries[:count])

@@ -5,6 +5,7 @@
     frames      the eight bytes before every frame, and the kinds of frames
     control     what control frames say, in MessagePack
     payload     PUT, DELIVER and HAND: a batch as it is, behind a few words about it
+    stage       STAGE: the same, with whose it is
     reader      bytes as they arrive -> whole frames, with every length checked first
 
 `docs/wire.md` draws the bytes.
@@ -26,6 +27,8 @@ from milepost.wire.control import (
     Look,
     Ping,
     Pong,
+    Publish,
+    Published,
     Reply,
     Resume,
     Status,
@@ -33,6 +36,7 @@ from milepost.wire.control import (
     Subscribe,
     Topic,
     Trim,
+    Unstage,
     Unsubscribe,
     Welcome,
     decode_control,
@@ -53,6 +57,7 @@ from milepost.wire.payload import (
     read_put,
 )
 from milepost.wire.reader import FrameReader
+from milepost.wire.stage import Stage, read_stage, stage_parts
 
 __all__ = [
     "Ack",
@@ -83,18 +88,24 @@ __all__ = [
     "Ping",
     "Pong",
     "PROTOCOL",
+    "Publish",
+    "Published",
     "put_parts",
     "read_deliver",
     "read_hand",
     "read_key",
     "read_put",
+    "read_stage",
     "Reply",
     "Resume",
+    "Stage",
+    "stage_parts",
     "Status",
     "Stored",
     "Subscribe",
     "Topic",
     "Trim",
+    "Unstage",
     "Unsubscribe",
     "Welcome",
 ]

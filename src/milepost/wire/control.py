@@ -237,6 +237,35 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     start: Any = None  # as in `Subscribe`; the position it means is in the reply
 
 
+class Publish(msgspec.Struct, frozen=True, kw_only=True):
+    """Let the staged rows of an epoch be seen, in one transaction, in the order of `parts`; everything else that is
+    staged for the sink up to this epoch goes.
+
+    Replied to with {"repeated", "rows"}. An epoch that is not above the sink's last one was published before: nothing
+    changes, and `repeated` is true. FAILURE `staging_lost` when nothing is staged for one of the parts.
+    """
+
+    request: int
+    sink: str
+    epoch: int
+    parts: list[tuple[int, int]]  # part, attempt
+
+
+class Unstage(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows that are staged for an epoch of a sink will never be seen."""
+
+    request: int
+    sink: str
+    epoch: int
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """How far is a sink? Replied to with {"epoch"}: the last one that was published, or nil."""
+
+    request: int
+    sink: str
+
+
 class List(msgspec.Struct, frozen=True, kw_only=True):
     """Name the topics of a pattern. Replied to with a list of {"name", "schemas", "slow", and figures}."""
 
@@ -253,6 +282,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 Control: TypeAlias = (
     Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored | Ended
     | Declare | Delete | Subscribe | Unsubscribe | List | Status | Ack | Resume | Trim | Look | Hold
+    | Publish | Unstage | Published
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {
@@ -261,6 +291,7 @@ _KINDS: Final[dict[type[Any], Kind]] = {
     Declare: Kind.DECLARE, Delete: Kind.DELETE, Subscribe: Kind.SUBSCRIBE, Unsubscribe: Kind.UNSUBSCRIBE,
     List: Kind.LIST, Status: Kind.STATUS, Stored: Kind.STORED, Ack: Kind.ACK, Resume: Kind.RESUME, Trim: Kind.TRIM,
     Look: Kind.LOOK, Hold: Kind.HOLD, Ended: Kind.ENDED,
+    Publish: Kind.PUBLISH, Unstage: Kind.UNSTAGE, Published: Kind.PUBLISHED,
 }  # fmt: skip
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final = {int(kind): msgspec.msgpack.Decoder(struct) for struct, kind in _KINDS.items()}

@@ -47,11 +47,15 @@ class Kind(IntEnum):
     RESUME = 23  # client: puts failed, I know; those behind this frame count again
     TRIM = 24
     LOOK = 25
+    PUBLISH = 26
+    UNSTAGE = 27
+    PUBLISHED = 28
     HOLD = 30
 
     PUT = 32  # client: a batch
     DELIVER = 33  # broker: a batch, or rows of one
     HAND = 34  # broker: rows of a log, with their offsets, for one durable subscription
+    STAGE = 35  # client: a batch that is stored, and seen when its epoch is published; a request with a reply
 
 
 class Frame(NamedTuple):

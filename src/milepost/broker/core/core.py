@@ -22,6 +22,7 @@ from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import require_pattern
 from milepost.broker.core.publishers import Publishers
 from milepost.broker.core.share import shares
+from milepost.broker.core.staging import Staging
 from milepost.broker.core.statistics import described, statistics
 from milepost.broker.core.topic import Topic, Version
 from milepost.config import Settings
@@ -50,11 +51,14 @@ from milepost.wire import (
     Marks,
     Ping,
     Pong,
+    Publish,
+    Published,
     Reply,
     Resume,
     Status,
     Subscribe,
     Trim,
+    Unstage,
     Unsubscribe,
     deliver_parts,
 )
@@ -104,11 +108,10 @@ class Core:
         self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
         self.publishers = Publishers(self, draw)
         self._numbers = 0
-        self._free: list[
-            int
-        ] = []  # numbers of connections that are gone: those in use stay dense, for counting by them
+        self._free: list[int] = []  # numbers of connections that are gone: those in use stay dense, for counting
         self.greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
         self.keeper = Keeper(self)
+        self.staging = Staging(self)
         self.store_id = ""  # changes only when stored state was lost; empty: nothing is stored
         self._turn: dict[int, Connection] = {}  # without cut-through: connections to be served at the next turn
 
@@ -181,7 +184,7 @@ class Core:
                     return [Mend(connection)]
                 case Declare() | Delete() | Subscribe() | Unsubscribe() | List() | Status() | Ack() | Trim() | Look():
                     return self._asked(connection, message, time_us)
-                case HoldRequest():
+                case HoldRequest() | Publish() | Unstage() | Published():
                     return self._asked(connection, message, time_us)
                 case _:
                     raise ProtocolError(f"a client does not send {type(message).__name__.upper()}")
@@ -251,6 +254,8 @@ class Core:
                 return keeper.look(connection, request)
             case HoldRequest():
                 return move_hold(keeper, connection, request)
+            case Publish() | Unstage() | Published():
+                return self.staging.asked(connection, request)
         return None
 
     def append(self, checked: Checked) -> list[Effect]:
@@ -263,11 +268,10 @@ class Core:
 
     # Batches
 
-    def put(self, connection: Connection, number: int, size: int) -> Topic | None:
-        """A PUT frame came in: the topic it is for. Its rows are to be checked and matched, and then to `arrived`.
+    def put(self, connection: Connection, number: int, size: int, *, staged: bool = False) -> Topic | None:
+        """A PUT frame came in, or a STAGE: the topic it is for, or None. `ProtocolError` for one without credit.
 
-        None when there is no such topic; then `misput` has the effects. `ProtocolError` when the client does not wait
-        for credit.
+        Rows are to be checked and matched, and then to `arrived`; without a topic, `misput` has the effects.
         """
         if connection.outstanding >= self.settings.put_window:
             raise ProtocolError(
@@ -275,7 +279,7 @@ class Core:
                 f"{self.settings.put_window}, and CREDIT says when there may be more"
             )
         connection.outstanding += size
-        connection.puts += 1
+        connection.puts += not staged
         connection.bytes_in += size
         topic = self.numbered.get(number)
         if topic is not None:

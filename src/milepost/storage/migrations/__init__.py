@@ -20,6 +20,8 @@ _NAME: Final = re.compile(r"(\d{4})_\w+\.sql")
 _COMMENT: Final = re.compile(r"--[^\n]*")
 _SET_VERSION: Final = Statement("UPDATE meta SET version = :version")
 _FIRST: Final = Statement("INSERT INTO meta (version, store) VALUES (0, :store)")
+# Tables of batches, by the version that makes them: those hardly compress, and are kept as they are.
+_BATCHES: Final = {1: "entries", 2: "pieces"}
 
 
 def known() -> list[str]:
@@ -59,8 +61,8 @@ def _migrated(database: Database, session: Session, versions: list[str]) -> tupl
                 session.say(text)
         if number == 1:
             session.run(_FIRST, store=store)
-            if database.shared:  # batches hardly compress, and are checked by their own sums: keep them as they are
-                session.say("ALTER TABLE entries ALTER COLUMN data SET STORAGE EXTERNAL")
+        if database.shared and number in _BATCHES:
+            session.say(f"ALTER TABLE {_BATCHES[number]} ALTER COLUMN data SET STORAGE EXTERNAL")
         session.run(_SET_VERSION, version=number)
     return max(version, len(versions)), store
 

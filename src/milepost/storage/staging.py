@@ -1,0 +1,198 @@
+"""Staging: rows that are stored and not seen, until the epoch of their sink is published.
+
+A sink is whoever writes epochs, as a query of Spark does. A *stage* is what one attempt at one part of an epoch has
+staged, and its *pieces* are batches. Only whole stages are ever published or thrown away.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.batch.header import fingerprint_of
+from milepost.errors import CorruptLog, LimitExceeded, StagingLost
+from milepost.query import parse_schema
+from milepost.schema import Schema
+from milepost.storage import reading, statements
+from milepost.storage.database import Session
+from milepost.storage.joining import Piece
+from milepost.storage.operations import Publish, Stage, Staged, Unstage
+
+SCHEMAS_KNOWN: Final = 10_000  # kept parsed, some ten kilobytes each at most
+
+
+class Sink(NamedTuple):
+    """A sink's row, which is ours until the transaction ends."""
+
+    number: int
+    epoch: int | None  # the last one that was published
+    bytes: int  # staged
+
+
+class Staging:
+    """What one transaction does about staging. Checks come before the first write: what is refused leaves nothing.
+
+    `schemas` is kept between transactions: by topic and fingerprint, which never mean anything else.
+    """
+
+    def __init__(self, session: Session, time_us: int, schemas: dict[tuple[int, int], Schema]) -> None:
+        self._session = session
+        self._time_us = time_us
+        self._schemas = schemas
+
+    def stage(self, stage: Stage) -> Staged:
+        """Store a piece."""
+        session = self._session
+        session.run(statements.MAKE_SINK, name=stage.sink, time_us=self._time_us)
+        sink = self._sink(stage.sink)
+        assert sink is not None
+        rows, size = len(stage.batch), len(stage.batch.data)
+        if sink.epoch is not None and stage.epoch <= sink.epoch:
+            return Staged(rows, "late")
+        place = {"sink": sink.number, "epoch": stage.epoch, "part": stage.part, "attempt": stage.attempt}
+        found = session.row(statements.FIND_STAGE, **place)
+        mine = found is not None and bytes(found[1]) == stage.writer
+        pieces = found[2] if mine else 0
+        if stage.sequence < pieces:
+            return Staged(rows, "repeated")
+        if stage.sequence > pieces:
+            raise StagingLost(
+                f"piece {stage.sequence} of part {stage.part}, attempt {stage.attempt} of epoch {stage.epoch} does not "
+                f"follow what the sink {stage.sink!r} has of it: a piece before it failed, or its rows were thrown "
+                "away, or another client uses these numbers; stage under a new attempt"
+            )
+        # A process that is no more had begun this attempt, and how far it got nobody knows: this one begins it anew.
+        freed = found[3] if found is not None and not mine else 0
+        total = sink.bytes - freed + size
+        if total > limits.STAGED_BYTES:
+            what = f"the bytes that the sink {stage.sink!r} has staged and not published"
+            raise LimitExceeded("STAGED_BYTES", total, limits.STAGED_BYTES, what)
+        if mine:
+            number = found[0]
+        else:
+            if found is not None:
+                self._discard([found[0]])
+            (number,) = session.row(statements.MAKE_STAGE, writer=stage.writer, **place)
+        session.run(
+            statements.INSERT_PIECE, stage=number, sequence=stage.sequence, topic=stage.topic, rows=rows, bytes=size,
+            data=stage.batch.data,
+        )  # fmt: skip
+        session.run(statements.GROW_STAGE, stage=number, bytes=size)
+        self._touch(sink._replace(bytes=total))
+        return Staged(rows, "staged")
+
+    def staged(self, publish: Publish) -> list[Piece] | None:
+        """The pieces of an epoch that is to be published, in order; None when it was published before."""
+        sink = self._sink(publish.sink)
+        if sink is not None and sink.epoch is not None and publish.epoch <= sink.epoch:
+            return None
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        if sink is not None:
+            for part, attempt, number, count in self._session.rows(
+                statements.STAGES_OF, sink=sink.number, epoch=publish.epoch
+            ):
+                found[part, attempt] = number, count
+        missing = [pair for pair in publish.parts if pair not in found]
+        if missing:
+            named = ", ".join(f"part {part} (attempt {attempt})" for part, attempt in missing[:3])
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise StagingLost(
+                f"nothing is staged for {named}{more} of epoch {publish.epoch} of the sink {publish.sink!r}; nothing "
+                "was published: stage the epoch again, under new attempts"
+            )
+        pieces: list[Piece] = []
+        for pair in publish.parts:
+            number, count = found[pair]
+            before = len(pieces)
+            for piece, topic, rows, data in self._session.rows(statements.PIECES, stage=number):
+                pieces.append(self._opened(piece, topic, rows, data))
+            if len(pieces) - before != count:
+                raise CorruptLog(f"a stage of {count} pieces has {len(pieces) - before}")
+        return pieces
+
+    def publish(self, publish: Publish, copied: list[int]) -> None:
+        """The rows of an epoch are in the log: move the sink's epoch, and let go of everything else up to it.
+
+        `copied` are pieces whose rows the log has itself.
+        """
+        session = self._session
+        if copied:
+            session.each(statements.DELETE_PIECE, [{"piece": number} for number in copied])
+        session.run(statements.MAKE_SINK, name=publish.sink, time_us=self._time_us)  # of an epoch without rows
+        sink = self._sink(publish.sink)
+        assert sink is not None
+        taken = {
+            number
+            for part, attempt, number, _ in session.rows(statements.STAGES_OF, sink=sink.number, epoch=publish.epoch)
+            if (part, attempt) in set(publish.parts)
+        }
+        freed = 0
+        over: list[int] = []
+        for number, _, size in session.rows(statements.STAGES_UP_TO, sink=sink.number, epoch=publish.epoch):
+            freed += size
+            if number not in taken:
+                over.append(number)
+        if taken:
+            session.each(statements.DELETE_STAGE, [{"stage": number} for number in sorted(taken)])
+        self._discard(over)
+        self._touch(sink._replace(epoch=publish.epoch, bytes=sink.bytes - freed))
+
+    def unstage(self, unstage: Unstage) -> None:
+        """Throw away what is staged for an epoch."""
+        sink = self._sink(unstage.sink)
+        if sink is None:
+            return
+        rows = self._session.rows(statements.STAGES_UP_TO, sink=sink.number, epoch=unstage.epoch)
+        gone = [(number, size) for number, epoch, size in rows if epoch == unstage.epoch]
+        self._discard([number for number, _ in gone])
+        self._touch(sink._replace(bytes=sink.bytes - sum(size for _, size in gone)))
+
+    def epoch(self, name: str) -> int | None:
+        """The last epoch that a sink has published."""
+        sink = self._sink(name)
+        return None if sink is None else sink.epoch
+
+    def _sink(self, name: str) -> Sink | None:
+        row = self._session.row(statements.FIND_SINK, name=name)
+        return None if row is None else Sink(*row)
+
+    def _touch(self, sink: Sink) -> None:
+        self._session.run(
+            statements.TOUCH_SINK, sink=sink.number, bytes=sink.bytes, epoch=sink.epoch, time_us=self._time_us
+        )
+
+    def _discard(self, stages: list[int]) -> None:
+        discard(self._session, stages)
+
+    def _opened(self, piece: int, topic: int, rows: int, data: Any) -> Piece:
+        whole = reading.intact(rows, data)
+        if whole is None:
+            raise CorruptLog(
+                f"a staged piece for topic {topic} is not what was written: unstage its epoch, and stage it again"
+            )
+        return Piece(topic, Batch.trusted(whole, self._schema(topic, fingerprint_of(whole))), piece=piece)
+
+    def _schema(self, topic: int, fingerprint: int) -> Schema:
+        found = self._schemas.get((topic, fingerprint))
+        if found is None:
+            while len(self._schemas) >= SCHEMAS_KNOWN:
+                del self._schemas[next(iter(self._schemas))]
+            for _, text in self._session.rows(statements.SCHEMAS_OF, topic=topic):
+                schema = parse_schema(text)
+                self._schemas[topic, schema.fingerprint] = schema
+            found = self._schemas.get((topic, fingerprint))
+        if found is None:
+            raise StagingLost(
+                f"rows are staged for topic {topic}, which was deleted, or does not have their schema; nothing was "
+                "published: unstage the epoch, and stage it again"
+            )
+        return found
+
+
+def discard(session: Session, stages: list[int]) -> None:
+    """Nobody will see these stages; their pieces are removed in steps, by upkeep."""
+    if stages:
+        rows = [{"stage": number} for number in stages]
+        session.each(statements.DISCARD, rows)
+        session.each(statements.DELETE_STAGE, rows)
