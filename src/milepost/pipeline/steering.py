@@ -1,0 +1,145 @@
+"""The control loop of a pipeline: once an interval, measurements in, admissions and weights out.
+
+Pure: the runner measures and does what it says. Each lane has a flow controller, which holds the free space of its result
+queue; one balancer for all sets the weights of the load splitter. What the loop saw and did are rows of the topic
+of control, which the lanes' sources obey and the report draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from milepost.pipeline.control.balance import Balancer
+from milepost.pipeline.control.flow import FlowController
+from milepost.pipeline.control.model import Model
+from milepost.pipeline.control.placement import Gains
+from milepost.pipeline.control.response import ResponseMeter
+from milepost.pipeline.definition import Control
+
+EVERYTHING: Final = 1 << 62  # admitted, where nothing is controlled: more events than there will be
+FIRST_EVENTS: Final = 20_000  # admitted before it is known how many bytes an event leaves: some tenths of a second
+DELAY: Final = 1  # intervals: what is admitted now is committed, and so measured, in the next one
+UTMOST: Final = 1_000_000  # events an interval
+
+
+class Measured(NamedTuple):
+    """One lane at the end of an interval."""
+
+    assigned: int  # events given to it, ever
+    done: int  # … of which it has finished
+    queued: float | None  # bytes it has committed and the combiner has not consumed; None: there is no combiner
+    event_bytes: float  # that an event leaves in the result queue, on average; 0: not known yet
+    dropped: int = 0  # events, ever: only where the result queue drops
+
+
+class Decided(NamedTuple):
+    """What is done about one lane in the next interval."""
+
+    admitted: int  # events it may have gone through, ever
+    weight: float
+    input: float  # events admitted for this interval
+    free: float
+    response: float | None
+
+
+@dataclass
+class _Lane:
+    controller: FlowController | None
+    meter: ResponseMeter
+    admitted: int  # events it may have gone through, ever
+    base: int  # … without those of this interval
+
+
+class Steering:
+    """Decides for all lanes of one pipeline. `done` is where they were left by whoever ran it before."""
+
+    def __init__(
+        self,
+        control: Control,
+        done: Sequence[int],
+        *,
+        delay: int = DELAY,
+        gains: Gains | None = None,
+        balancer: Balancer | None = None,
+    ) -> None:
+        self._control = control
+        self._delay = delay
+        self._gains = gains
+        seconds = control.interval.us / 1e6
+        self._lanes = [_Lane(None, ResponseMeter(seconds), each, each) for each in done]
+        self._balancer = balancer or Balancer(len(done), interval=seconds)
+        self.intervals = 0
+
+    @property
+    def weights(self) -> list[float]:
+        """The share of each lane."""
+        return self._balancer.weights if self._control.balance else [1 / len(self._lanes)] * len(self._lanes)
+
+    def step(self, measured: Sequence[Measured]) -> list[Decided]:
+        """One interval."""
+        self.intervals += 1
+        responses = [lane.meter.step(now.assigned, now.done) for lane, now in zip(self._lanes, measured, strict=True)]
+        times = [None if each is None else each.expected for each in responses]
+        if self._control.balance:
+            self._balancer.step(times)
+        weights = self.weights
+        decided = []
+        for lane, now, weight, response in zip(self._lanes, measured, weights, times, strict=True):
+            free = self._control.queue_bytes - (now.queued or 0.0)
+            if not self._control.flow or now.queued is None:
+                given = float(now.assigned - lane.base)
+                lane.base, lane.admitted = now.assigned, EVERYTHING
+            else:
+                # What was admitted and not there to take is not owed later.
+                used = max(min(lane.admitted, now.assigned), now.done)
+                given = self._input(lane, used - lane.base, now.event_bytes, free)
+                lane.base, lane.admitted = used, used + round(given)
+            decided.append(Decided(lane.admitted, weight, given, free, response))
+        return decided
+
+    def _input(self, lane: _Lane, used: int, event_bytes: float, free: float) -> float:
+        """Events to admit; `used` of those of the interval before were there to be taken."""
+        if lane.controller is None:
+            if event_bytes <= 0:
+                return float(FIRST_EVENTS)
+            lane.controller = FlowController(
+                Model(1.0, -event_bytes, 0.0, self._delay),
+                self._control.reference_bytes,
+                self._control.settling,
+                (0.0, float(UTMOST)),
+                interval=self._control.interval.us / 1e6,
+                start=float(max(used, FIRST_EVENTS)),
+                gains=self._gains,
+                adaptive=self._gains is None,
+            )
+        else:
+            lane.controller.applied(used)
+        return lane.controller.step(free)
+
+
+def rows(
+    interval: int, at: float, control: Control, measured: Sequence[Measured], decided: Sequence[Decided]
+) -> list[dict[str, Any]]:
+    """Rows of the topic of control."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return [
+        {
+            "interval": interval,
+            "at": moment,
+            "lane": lane,
+            "assigned": now.assigned,
+            "admitted": to_do.admitted,
+            "done": now.done,
+            "reference": float(control.reference_bytes),
+            "free": to_do.free,
+            "queued": now.queued or 0.0,
+            "input": to_do.input,
+            "response": to_do.response,
+            "weight": to_do.weight,
+            "dropped": now.dropped,
+        }
+        for lane, (now, to_do) in enumerate(zip(measured, decided, strict=True))
+    ]
