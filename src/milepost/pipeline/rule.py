@@ -19,6 +19,7 @@ from milepost.errors import ConfigError
 from milepost.pipeline.problem import Problems
 from milepost.pipeline.quantity import Duration
 from milepost.pipeline.table import Table, option, read
+from milepost.pipeline.tier2.rules import quantile_name
 
 SLIDES: Final = 1_000  # windows that one event may be in: each keeps its own aggregate
 
@@ -51,7 +52,7 @@ class WindowRule(_Rule):
     name: str
     to: str
     window: Duration
-    compute: Mapping[str, str]  # name: an aggregate, as in max(load)
+    compute: Mapping[str, str] = option(make=dict)  # name: an aggregate, as in max(load); `count` is always there
     slide: Duration | None = None  # from one window's start to the next; None: as long as the window
     by: tuple[str, ...] = ()
     where: str | None = None
@@ -61,12 +62,8 @@ class WindowRule(_Rule):
     def wrong(self) -> Iterable[tuple[str, str]]:
         if self.window.us == 0:
             yield "window", "has no length"
-        if not self.compute:
-            yield "compute", 'names no aggregate, as in { peak = "max(load)" }'
         if self.slide is not None and not 0 < self.slide.us <= self.window.us:
             yield "slide", f"goes from more than 0 to the window, {self.window}: longer ones would pass over events"
-        elif self.slide is not None and self.window.us % self.slide.us:
-            yield "slide", f"{self.slide} does not divide the window, {self.window}"
         elif self.slide is not None and self.window.us // self.slide.us > SLIDES:
             yield "slide", f"puts an event into {self.window.us // self.slide.us:,} windows, and {SLIDES:,} are allowed"
 
@@ -162,8 +159,6 @@ class MonitorRule(Table):
                 yield "quantiles", f"{quantile:g} is no quantile: it lies between 0 and 1; min and max are always there"
         if not 0 < self.every.us <= self.window.us:
             yield "every", f"goes from more than 0 to the window, {self.window}"
-        elif self.window.us % self.every.us:
-            yield "every", f"{self.every} does not divide the window, {self.window}"
         elif self.window.us // self.every.us > SLIDES:
             yield "every", f"cuts the window into {self.window.us // self.every.us:,} parts, and {SLIDES:,} are allowed"
 
@@ -183,8 +178,3 @@ class MonitorRule(Table):
 
 
 QUANTILES: Final = (0.5, 0.99)
-
-
-def quantile_name(quantile: float) -> str:
-    """0.5 is p50, 0.99 is p99, 0.999 is p999, 0.05 is p05."""
-    return f"p{repr(quantile).partition('.')[2].ljust(2, '0')}"

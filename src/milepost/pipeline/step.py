@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from milepost.errors import ConfigError, did_you_mean
 from milepost.pipeline.problem import Problems
-from milepost.pipeline.table import Table, build, joined, listed, option, plain, read
+from milepost.pipeline.table import Table, build, fitted, joined, listed, option, plain, read
 
 
 @dataclass(frozen=True)
@@ -127,13 +127,26 @@ class Cleanse(_Step):
 FORMATS: Final = ("parquet", "csv", "sql")
 
 
+def _taken(given: Any) -> dict[str, str]:
+    """Columns of a table by the names of the fields they become: a list of names stands for itself."""
+    if isinstance(given, str):
+        given = [given]
+    if isinstance(given, list | tuple):
+        names = fitted(tuple[str, ...], given)
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"names {name!r} twice")
+        return {name: name for name in names}
+    return dict(fitted(Mapping[str, str], given))
+
+
 @dataclass(frozen=True)
 class Enrich(_Step):
     """Adds the columns `take` of a table's row to each event, found by key or by the smallest subnet."""
 
     verb: ClassVar[str] = "enrich"
     by: str
-    take: tuple[str, ...]
+    take: Mapping[str, str] = option(fit=_taken)  # field: column; a list of columns keeps their names
     table: str | None = None  # a file; with `url`, a table of that database
     key: str | None = None  # the column that `by` equals; by default it is called as `by` is
     subnet: str | None = None  # the column with networks, one of which the address in `by` is in
@@ -176,7 +189,10 @@ class Enrich(_Step):
         return self.subnet or self.key or self.by
 
     def to_table(self) -> dict[str, Any]:
-        return ({"name": self.name} if self.name is not None else {}) | {"enrich": plain(self)}
+        told = plain(self)
+        if all(field == column for field, column in self.take.items()):
+            told["take"] = list(self.take)
+        return ({"name": self.name} if self.name is not None else {}) | {"enrich": told}
 
 
 Step: TypeAlias = Discard | Keep | Project | Rename | Derive | Sample | Cleanse | Enrich

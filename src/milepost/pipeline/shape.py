@@ -1,0 +1,166 @@
+"""What an event looks like on its way: schemas that gain and lose fields, and the types that expressions give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from milepost.pipeline.rule import MonitorRule
+from milepost.query import typed
+from milepost.query.expression import Expression
+from milepost.query.kinds import DOUBLE as DOUBLE_KIND
+from milepost.query.kinds import Scalar
+from milepost.query.typed import ROOT, Get, Read, Typed
+from milepost.schema import types as t
+from milepost.schema.types import Atom, Field, Optional, Ref, Schema, Tuple, Type
+
+MONITOR: Final = "monitor"  # the field through which rules read statistics; no field of an event
+MARK: Final = "_mark"  # the column by which a lane's source tells rows that are no events
+RESERVED: Final = (MONITOR, MARK)
+
+UINT64_DIGITS: Final = 20
+
+# Functions that give a value whenever all their arguments have one.
+_TOTAL: Final = frozenset({
+    "length", "lower", "upper", "trim", "ltrim", "rtrim", "starts_with", "ends_with", "contains", "position",
+    "year", "month", "day", "weekday", "hour", "minute", "second", "date", "days_between", "seconds_between",
+})  # fmt: skip
+
+
+def fields_of(schema: Schema) -> tuple[Field, ...]:
+    """The fields of a message."""
+    assert isinstance(schema.type, Tuple)
+    return schema.type.fields
+
+
+def with_fields(schema: Schema, fields: Iterable[Field]) -> Schema:
+    """A schema of other fields, which may refer to what the old ones refer to. Rules of the old one are not kept.
+
+    A schema that refers to itself stays under its name as a definition, and the new one gets another.
+    """
+    own = Tuple(tuple(fields))
+    known = {item.name: item.type for item in schema.definitions} | {schema.name: schema.type}
+    needed: dict[str, Type] = {}
+    waiting = t.references(own)
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed[name] = known[name]
+            waiting |= t.references(known[name])
+    name = schema.name
+    while name in needed:
+        name += "_"
+    return Schema(name, own, tuple(Field(name, kind) for name, kind in needed.items()))
+
+
+def monitor_type(monitors: Iterable[MonitorRule]) -> Tuple | None:
+    """The type of the statistics that rules read; None where there are no monitors.
+
+    Everything in it is optional: a monitor has no values before the first ones were published.
+    """
+    parts = [Field(rule.name, Optional(Tuple(tuple(_statistics(rule))))) for rule in monitors]
+    return Tuple(tuple(parts)) if parts else None
+
+
+def _statistics(rule: MonitorRule) -> Iterable[Field]:
+    for name in rule.statistics:
+        yield Field(name, Optional(t.INT64 if name == "count" else t.DOUBLE))
+
+
+def visible(schema: Schema, monitors: Tuple | None) -> Schema:
+    """What a rule sees of an event: its fields and, where there are monitors, the field `monitor`."""
+    if monitors is None:
+        return schema if not schema.checks else with_fields(schema, fields_of(schema))
+    return with_fields(schema, (*fields_of(schema), Field(MONITOR, Optional(monitors))))
+
+
+def type_of(found: Expression) -> Type:
+    """The type of a field that holds the values of an expression; optional, unless it always has a value."""
+    atom = _atom(found.root, found.type, found.schema)
+    return atom if _certain(found.root, found.schema) else Optional(atom)
+
+
+_OF_KIND: Final = {
+    "boolean": t.BOOL, "integer": t.INT64, "double": t.DOUBLE, "string": t.STRING, "bytes": t.BYTES, "date": t.DATE,
+    "timestamp": t.TIMESTAMP, "uuid": t.UUID, "ident": t.IDENT,
+}  # fmt: skip
+
+
+def of_kind(kind: Scalar) -> Atom:
+    """The type of a field for the values of a kind; integers get 64 bits."""
+    return t.decimal(kind.precision, kind.scale) if kind.name == "decimal" else _OF_KIND[kind.name]
+
+
+def _atom(root: Typed, kind: Scalar, schema: Schema) -> Atom:
+    if (whole := _plain_path(root, schema)) is not None:
+        inner = whole[-1].type if isinstance(whole[-1], Optional) else whole[-1]
+        assert isinstance(inner, Atom)
+        return inner
+    if kind.name == "integer" and _may_be_uint64(root, schema):
+        return t.decimal(UINT64_DIGITS, 0)
+    return of_kind(kind)
+
+
+def _plain_path(root: Typed, schema: Schema) -> list[Type] | None:
+    """The types along a path through tuples to an atom, references followed; None for any other expression."""
+    if not isinstance(root, Read) or root.variable != ROOT or not isinstance(root.kind, Scalar):
+        return None
+    found: list[Type] = []
+    here: Type = schema.type
+    for step in root.steps:
+        inner = here.type if isinstance(here, Optional) else here
+        if not isinstance(step, Get) or not isinstance(inner, Tuple):
+            return None
+        here = next(item.type for item in inner.fields if item.name == step.name)
+        optional = False
+        while isinstance(here, Ref | Optional) and not (isinstance(here, Optional) and not isinstance(here.type, Ref)):
+            optional |= isinstance(here, Optional)
+            here = here.type if isinstance(here, Optional) else schema.resolve(here)
+        found.append(Optional(here) if optional and not isinstance(here, Optional) else here)
+        here = found[-1]
+    return found
+
+
+def _may_be_uint64(root: Typed, schema: Schema) -> bool:
+    """Whether a value beyond 63 bits may come out: arithmetic gives null there, but these pass it on."""
+    match root:
+        case Read():
+            return any(item == t.UINT64 for item in _all_atoms(schema))
+        case typed.Convert(operand):
+            return _may_be_uint64(operand, schema)
+        case typed.Call("coalesce", arguments):
+            return any(_may_be_uint64(argument, schema) for argument in arguments)
+        case typed.Fold("min" | "max", _, _, body) if body is not None:
+            return _may_be_uint64(body, schema)
+        case _:
+            return False
+
+
+def _all_atoms(schema: Schema) -> Iterable[Type]:
+    for kind in (schema.type, *(item.type for item in schema.definitions)):
+        yield from t.walk(kind)
+
+
+def _certain(root: Typed, schema: Schema) -> bool:
+    """Whether an expression has a value for every event. "No" is always a safe answer."""
+    match root:
+        case typed.Const(value):
+            return value is not None
+        case Read():
+            whole = _plain_path(root, schema)
+            # NaN reads as null, so a double may have no value although it is required.
+            return whole is not None and not any(
+                item in (t.FLOAT, t.DOUBLE) or isinstance(item, Optional) for item in whole
+            )
+        case typed.IsNull() | typed.IsTrue():
+            return True
+        case typed.Not() | typed.And() | typed.Or() | typed.Compare() | typed.Between() | typed.In() | typed.Like():
+            return all(_certain(child, schema) for child in typed.children(root))
+        case typed.Call("coalesce", arguments):
+            return any(_certain(argument, schema) for argument in arguments)
+        case typed.Call(name, arguments):
+            return name in _TOTAL and all(_certain(argument, schema) for argument in arguments)
+        case typed.Convert(operand, kind):
+            return kind == DOUBLE_KIND and _certain(operand, schema)
+        case _:
+            return False
