@@ -9,6 +9,7 @@ with an empty name, when it is optional). Types that Arrow lacks are marked in t
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from milepost.batch.block import Block, arrow_type
-from milepost.batch.format import Format
+from milepost.batch.format import FORMATS, Format
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
 from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
@@ -31,6 +32,7 @@ ABSENT: Final = ""  # the name of the child that stands for an absent variant
 # Schemas
 
 
+@lru_cache(FORMATS)  # it is asked for with each batch, and costs as much as all the columns of a small one
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of a batch's record batch."""
     cases = SuperVariant(schema.type, schema)

@@ -133,7 +133,9 @@ def _concat_rows(columns: Columns, blocks: Sequence[Block]) -> Columns:
 
 
 def _joined(parts: Sequence[npt.NDArray[np.int32]]) -> npt.NDArray[np.int32]:
-    sizes = np.concatenate([np.diff(part) for part in parts])
-    ends = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=ends[1:])
-    return ends.astype(OFFSET)
+    moved = []
+    end = 0
+    for part in parts:
+        moved.append(part[1:] + (end - int(part[0])))
+        end += int(part[-1]) - int(part[0])
+    return np.concatenate([np.zeros(1, OFFSET), *moved], dtype=OFFSET)
