@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 4 << 20  # of the log, at a time
 ENOUGH_BYTES: Final = 2 << 20  # of rows that match: then they are handed out, and reading goes on later
 MOST_BYTES: Final = 256 << 20  # of the log, before a reader that finds nothing says how far it has got
-SMALL_BYTES: Final = 1 << 18  # of a batch: smaller ones join their neighbours
+JOINED_BYTES: Final = 1 << 18  # of a batch that was made by joining neighbours
+SMALL_BYTES: Final = 1 << 15  # of a batch that is joined: of a larger one, a frame costs less than copying its columns
 
 Offsets = npt.NDArray[np.uint64]
 
@@ -145,17 +146,23 @@ def _joined(found: list[Found]) -> list[Found]:
     """Small neighbours of one schema as one, and what holds no rows with what stands before it."""
     result: list[Found] = []
     group: list[Found] = []
+    first: Batch | None = None  # of the group
     size = 0
     for part in found:
-        length = 0 if part.batch is None else len(part.batch.data)
-        first = next((each.batch for each in group if each.batch is not None), None)
-        other = first is not None and part.batch is not None and first.schema is not part.batch.schema
-        gap = group and group[-1].next != part.start
-        if group and (other or gap or size + length > SMALL_BYTES or part.after is not None):
-            result += _one(group)
-            group, size = [], 0
+        batch = part.batch
+        length = 0 if batch is None else len(batch.data)
+        if group:
+            fits = (
+                batch is None
+                or first is None
+                or (length <= SMALL_BYTES and size + length <= JOINED_BYTES and first.schema is batch.schema)
+            )
+            if not fits or group[-1].next != part.start or part.after is not None:
+                result += _one(group)
+                group, first, size = [], None, 0
         group.append(part)
-        size += length
+        first = batch if first is None else first
+        size += length if length <= SMALL_BYTES else JOINED_BYTES  # nothing joins a large one
     return result + _one(group) if group else result
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
 REFILL: Final = 4  # a member is given rows when a quarter of what it may hold is acknowledged
 PENDING_BYTES: Final = 4 << 20  # of rows that wait for members without room, while those with room are read for
+AHEAD_BYTES: Final = 2 << 20  # of rows that wait for the client of a read, before no more are read: half of its window
 
 
 @dataclass(slots=True, eq=False)
@@ -200,20 +201,22 @@ class Stream:
 
     @property
     def wants(self) -> bool:
-        """Whether rows could be handed out now, if they were here."""
-        return any(member.room for member in self.members.values())
+        """Whether rows could be handed out now, if they were here; or soon, to a read."""
+        return self.stop is not None or any(member.room for member in self.members.values())
 
     @property
     def idle(self) -> bool:
         """Whether nothing stands between new rows and the members.
 
-        Of several members, one that is full holds up its own publishers' rows alone, as long as they are few.
+        Of several members, one that is full holds up its own publishers' rows alone, as long as they are few. A read is
+        read ahead for: its rows are all there, and its client is to find the next ones when it comes back for them.
         """
         if self.reading or self.failed or self.doom is not None:
             return False
         if not self.pending:
             return True
-        return len(self.members) > 1 and sum(len(each.batch.data) for each in self.pending) < PENDING_BYTES
+        most = AHEAD_BYTES if self.stop is not None else PENDING_BYTES if len(self.members) > 1 else 0
+        return most > 0 and sum(len(each.batch.data) for each in self.pending) < most
 
     def reach(self, log: int) -> Reach:
         """Of a log; one that appears later is read from its beginning."""
