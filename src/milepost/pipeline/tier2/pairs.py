@@ -26,7 +26,7 @@ class Paired(NamedTuple):
 
 
 def pair(keys: Ints, size: int, times: Ints, first: Bools, then: Bools) -> Paired:
-    """Rows must be in time order. A B at the very time of an A is not after it. Where not `found`, `thens` is nothing."""
+    """Rows must be in time order. A B at the very time of an A is not after it. `thens` counts where `found`."""
     order = order_by(keys, size)  # stable, so in time order within a key
     count = len(order)
     keys, times = keys[order], times[order]

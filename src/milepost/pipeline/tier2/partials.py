@@ -1,9 +1,9 @@
 """What is kept of rows instead of the rows: one partial result for each group and aggregate.
 
 A partial is one to five columns. `lift` makes those of single rows, `merge` puts together those of a group, in the
-order given, `finish` makes the answer. Everything an aggregate does with time, state and micro-batches is `merge`, and it
-is a fold from the left with a neutral start: merging a stored partial with the rows that come later gives, bit for bit,
-what merging all the rows at once gives. That is why no result depends on how a stream was cut. (Sums of doubles
+order given, `finish` makes the answer. Everything an aggregate does with time, state and micro-batches is `merge`, and
+it is a fold from the left with a neutral start: merging a stored partial with the rows that come later gives, bit for
+bit, what merging all the rows at once gives. That is why no result depends on how a stream was cut. (Sums of doubles
 are sums in the order of the rows, for the same reason, and not the better rounded ones of a tree.)
 """
 
