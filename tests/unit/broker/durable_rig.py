@@ -90,13 +90,17 @@ class DurableRig(Rig):
         topic = effect.topic
         try:
             if isinstance(effect, Ask):
-                return {"position": self.store.resolve(topic.stored, effect.start), "logs": [], "subscriptions": []}
+                extents = self.store.extents(topic.stored).get(topic.stored, {})
+                logs = [{"log": log, **extent._asdict()} for log, extent in extents.items()]
+                return {"position": self.store.resolve(topic.stored, effect.start), "logs": logs, "subscriptions": []}
             versions = {
                 number: (version, None if effect.where is None else topic.predicate(effect.where, version))
                 for number, version in topic.versions.items()
             }
             reader = Reader(self.store, topic.stored, topic.name, effect.log, versions, effect.where is not None)
-            return reader.read(effect.offset) if effect.only is None else reader.read_only(effect.only)
+            if effect.only is not None:
+                return reader.read_only(effect.only)
+            return reader.read(effect.offset, effect.stop)
         except MilepostError as error:
             return error
 

@@ -12,8 +12,10 @@ from milepost.wire import (
     Credit,
     Declare,
     Dropped,
+    Ended,
     Failure,
     Hello,
+    Hold,
     Kind,
     Look,
     Marks,
@@ -42,8 +44,9 @@ BATCH = b"sixteen bytes or more"
 def test_kinds_keep_their_numbers():
     assert {kind.name: int(kind) for kind in Kind} == {
         "HELLO": 1, "WELCOME": 2, "FAILURE": 3, "PING": 4, "PONG": 5, "CREDIT": 6, "BYE": 7, "REPLY": 8, "TOPIC": 9,
-        "DROPPED": 10, "STORED": 11, "DECLARE": 16, "DELETE": 17, "SUBSCRIBE": 18, "UNSUBSCRIBE": 19, "LIST": 20,
-        "STATUS": 21, "ACK": 22, "RESUME": 23, "TRIM": 24, "LOOK": 25, "PUT": 32, "DELIVER": 33, "HAND": 34,
+        "DROPPED": 10, "STORED": 11, "ENDED": 15, "DECLARE": 16, "DELETE": 17, "SUBSCRIBE": 18, "UNSUBSCRIBE": 19,
+        "LIST": 20, "STATUS": 21, "ACK": 22, "RESUME": 23, "TRIM": 24, "LOOK": 25, "PUBLISH": 26, "UNSTAGE": 27,
+        "PUBLISHED": 28, "HOLD": 30, "PUT": 32, "DELIVER": 33, "HAND": 34, "STAGE": 35,
     }  # fmt: skip
 
 
@@ -69,6 +72,30 @@ def test_a_hello():
 
 def test_what_is_stored():
     assert encode_control(Stored(7)).hex() == "06000000" + "0b00" + "4d50" + "81a370757407"
+
+
+def test_what_has_ended():
+    assert encode_control(Ended(7)).hex() == "0f000000" + "0f00" + "4d50" + "81ac737562736372697074696f6e07"
+
+
+def test_a_hold():
+    frame = encode_control(Hold(request=1, topic="q", name="lane", position={3: 4}))
+    assert frame.hex() == (
+        "280000001e004d50"
+        "84"  # four keys
+        "a77265717565737401"
+        "a5746f706963a171"
+        "a46e616d65a46c616e65"
+        "a8706f736974696f6e810304"
+    )
+
+
+def test_a_subscribe_with_a_stop():
+    frame = encode_control(
+        Subscribe(request=1, subscription=2, pattern="q", durable=True, start={"position": {3: 4}}, stop={3: 9})
+    )
+    assert frame[4] == Kind.SUBSCRIBE
+    assert frame.endswith(b"\xa4stop\x81\x03\x09")
 
 
 def test_an_acknowledgement():
@@ -180,6 +207,10 @@ def test_a_deliver_with_marks_row_by_row():
         Resume(9),
         Trim(request=1, topic="q", before={3: 4}),
         Look(request=1, topic="q", start={"time_us": 5}),
+        Subscribe(request=1, subscription=2, pattern="q", durable=True, start={"position": {3: 4}}, stop={3: 9, 5: 6}),
+        Ended(2),
+        Hold(request=1, topic="q", name="lane"),
+        Hold(request=1, topic="q", name="lane", position={3: 4}),
     ],
 )
 def test_control_frames_come_back_as_they_went(message):

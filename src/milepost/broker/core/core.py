@@ -240,7 +240,7 @@ class Core:
                 topic = self.topics.get(request.name)
                 if topic is not None and topic.stored:
                     return keeper.delete(connection, request, topic)
-            case Subscribe() if request.durable or request.name:
+            case Subscribe() if request.durable or request.name or request.stop is not None:
                 return keeper.streams.subscribe(connection, request)
             case Subscribe() if request.subscription in (connection.members or {}):
                 raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
