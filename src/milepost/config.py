@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     frame_bytes: int
     join_bytes: int
     remember_s: float
+    staged_s: float
     lease_s: float
     heartbeat_s: float
     handshake_s: float
@@ -47,10 +48,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("heartbeat_s", "handshake_s", "frame_s", "lease_s"):
             if not 0 < getattr(self, name) <= 86_400:
                 raise ValueError(f"{name} = {getattr(self, name)}: takes more than 0 and at most 86,400 seconds")
-        if not 0 < self.remember_s <= limits.REMEMBERED_S:
-            raise ValueError(
-                f"remember_s = {self.remember_s}: takes more than 0 and at most {limits.REMEMBERED_S} seconds"
-            )
+        for name in ("remember_s", "staged_s"):
+            if not 0 < getattr(self, name) <= limits.REMEMBERED_S:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)}: takes more than 0 and at most {limits.REMEMBERED_S} seconds"
+                )
         if not 0 <= self.input_queues <= 64:
             raise ValueError(f"input_queues = {self.input_queues}: takes 0 to 64")
 

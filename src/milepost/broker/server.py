@@ -112,6 +112,7 @@ class Broker:
             time_us=self.clock.time_us(),
             lease_s=self.settings.lease_s,
             remember_s=self.settings.remember_s,
+            staged_s=self.settings.staged_s,
         )
         try:
             core, topics = self.core, await asyncio.to_thread(store.topics)

@@ -337,15 +337,17 @@ DELETE_PIECE: Final = Statement("DELETE FROM pieces WHERE number = :piece")
 # Stages that were thrown away, and some of their pieces.
 DISCARDED: Final = Statement("SELECT stage FROM discarded ORDER BY stage LIMIT 1")
 DISCARDED_PIECES: Final = Statement("""
-    SELECT number, sequence, bytes FROM pieces WHERE stage = :stage ORDER BY sequence LIMIT :most""")
+    SELECT sequence, bytes FROM pieces WHERE stage = :stage ORDER BY sequence LIMIT :most""")
 DELETE_FIRST_PIECES: Final = Statement("DELETE FROM pieces WHERE stage = :stage AND sequence <= :last")
 DISCARDED_DONE: Final = Statement("DELETE FROM discarded WHERE stage = :stage")
-# Sinks that have been silent for long: those that have something staged, and all.
+# A sink that has been silent for long, and has something staged.
 SILENT_STAGES: Final = Statement("""
-    SELECT name FROM sinks WHERE seen_us < :before AND EXISTS (SELECT 1 FROM stages WHERE sink = sinks.number)
+    SELECT number FROM sinks WHERE seen_us < :before AND EXISTS (SELECT 1 FROM stages WHERE sink = sinks.number)
     ORDER BY number LIMIT 1""")
+# The same one, kept from others until the transaction ends, if it is silent still.
+SILENT_SINK: Final = Statement("""
+    SELECT epoch, seen_us FROM sinks WHERE number = :sink AND seen_us < :before {for_update}""")
+# Sinks that nobody has heard of for very long, and that have nothing staged.
 FORGET_SINKS: Final = Statement("""
     DELETE FROM sinks WHERE number IN (
         SELECT number FROM sinks WHERE seen_us < :before AND bytes = 0 ORDER BY number LIMIT :most)""")
-STILL_SILENT: Final = Statement("""
-    SELECT number FROM sinks WHERE name = :name AND seen_us < :before {for_update}""")

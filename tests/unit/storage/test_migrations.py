@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import make_url
 
 from milepost.errors import ConfigError, StoreError
-from milepost.storage import migrations
+from milepost.storage import migrations, reading
 from milepost.storage.database import Database
 from milepost.storage.postgresql import Postgresql
 from milepost.storage.sqlite import Sqlite
 from milepost.storage.url import parsed, url_of
-from tests.unit.storage.conftest import Rig
+from tests.unit.storage.conftest import Rig, rows
 
-SECOND = "ALTER TABLE topics ADD COLUMN colour TEXT; CREATE TABLE colours (name TEXT, light {integer});"
+NEXT = "ALTER TABLE topics ADD COLUMN colour TEXT; CREATE TABLE colours (name TEXT, light {integer});"
 
 
 def database_of(rig: Rig) -> Database:
@@ -35,19 +35,19 @@ def test_an_older_version_is_migrated_whole_or_not_at_all(rig: Rig) -> None:
     store = rig.open()
     topic = rig.topic(store)
     store.close()
-    (first,) = migrations.known()
+    known = migrations.known()
     database = database_of(rig)
     session = database.write()
     with pytest.raises(Exception, match="nonsense"):
-        migrations.migrate(database, session, [first, SECOND, "CREATE nonsense"])
-    assert rig.sql("SELECT version FROM meta") == [(1,)]
-    assert migrations.migrate(database, session, [first, SECOND]) == store.id
-    assert rig.sql("SELECT version FROM meta") == [(2,)]
+        migrations.migrate(database, session, [*known, NEXT, "CREATE nonsense"])
+    assert rig.sql("SELECT version FROM meta") == [(len(known),)]
+    assert migrations.migrate(database, session, [*known, NEXT]) == store.id
+    assert rig.sql("SELECT version FROM meta") == [(len(known) + 1,)]
     assert rig.sql("SELECT name, colour FROM topics") == [("quotes", None)]
-    assert migrations.migrate(database, session, [first, SECOND]) == store.id
+    assert migrations.migrate(database, session, [*known, NEXT]) == store.id
     session.discard()
     database.close()
-    with pytest.raises(ConfigError, match="version 2"):
+    with pytest.raises(ConfigError, match=f"version {len(known) + 1}"):
         rig.open()
     assert topic
 
@@ -55,11 +55,38 @@ def test_an_older_version_is_migrated_whole_or_not_at_all(rig: Rig) -> None:
 def test_a_new_database_gets_all_versions(rig: Rig) -> None:
     database = database_of(rig)
     session = database.write()
-    identity = migrations.migrate(database, session, [*migrations.known(), SECOND])
-    assert rig.sql("SELECT version, store FROM meta") == [(2, identity)]
+    known = migrations.known()
+    identity = migrations.migrate(database, session, [*known, NEXT])
+    assert rig.sql("SELECT version, store FROM meta") == [(len(known) + 1, identity)]
     assert rig.sql("SELECT * FROM colours") == []
     session.discard()
     database.close()
+
+
+def test_what_the_first_version_has_written_is_read_on(rig: Rig) -> None:
+    """Rows that were stored before staging was known, in tables as they were then."""
+    database = database_of(rig)
+    session = database.write()
+    identity = migrations.migrate(database, session, migrations.known()[:1])
+    data = rows(5, [1, 2, 3]).data
+    session.say("INSERT INTO logs (name, broker_id, address, opening, epoch, commits, last_us, seen_us)"
+                " VALUES ('one', 9, '', 0, 0, 0, 0, 0)")  # fmt: skip
+    session.say("INSERT INTO topics (name, slow, hold) VALUES ('quotes', 'drop', 1)")
+    session.say("INSERT INTO schemas (topic, version, text) VALUES (1, 0, 'quote: [symbol: string, number: long]')")
+    session.say("INSERT INTO extents (topic, log, start, next, bytes, entries) VALUES (1, 1, 0, 3, 99, 1)")
+    session.discard()
+    database.close()
+    rig.sql(
+        "INSERT INTO entries (topic, log, first, rows, bytes, first_us, last_us, seal, data)"
+        " VALUES (1, 1, 0, 3, ?, 1, 1, ?, ?)",
+        len(data), reading.seal(1, 1, 0, 3, bytes(data)), bytes(data),
+    )  # fmt: skip
+    store = rig.open()
+    assert store.id == identity
+    assert rig.contents(store, 1) == [(0, 5, 1), (1, 5, 2), (2, 5, 3)]
+    publisher = rig.enrol(store, number=5)
+    rig.append(store, 1, publisher, [4])
+    assert rig.contents(store, 1)[3:] == [(3, 5, 4)]
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
