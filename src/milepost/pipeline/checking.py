@@ -24,7 +24,7 @@ from milepost.query.place import unknown
 from milepost.schema import types as t
 from milepost.schema.types import FIELD_NAME, Field, Optional, Schema, Type
 
-Found = TypeVar("Found", bound=Expression)
+Found = TypeVar("Found")
 
 ROOT_ONLY: Final = "a pipeline takes plain tuples, and {} is a message type: its messages are graphs of nodes"
 
@@ -54,7 +54,7 @@ class _Checking:
         if self.input.message_type is not None:
             self.problems.add("input", ROOT_ONLY.format(self.input.name))
             self.problems.require_none(pipeline.called())
-        self._reserved(fields_of(self.input))
+        self._names("input", fields_of(self.input))
         self._time_of(self.input)
         self.problems.require_none(pipeline.called())  # without these, nothing else makes sense
         steps = [self._step(number, step) for number, step in enumerate(pipeline.tier1, 1)]
@@ -93,7 +93,9 @@ class _Checking:
     def _compiled(self, key: str, make: Callable[[str, Schema], Found], text: str, schema: Schema) -> Found | None:
         """A compiled query, or None and a problem with the place in its text."""
         try:
-            return make(text, schema)
+            found = make(text, schema)
+            _require_spark_can(found)
+            return found
         except QueryError as error:
             said = str(error)
             if any(said.startswith(f"there is no {name!r}") for name in self.failed):
@@ -105,11 +107,17 @@ class _Checking:
             self._note(key, error)
         return None
 
-    def _reserved(self, fields: Iterable[Field]) -> None:
+    def _names(self, place: str, fields: Iterable[Field]) -> None:
+        """Names that Spark cannot have beside each other, or that pipelines need."""
+        seen: dict[str, str] = {}
         for field in fields:
+            other = seen.setdefault(field.name.lower(), field.name)
             if field.name in RESERVED:
+                self.problems.add(place, f"events have a field {field.name!r}, a name that pipelines need themselves")
+            elif other != field.name:
                 self.problems.add(
-                    "input", f"its events have a field {field.name!r}, a name that pipelines need themselves"
+                    place,
+                    f"the fields {other!r} and {field.name!r} differ in case alone, which Spark does not tell apart",
                 )
 
     # Time
@@ -254,6 +262,8 @@ class _Checking:
         return False
 
     def _become(self, key: str, fields: Iterable[Field]) -> None:
+        fields = tuple(fields)
+        self._names(joined(self.place, key), fields)
         try:
             self.events = with_fields(self.events, fields)
         except MilepostError as error:
@@ -294,6 +304,17 @@ class _Checking:
                     "let both emit the same fields, or send them to two topics",
                 )
         return found
+
+
+def _require_spark_can(found: object) -> None:
+    """Refuse what the language has and Spark cannot express; raises `QueryTypeError`. Without PySpark nobody asks."""
+    try:
+        from milepost.query.spark.route import require
+    except ImportError:
+        return
+    meant = found if isinstance(found, Expression) else getattr(found, "argument", None)
+    if meant is not None:
+        require(meant.text, meant.schema, meant.root, None)
 
 
 def _merged(fields: Iterable[Field], made: Mapping[str, Type]) -> list[Field]:

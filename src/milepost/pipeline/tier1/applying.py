@@ -1,0 +1,187 @@
+"""The steps of tier 1 on a DataFrame: events in, events or rejects out, marks as they came.
+
+A rejected event stays in the frame, with what it was rejected for, and no later step looks at it. So one pass gives
+results and rejects, and a micro-batch writes both or neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as s
+
+from milepost.errors import ConfigError
+from milepost.pipeline.checked import REJECTS, Checked, CheckedStep
+from milepost.pipeline.shape import MARK, MONITOR, fields_of
+from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
+from milepost.pipeline.tier1.columns import EVENT, MARK_TYPE, REJECT, named
+from milepost.pipeline.tier1.enriching import enriched
+from milepost.query.spark import column, field_type, struct_type
+from milepost.schema.types import Optional
+
+HASH_VALUES: Final = 1 << 64  # of xxhash64, which `sample` draws by
+# Times of rejects in UTC, to the microsecond, whatever the session's zone is.
+_JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
+
+
+def reject_type() -> s.StructType:
+    """The type of the column `reject`."""
+    return struct_type(REJECTS)
+
+
+def apply(frame: DataFrame, checked: Checked) -> DataFrame:
+    """Tier 1 of a pipeline.
+
+    `frame`, streaming or not, has the columns of `checked.input` (its `struct_type`), `monitor` where the pipeline has
+    monitors, and `_mark`, which may be left out. Of the rows whose `_mark` is null, the events, those come out that no
+    step leaves out. The result has the columns `event` (a struct of `checked.result`; null in rejects and marks),
+    `reject` (null in all but rejects) and `_mark`. The same rows give the same result, in whatever order they come.
+    """
+    return _Run(frame, checked).result()
+
+
+class _Run:
+    def __init__(self, frame: DataFrame, checked: Checked) -> None:
+        self.checked = checked
+        self.schema = checked.input
+        self.time: str | None = checked.pipeline.time
+        self._require_columns(frame)
+        self.original: str | None = EVENT if _changes_before_reject(checked) else None
+        keep: list[Column] = [named(field.name) for field in fields_of(checked.input)]
+        self.beside = [MARK, REJECT]
+        if checked.monitor_type is not None:
+            keep.append(named(MONITOR))
+            self.beside.append(MONITOR)
+        mark = named(MARK) if MARK in frame.columns else f.lit(None).cast(MARK_TYPE)
+        keep += [mark.alias(MARK), f.lit(None).cast(reject_type()).alias(REJECT)]
+        if self.original is not None:
+            keep.append(f.struct(*(named(field.name) for field in fields_of(checked.input))).alias(EVENT))
+            self.beside.append(EVENT)
+        self.frame = frame.select(*keep)
+
+    def _require_columns(self, frame: DataFrame) -> None:
+        wanted = [field.name for field in fields_of(self.checked.input)]
+        if self.checked.monitor_type is not None:
+            wanted.append(MONITOR)
+        missing = [name for name in wanted if name not in frame.columns]
+        if missing:
+            raise ConfigError(f"the events of {self.checked.pipeline.name} lack the columns {', '.join(missing)}")
+
+    def result(self) -> DataFrame:
+        for step in self.checked.steps:
+            self._take(step)
+            self.schema = step.after
+        self._require_time()
+        fields = [named(field.name) for field in fields_of(self.schema)]
+        return self.frame.select(
+            f.when(self._is_event(), f.struct(*fields)).alias("event"),
+            named(REJECT).alias("reject"),
+            named(MARK),
+        )
+
+    def _is_event(self) -> Column:
+        """Neither a mark nor rejected before: never null."""
+        return named(MARK).isNull() & named(REJECT).isNull()
+
+    def _take(self, checked: CheckedStep) -> None:
+        match checked.step:
+            case Discard():
+                self.frame = self.frame.where(~self._is_event() | ~self._holds(checked))
+            case Keep():
+                self.frame = self.frame.where(~self._is_event() | self._holds(checked))
+            case Cleanse() as step:
+                reason = step.reason or f"not true: {step.where}"
+                self._reject(~self._holds(checked), checked.label, reason)
+            case Project() as step:
+                self._select({name: named(name) for name in step.fields})
+                self.time = self.time if self.time in step.fields else None
+            case Rename() as step:
+                names = [field.name for field in fields_of(self.schema)]
+                self._select({step.names.get(name, name): named(name) for name in names})
+                self.time = step.names.get(self.time, self.time) if self.time is not None else None
+            case Derive():
+                made = {name: self._derived(checked, name) for name in checked.queries}
+                self._select(
+                    {field.name: made.get(field.name, named(field.name)) for field in fields_of(checked.after)}
+                )
+            case Sample() as step:
+                self._sample(step)
+            case Enrich():
+                self._enrich(checked)
+
+    def _holds(self, checked: CheckedStep) -> Column:
+        """Whether the step's predicate is true: never null."""
+        return f.coalesce(column(checked.queries["where"]), f.lit(False))
+
+    def _derived(self, checked: CheckedStep, name: str) -> Column:
+        kind = next(field.type for field in fields_of(checked.after) if field.name == name)
+        bare = kind.type if isinstance(kind, Optional) else kind
+        return column(checked.queries[name]).try_cast(field_type(bare, checked.after))
+
+    def _select(self, fields: dict[str, Column]) -> None:
+        self.frame = self.frame.select(
+            *(each.alias(name) for name, each in fields.items()), *(named(name) for name in self.beside)
+        )
+
+    def _reject(self, wrong: Column, label: str, reason: str | Column) -> None:
+        """Mark events as rejected; `wrong` must never be null."""
+        names = [field.name for field in fields_of(self.checked.input)]
+        whole = named(EVENT) if self.original is not None else f.struct(*map(named, names))
+        at = whole.getField(self.checked.pipeline.time) if self.original is not None else named(self._time_now())
+        told = f.struct(
+            at.alias("at"),
+            f.lit(label).alias("rule"),
+            (reason if isinstance(reason, Column) else f.lit(reason)).alias("reason"),
+            f.to_json(whole, _JSON).alias("event"),
+        ).cast(reject_type())
+        rejected = f.when(self._is_event() & wrong, told).otherwise(named(REJECT))
+        self.frame = self.frame.withColumn(REJECT, rejected)
+
+    def _time_now(self) -> str:
+        assert self.time is not None  # what leaves it out is a change, and then the original is kept
+        return self.time
+
+    def _require_time(self) -> None:
+        """An event without a time has no place in the order of results."""
+        name = self.checked.time
+        if any(field.name == name and isinstance(field.type, Optional) for field in fields_of(self.schema)):
+            assert name is not None
+            self._reject(named(name).isNull(), "time", f"the event has no time: {name} is null")
+
+    def _sample(self, step: Sample) -> None:
+        """By a hash of what the event is, so that a repeated micro-batch draws the same events."""
+        if step.share >= 1:
+            return
+        names = step.by or tuple(field.name for field in fields_of(self.schema))
+        bound = int(step.share * HASH_VALUES) - HASH_VALUES // 2
+        drawn = f.xxhash64(*map(named, names)) < f.lit(bound)
+        self.frame = self.frame.where(~self._is_event() | drawn)
+
+    def _enrich(self, checked: CheckedStep) -> None:
+        step, lookup = checked.step, checked.lookup
+        assert isinstance(step, Enrich)
+        assert lookup is not None
+        self.frame, found = enriched(self.frame, column(checked.queries["by"]), lookup)
+        if step.missing == "reject":
+            reason = f.concat(
+                f.lit(f"{lookup.source} has no {'network' if step.subnet else 'row'} for {step.by} = "),
+                f.coalesce(column(checked.queries["by"]).try_cast(s.StringType()), f.lit("null")),
+            )
+            self._reject(~found, checked.label, reason)
+        self._select({field.name: named(field.name) for field in fields_of(checked.after)})
+
+
+def _changes_before_reject(checked: Checked) -> bool:
+    """Whether a step that can reject comes after one that takes something of the event as it came in away."""
+    changed = False
+    known = {field.name for field in fields_of(checked.input)}
+    for each in checked.steps:
+        step: Any = each.step
+        if changed and (isinstance(step, Cleanse) or (isinstance(step, Enrich) and step.missing == "reject")):
+            return True
+        changed |= isinstance(step, Project | Rename) or (
+            isinstance(step, Derive) and not known.isdisjoint(step.fields)
+        )
+    return changed and checked.rejecting
