@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from milepost import limits
 from milepost.errors import CorruptLog, LimitExceeded, StagingLost, UnknownTopic
+from milepost.query import parse_schema
 from milepost.storage import (
+    Append,
+    ChangeTopic,
     Committed,
     DropTopic,
     Epoch,
+    Part,
     Publish,
     Published,
     Retention,
@@ -26,7 +32,9 @@ from milepost.storage import (
     upkeep,
 )
 from milepost.storage.upkeep import NAMED_SILENT_S
+from tests.conftest import Server
 from tests.unit.storage.conftest import NEWER, Rig, rows
+from tests.unit.storage.test_properties import EACH, fresh
 
 ME, OTHER = b"m" * 16, b"o" * 16
 LARGE = joining.KEPT_BYTES  # of a symbol: such a row is a piece that stays where it is
@@ -262,9 +270,6 @@ def test_a_topic_that_is_gone_stops_all(rig: Rig) -> None:
 
 
 def test_rows_of_several_versions_are_published_together(rig: Rig) -> None:
-    from milepost.query import parse_schema
-    from milepost.storage import ChangeTopic
-
     store = rig.open()
     topic = rig.topic(store)
     rig.do(store, ChangeTopic(topic, schema=NEWER))
@@ -278,8 +283,6 @@ def test_rows_of_several_versions_are_published_together(rig: Rig) -> None:
 
 
 def test_appends_around_a_publish_keep_their_places(rig: Rig) -> None:
-    from milepost.storage import Append, Part
-
     store = rig.open()
     topic, publisher = rig.topic(store), rig.enrol(store)
 
@@ -393,3 +396,135 @@ def test_two_brokers_publish_an_epoch_once(postgresql_rig: Rig) -> None:
     found = [stamp for store in stores for stamp in stamps(rig, stores[0], topic, store.log)]
     assert sorted(found) == sorted(expected)
     assert left(rig) == NOTHING
+
+
+# Any order of staging, publishing, throwing away, reopening and upkeep, against a model of dicts.
+
+numbers = st.integers(0, 2)
+scripts = st.lists(
+    st.one_of(
+        # sink, epoch, part, attempt, topic, rows, whose: the next piece of that attempt
+        st.tuples(st.just("stage"), numbers, numbers, numbers, numbers, st.integers(0, 1), st.integers(1, 3), numbers),
+        # the same, a piece again that came already
+        st.tuples(st.just("again"), numbers, numbers, numbers, numbers),
+        st.tuples(st.just("publish"), numbers, numbers, st.lists(st.tuples(numbers, numbers), max_size=3)),
+        st.tuples(st.just("unstage"), numbers, numbers),
+        st.sampled_from([("reopen",), ("maintain",)]),
+    ),
+    max_size=30,
+)
+
+
+class Model:
+    """A dict of what is staged, an epoch for each sink, and a list for each topic."""
+
+    def __init__(self, topics: list[int]) -> None:
+        self.epochs: dict[str, int | None] = {}
+        self.staged: dict[tuple[str, int, int, int], tuple[bytes, list[tuple[int, list[int]]]]] = {}
+        self.seen: dict[int, list[int]] = {topic: [] for topic in topics}
+
+    def stage(self, given: Stage, values: list[int]) -> Any:
+        epoch = self.epochs.get(given.sink)
+        if epoch is not None and given.epoch <= epoch:
+            return Staged(len(values), "late")
+        key = given.sink, given.epoch, given.part, given.attempt
+        writer, pieces = self.staged.get(key, (given.writer, []))
+        if writer != given.writer:
+            pieces = []
+        if given.sequence < len(pieces):
+            return Staged(len(values), "repeated")
+        if given.sequence > len(pieces):
+            return StagingLost
+        self.staged[key] = given.writer, [*pieces, (given.topic, values)]
+        return Staged(len(values), "staged")
+
+    def publish(self, given: Publish) -> Any:
+        epoch = self.epochs.get(given.sink)
+        if epoch is not None and given.epoch <= epoch:
+            return Published(True, 0)
+        keys = [(given.sink, given.epoch, part, attempt) for part, attempt in given.parts]
+        if not all(key in self.staged for key in keys):
+            return StagingLost
+        count = 0
+        for key in keys:
+            for topic, values in self.staged[key][1]:
+                self.seen[topic] += values
+                count += len(values)
+        self.epochs[given.sink] = given.epoch
+        self.staged = {key: kept for key, kept in self.staged.items() if key[0] != given.sink or key[1] > given.epoch}
+        return Published(False, count)
+
+    def unstage(self, given: Unstage) -> None:
+        self.staged = {key: kept for key, kept in self.staged.items() if key[:2] != (given.sink, given.epoch)}
+
+
+def check_script(rig: Rig, script: list[Any]) -> None:
+    store = rig.open()
+    topics = [rig.topic(store), rig.topic(store, "two")]
+    model = Model(topics)
+    stamp = 0
+    for step in script:
+        what, *rest = step
+        operation: Any
+        if what == "reopen":
+            store.close()
+            store = rig.open()
+            continue
+        if what == "maintain":
+            rig.maintain(store)
+            continue
+        sink = f"sink {rest[0]}"
+        if what in ("stage", "again"):
+            _, epoch, part, attempt, *more = rest
+            writer, pieces = model.staged.get((sink, epoch, part, attempt), (ME, []))
+            if what == "again":
+                topic, values = pieces[0] if pieces else (topics[0], [stamp + 1])
+                operation = piece(topic, values, 0, epoch=epoch, part=part, attempt=attempt, sink=sink, writer=writer)
+            else:
+                chosen, count, whose = more
+                values = list(range(stamp + 1, stamp + count + 1))
+                sequence = len(pieces)
+                if whose == 2:
+                    writer, sequence = (OTHER if writer == ME else ME), 0  # a process that came after another
+                operation = piece(
+                    topics[chosen], values, sequence + (whose == 1 and count == 3), epoch=epoch, part=part,
+                    attempt=attempt, sink=sink, writer=writer, size=LARGE if stamp % 4 == 0 else 3,
+                )  # fmt: skip
+            stamp += len(values)
+            expected = model.stage(operation, values)
+        elif what == "publish":
+            operation = Publish(sink, rest[1], tuple(dict(rest[2]).items()))
+            expected = model.publish(operation)
+        else:
+            operation = Unstage(sink, rest[1])
+            expected = model.unstage(operation)
+        (outcome,) = rig.write(store, operation).outcomes
+        assert type(outcome) is expected if isinstance(expected, type) else outcome == expected, step
+    for topic in topics:
+        assert stamps(rig, store, topic) == model.seen[topic]
+    for sink, epoch in model.epochs.items():
+        assert rig.do(store, Epoch(sink)) == epoch
+    rig.maintain(store)
+    assert left(rig)["stages"] == len(model.staged)
+    held = rig.sql("SELECT coalesce(sum(bytes), 0) FROM stages")[0][0]
+    assert rig.sql("SELECT coalesce(sum(bytes), 0) FROM sinks")[0][0] == held
+    for topic in topics:
+        assert stamps(rig, store, topic) == model.seen[topic]
+
+
+@given(scripts)
+def test_any_script_does_what_the_model_says(script: list[Any]) -> None:
+    with fresh() as rig:
+        check_script(rig, script)
+
+
+@settings(max_examples=10, suppress_health_check=EACH)
+@given(script=scripts)
+def test_any_script_does_what_the_model_says_on_postgresql(postgresql_server: Server, script: list[Any]) -> None:
+    url = postgresql_server.database()
+    rig = Rig(url)
+    try:
+        check_script(rig, script)
+    finally:
+        rig.close()
+        postgresql_server.drop(url)
