@@ -1,5 +1,29 @@
-"""The Spark back end: expressions as columns of built-in functions, which Spark plans, and no Python at run time."""
+"""The Spark back end: expressions as columns of built-in functions, which Spark plans; no Python runs for a row.
 
+::
+
+    compiler     typed AST -> columns: `column`, `result_type`
+    types        schemas and kinds -> Spark types
+    route        the types along paths, and what is refused; needs no running Spark
+    reading      columns at the end of paths
+    arithmetic, comparison, functions, pattern, address     what is done with columns
+    folding      quantifiers and aggregates
+    value        columns with their types
+
+Whatever Spark would raise for a row, or make depend on a setting of the session (ANSI mode, time zone, case of names),
+is written so that it does not: `try_` functions, times as numbers, fields by position where names clash.
+"""
+
+from milepost.query.spark.compiler import column, result_type
 from milepost.query.spark.types import CASE, carries, case_field, field_type, spark_type, struct_type
 
-__all__ = ["struct_type", "field_type", "spark_type", "CASE", "case_field", "carries"]
+__all__ = [
+    "column",
+    "result_type",
+    "struct_type",
+    "field_type",
+    "spark_type",
+    "CASE",
+    "case_field",
+    "carries",
+]

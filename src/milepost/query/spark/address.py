@@ -1,0 +1,87 @@
+"""IP addresses in Spark: text to a fixed number of hexadecimal digits, whose order is that of the addresses.
+
+What an address is was taken over from the reference: four numbers up to 255 without leading zeros, or eight groups of
+one to four hexadecimal digits, of which one run of at least one may be left out as `::`, and of which the last two
+may be written as an IPv4 address.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from milepost.query.spark.value import BOOLEAN, LONG, STRING, Value
+from milepost.query.subnet import Network
+
+_BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_V4: Final = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
+_GROUP: Final = "[0-9A-Fa-f]{1,4}"
+_GROUPS: Final = rf"{_GROUP}(?::{_GROUP})*"
+_ONLY_V4: Final = rf"\A{_V4}\z"
+_MAYBE_V6: Final = rf"\A(?:(?:{_GROUPS})?::(?:{_GROUPS})?|{_GROUPS})\z"  # when its end is no IPv4 address any more
+_V4_AT_END: Final = rf"(?<=:){_V4}\z"
+_V6_DIGITS: Final = 32
+_GROUP_DIGITS: Final = 4
+
+
+def in_subnet(text: Value, network: Network) -> Value:
+    """Whether an address is in a network; null when the text is no address, false for the other version."""
+    return text.once(lambda plain: Value(_in_subnet(plain.column, network), BOOLEAN))
+
+
+def _in_subnet(text: Column, network: Network) -> Column:
+    first, last = int(network.network_address), int(network.broadcast_address)
+    if isinstance(network, IPv4Network):
+        in_v4 = _v4(text).between(f.lit(first).cast(LONG), f.lit(last).cast(LONG))
+        in_v6 = _v6(text).once(lambda digits: Value(f.when(digits.column.isNotNull(), f.lit(False)), BOOLEAN))
+    else:
+        in_v4 = f.lit(False)
+        ends = f.lit(f"{first:032x}"), f.lit(f"{last:032x}")
+        in_v6 = _v6(text).once(lambda digits: Value(digits.column.between(*ends), BOOLEAN))
+    return f.when(text.rlike(_ONLY_V4), in_v4).when(text.isNotNull(), in_v6.column)
+
+
+def _v4(text: Column) -> Column:
+    """The number of an IPv4 address; nonsense for other texts."""
+    parts = [f.split_part(text, f.lit("."), f.lit(place)).try_cast(LONG) for place in range(1, 5)]
+    total = f.shiftleft(parts[0], 24)
+    for part, bits in zip(parts[1:], (16, 8, 0), strict=True):
+        total = total.bitwiseOR(f.shiftleft(part, bits))
+    return total
+
+
+def _v6(text: Column) -> Value:
+    """The 32 digits of an IPv6 address; null for other texts."""
+    return Value(_in_groups(text), STRING).once(_digits)
+
+
+def _in_groups(text: Column) -> Column:
+    """With an IPv4 address at the end written as two groups instead."""
+    last = f.substring_index(text, ":", -1)
+    before = f.substr(text, f.lit(1), f.length(text) - f.length(last))
+    digits = f.lpad(f.hex(_v4(last)), 2 * _GROUP_DIGITS, "0")
+    groups = f.concat(f.substr(digits, f.lit(1), f.lit(_GROUP_DIGITS)), f.lit(":"), f.substr(digits, f.lit(5)))
+    return f.when(text.rlike(_V4_AT_END), f.concat(before, groups)).otherwise(text)
+
+
+def _digits(groups: Value) -> Value:
+    text = groups.column
+    left = _padded(f.substring_index(text, "::", 1))
+    right = _padded(f.substring_index(text, "::", -1))
+    known = f.length(left) + f.length(right)
+    short = f.when(
+        known <= f.lit(_V6_DIGITS - _GROUP_DIGITS),
+        f.concat(f.rpad(left, f.lit(_V6_DIGITS) - f.length(right), f.lit("0")), right),
+    )
+    whole = f.when(f.length(left) == f.lit(_V6_DIGITS), left)
+    found = f.when(f.contains(text, f.lit("::")), short).otherwise(whole)
+    return Value(f.when(text.rlike(_MAYBE_V6), found), STRING)
+
+
+def _padded(groups: Column) -> Column:
+    """Groups between colons as four digits each, without the colons."""
+    padded = f.transform(f.split(f.lower(groups), ":"), lambda group: f.lpad(group, _GROUP_DIGITS, "0"))
+    return f.when(groups == f.lit(""), f.lit("")).otherwise(f.array_join(padded, ""))

@@ -1,0 +1,181 @@
+"""Numbers in Spark: longs, decimals and doubles, calculated as the reference does.
+
+Spark keeps 38 digits of a decimal, and when the exact type of a result would have more, it gives up places, all but
+six, and rounds. It calculates with more digits inside one operation, though, and only the result is cut. So results
+whose places Spark keeps are left to it; the others are calculated in *units* of the last place, without any places,
+where nothing can be rounded and what is too large is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+from pyspark.sql import types as s
+
+from milepost import limits
+from milepost.query import kinds
+from milepost.query.kinds import DECIMAL_BOUND, INTEGER, Scalar
+from milepost.query.spark.types import UINT64_DIGITS, spark_type
+from milepost.query.spark.value import DOUBLE, LONG, STRING, Value, whole
+
+DIGITS: Final = limits.DECIMAL_DIGITS
+UNITS: Final = s.DecimalType(DIGITS, 0)
+WIDE: Final = s.DecimalType(UINT64_DIGITS, 0)  # integers when a uint64 is among them
+_KEPT_PLACES: Final = 6  # Spark never gives up these
+_NEGATED_DIGITS: Final = 34  # Spark rounds longer decimals when it changes their sign
+_EXACT_DOUBLE_DIGITS: Final = 15  # so many digits are a double exactly, and one division rounds once
+
+_TRIED: Final[Mapping[str, Callable[[Column, Column], Column]]] = {
+    "+": f.try_add, "-": f.try_subtract, "*": f.try_multiply, "%": f.try_mod, "/": f.try_divide,
+}  # fmt: skip
+
+
+def calculation(operator: str, left: Value, right: Value, result: Scalar) -> Value:
+    """An arithmetic operation."""
+    if result == kinds.DOUBLE:
+        return _of_doubles(operator, doubled(left), doubled(right))
+    if result == INTEGER:
+        return _of_integers(operator, left, right)
+    return _of_decimals(operator, left, right, result)
+
+
+def _of_doubles(operator: str, left: Column, right: Column) -> Value:
+    if operator in "/%":  # null by zero
+        return Value(number(_TRIED[operator](left, right)), DOUBLE)
+    plain = {"+": left + right, "-": left - right, "*": left * right}
+    return Value(number(plain[operator]), DOUBLE)
+
+
+def number(column: Column) -> Column:
+    """A double; NaN is null."""
+    return f.nanvl(column, f.lit(None).cast(DOUBLE))
+
+
+def _of_integers(operator: str, left: Value, right: Value) -> Value:
+    calculate = _TRIED[operator]
+    if left.type == right.type == LONG:
+        return Value(calculate(left.column, right.column), LONG)
+    return Value(calculate(left.to(WIDE), right.to(WIDE)).try_cast(LONG), LONG)
+
+
+def _of_decimals(operator: str, left: Value, right: Value, result: Scalar) -> Value:
+    kind = spark_type(result)
+    a, b = as_decimal(left), as_decimal(right)
+    if operator == "*":
+        digits = a.precision + b.precision + 1
+    else:
+        digits = max(a.precision - a.scale, b.precision - b.scale) + result.scale + 1
+    if operator == "%" or digits <= DIGITS or result.scale <= _KEPT_PLACES:
+        return Value(_TRIED[operator](a.column, b.column).try_cast(kind), kind)
+    if operator == "*":
+        return Value(from_units(f.try_multiply(units(a), units(b)), result.scale).try_cast(kind), kind)
+    other = units(b) if operator == "+" else f.try_subtract(whole(0).column, units(b))
+    sides = [(a.scale, units(a)), (b.scale, other)]
+    (few, small), (many, large) = sorted(sides, key=lambda side: side[0])
+    total = _sum_of_units(Value(small, UNITS), Value(large, UNITS), many - few)
+    return Value(from_units(total, result.scale).try_cast(kind), kind)
+
+
+def as_decimal(value: Value) -> Value:
+    """An exact number as a decimal."""
+    if isinstance(value.type, s.DecimalType):
+        return value
+    kind = s.DecimalType(value.precision, 0)
+    return Value(value.column.cast(kind), kind, value.leaf)
+
+
+def units(value: Value) -> Column:
+    """An exact number in units of its last place, as a decimal of 38 digits without places.
+
+    By way of text, since multiplying would give up places.
+    """
+    value = as_decimal(value)
+    if value.scale == 0:
+        return value.to(UNITS)
+    return f.translate(f.format_number(value.column, value.scale), ",.", "").try_cast(UNITS)
+
+
+def from_units(column: Column, scale: int) -> Column:
+    """The inverse of `units`, with 38 digits."""
+    if scale == 0:
+        return column
+    return f.concat(column.cast(STRING), f.lit(f"E-{scale}")).try_cast(s.DecimalType(DIGITS, scale))
+
+
+def _sum_of_units(small: Value, large: Value, places: int) -> Column:
+    """`small * 10**places + large`, null when it does not fit."""
+    if places == 0:
+        return f.try_add(small.column, large.column)
+    return small.once(lambda x: large.once(lambda y: Value(_shifted_sum(x.column, y.column, places), UNITS))).column
+
+
+def _shifted_sum(x: Column, y: Column, places: int) -> Column:
+    """The product alone may be too large although the sum is not: then `y` has the other sign, and 10**38 can go over.
+
+    10**38 itself has a digit too many, so it goes in two steps.
+    """
+    bound = 10 ** (DIGITS - places)  # from here on the product does not fit
+    most, one = whole(DECIMAL_BOUND - 1).column, whole(1).column
+    limit = whole(bound).column
+
+    def shifted(column: Column) -> Column:
+        half = places // 2  # 10**38 is no literal either
+        return f.try_multiply(f.try_multiply(column, whole(10**half).column), whole(10 ** (places - half)).column)
+
+    above = f.try_add(shifted(f.try_subtract(x, limit)), f.try_add(f.try_add(y, most), one))
+    below = f.try_add(shifted(f.try_add(x, limit)), f.try_subtract(f.try_subtract(y, most), one))
+    return (
+        f.when((x >= limit) & (y < whole(0).column), above)
+        .when((x <= whole(-bound).column) & (y > whole(0).column), below)
+        .otherwise(f.try_add(shifted(x), y))
+    )
+
+
+def doubled(value: Value) -> Column:
+    """The nearest double.
+
+    Spark divides a short decimal's units by a power of ten, which rounds twice when the units are no double; text is
+    read with one rounding.
+    """
+    if value.type == DOUBLE or value.scale == 0 or value.precision <= _EXACT_DOUBLE_DIGITS:
+        return value.to(DOUBLE)
+    return value.column.cast(STRING).try_cast(DOUBLE)
+
+
+def converted(value: Value, to: Scalar) -> Value:
+    """A number in another kind, null when it does not fit."""
+    return Value(doubled(value) if to == kinds.DOUBLE else as_decimal(value).to(spark_type(to)), spark_type(to))
+
+
+def negation(value: Value, kind: Scalar) -> Value:
+    """The number with the other sign."""
+    if kind == INTEGER:
+        return _of_integers("-", Value(f.lit(0).cast(LONG), LONG), value)
+    return Value(_negative(value), value.type)
+
+
+def _negative(value: Value) -> Column:
+    if value.type == DOUBLE or value.precision <= _NEGATED_DIGITS:
+        return f.negative(value.column)
+    zero = whole(0).column
+    if value.scale <= _KEPT_PLACES:
+        return f.try_subtract(zero, value.column).try_cast(value.type)
+    return from_units(f.try_subtract(zero, units(value)), value.scale).try_cast(value.type)
+
+
+def absolute(value: Value, kind: Scalar) -> Value:
+    """The number without its sign."""
+    if kind == INTEGER:
+        value = bounded(value)
+    elif value.type == DOUBLE or value.precision <= _NEGATED_DIGITS:
+        return Value(f.abs(value.column), value.type)
+    below = whole(0).column
+    return value.once(lambda x: Value(f.when(x.column < below, negation(x, kind).column).otherwise(x.column), x.type))
+
+
+def bounded(value: Value) -> Value:
+    """An integer as a result, which is null beyond 64 bits with sign."""
+    return Value(value.to(LONG), LONG, value.leaf)

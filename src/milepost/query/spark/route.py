@@ -1,0 +1,145 @@
+"""Where paths lead in Spark's types: the schema's types along a path, and what cannot be followed there.
+
+No column is made here, so a query is judged, and the type of its result known, without a running Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from milepost.errors import QueryTypeError
+from milepost.query import kinds, typed
+from milepost.query.spark.types import UINT64_DIGITS
+from milepost.query.typed import ROOT, At, Get, InCase, Read, Step, Typed, Unfold
+from milepost.schema.messagetype import Reference
+from milepost.schema.types import UINT64, List, Optional, Ref, Schema, Tuple, Type, Variant
+
+Stop: TypeAlias = Type | kinds.Node | kinds.Nodes
+
+Routes: TypeAlias = Mapping[int, Stop]  # what each variable stands for
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The types of one schema, as paths meet them."""
+
+    schema: Schema
+
+    def start(self) -> Routes:
+        """The variable of the message."""
+        message_type = self.schema.message_type
+        return {ROOT: self.schema.type if message_type is None else kinds.Node(message_type.root)}
+
+    def resolved(self, stop: Stop) -> Stop:
+        """Without what is no step: optional, and a name for something else. Recursive references stay."""
+        while isinstance(stop, Optional) or (isinstance(stop, Ref) and stop.name not in self.schema.recursive):
+            stop = stop.type if isinstance(stop, Optional) else self.schema.resolve(stop)
+        return stop
+
+    def step(self, stop: Stop, step: Step) -> Stop:
+        """The type that a step leads to, resolved."""
+        match stop, step:
+            case kinds.Node(name), Get(member_name):
+                assert self.schema.message_type is not None
+                member = self.schema.message_type.node(name).member(member_name)
+                return kinds.Nodes(member.target) if isinstance(member, Reference) else self.resolved(member.type)
+            case Tuple(fields) | Variant(fields), Get(name) | InCase(name):
+                return self.resolved(next(item.type for item in fields if item.name == name))
+            case List(item), At():
+                return self.resolved(item)
+        raise AssertionError((stop, step))
+
+    def end(self, read: Read, variables: Routes) -> Stop:
+        """The type at the end of a path."""
+        stop = self.resolved(variables[read.variable])
+        for step in read.steps:
+            if not isinstance(step, Unfold):
+                stop = self.step(stop, step)
+        return stop
+
+    def bound(self, bindings: Iterable[typed.Binding], variables: Routes) -> Routes:
+        """The variables with those of a fold."""
+        found = dict(variables)
+        for binding in bindings:
+            match self.end(binding.source, found):
+                case kinds.Nodes(target):
+                    found[binding.variable] = kinds.Node(target)
+                case List(item):
+                    found[binding.variable] = item
+        return found
+
+
+def digits(route: Route, node: Typed, variables: Routes) -> int:
+    """Of an integer expression: 20 when it may give a uint64 as it is, else 19."""
+    match node:
+        case Read():
+            return UINT64_DIGITS if route.end(node, variables) == UINT64 else UINT64_DIGITS - 1
+        case typed.Call("coalesce", arguments):
+            return max(digits(route, argument, variables) for argument in arguments)
+        case typed.Fold("min" | "max", bindings, _, body) if body is not None:
+            return digits(route, body, route.bound(bindings, variables))
+        case _:
+            return UINT64_DIGITS - 1
+
+
+def require(text: str, schema: Schema, root: Typed, under: str | None) -> None:
+    """Refuse what Spark cannot express; raises `QueryTypeError`."""
+    _Judge(text, Route(schema), under).visit(root, Route(schema).start())
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    text: str
+    route: Route
+    under: str | None
+
+    def visit(self, node: Typed, variables: Routes) -> None:
+        match node:
+            case typed.Header(name):
+                self.refuse(f"{name} is an administrative attribute, which the rows of a DataFrame do not have")
+            case Read():
+                self.path(node, variables)
+            case typed.CaseName(read):
+                self.path(read, variables)
+                if isinstance(stop := self.route.end(read, variables), Ref):
+                    self.refuse(self.recursive(read, stop.name))
+            case typed.Fold(_, bindings, where, body):
+                for binding in bindings:
+                    self.path(binding.source, variables)
+                    variables = self.route.bound((binding,), variables)
+                for part in (where, body):
+                    if part is not None:
+                        self.visit(part, variables)
+            case _:
+                for child in typed.children(node):
+                    self.visit(child, variables)
+
+    def path(self, read: Read, variables: Routes) -> None:
+        stop = self.route.resolved(variables[read.variable])
+        for step in read.steps:
+            if isinstance(step, Unfold):
+                assert isinstance(stop, Ref)
+                self.refuse(self.recursive(read, stop.name))
+            if read.variable == ROOT and self.under is None:
+                self.top(stop, step)
+            stop = self.route.step(stop, step)
+
+    def recursive(self, read: Read, name: str) -> str:
+        path = "".join(map(str, read.steps)).removeprefix(".") or "it"
+        return f"{path} goes through {name}, which is recursive, and a DataFrame holds it as JSON text"
+
+    def top(self, stop: Stop, step: Step) -> None:
+        """Columns of a DataFrame cannot be told apart by letters' case alone; fields of a struct can, by position."""
+        if stop is not self.route.schema.type or not isinstance(step, Get):
+            return
+        names = [item.name for item in self.route.schema.type.fields if item.name.lower() == step.name.lower()]  # type: ignore[union-attr]
+        if len(names) > 1:
+            self.refuse(
+                f"the columns {' and '.join(names)} differ only in the case of their letters, which Spark does not "
+                "tell apart unless it is told to; put them into a struct and name it with under="
+            )
+
+    def refuse(self, why: str) -> None:
+        raise QueryTypeError(f"Spark cannot evaluate {self.text!r}: {why}")
