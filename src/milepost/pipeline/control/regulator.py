@@ -1,0 +1,95 @@
+"""The control law: error in, input out, once an interval. Flow control and the balancing of two lanes are made of it.
+
+It is written in differences, as the paper's equation (4), and everything it remembers is an *applied* input: what went
+out after limits, and after whatever the world made of it. There is no separate sum that could wind up, so that there is
+nothing to unwind: while the input is at its limit the next one is computed from the limit, and leaves it in the
+interval in which the error says so. The feedback of a delayed loop needs the same: it foresees the effect of inputs
+that are not seen yet, and only those that were applied have one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from milepost.errors import ConfigError
+from milepost.pipeline.control.model import MAX_DELAY
+from milepost.pipeline.control.placement import Gains
+
+
+class Regulator:
+    """u(k) = u(k-1) + (KP+KI)·e(k) - KP·e(k-1) - Σ Fi·(u(k-i) - u(k-i-1)), kept within `limits`."""
+
+    def __init__(self, gains: Gains, limits: tuple[float, float], start: float) -> None:
+        low, high = limits
+        if not low < high or math.isnan(low) or math.isnan(high):
+            raise ConfigError(f"limits are a lower and a higher number, not {low} and {high}")
+        self.gains = gains
+        self.limits = (float(low), float(high))
+        self._error: float | None = None
+        self._inputs = [self._clamped(start)] * (2 + MAX_DELAY)  # newest last; all that any gains can ask for
+
+    @property
+    def input(self) -> float:
+        """The last input: as computed, or as `applied` corrected it."""
+        return self._inputs[-1]
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the last input is at a limit."""
+        return self.input <= self.limits[0] or self.input >= self.limits[1]
+
+    def step(self, error: float) -> float:
+        """The next input."""
+        gains = self.gains
+        before = error if self._error is None else self._error  # at the start nothing has changed yet
+        change = gains.integral * error + gains.proportional * (error - before)
+        for age, factor in enumerate(gains.feedback, start=1):
+            change -= factor * (self._inputs[-age] - self._inputs[-age - 1])
+        self._error = error
+        return self._push(self.input + change)
+
+    def hold(self, value: float | None = None) -> float:
+        """An interval without an error to act on: the last input again, or `value`."""
+        return self._push(self.input if value is None else value)
+
+    def applied(self, value: float, ago: int = 0) -> None:
+        """Correct the input of `ago` intervals back (0: the last) to what really went out, when that was another
+        amount.
+
+        Where it was less, there was nothing more to put out. Later inputs, whose turn has not come, are expected to
+        fare alike: otherwise they would grow, decision by decision, on the strength of inputs that never were.
+        """
+        if not 0 <= ago <= MAX_DELAY:
+            raise ConfigError(f"inputs are remembered for {MAX_DELAY} intervals, not {ago}")
+        value = self._clamped(value)
+        at = len(self._inputs) - 1 - ago
+        less = value < self._inputs[at]
+        self._inputs[at] = value
+        if less:
+            self._inputs[at + 1 :] = [min(later, value) for later in self._inputs[at + 1 :]]
+
+    def retune(self, gains: Gains) -> None:
+        """Go on with other gains. No jump: they act on the next change of the input, not on the input itself."""
+        self.gains = gains
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, as plain values."""
+        return {"error": self._error, "inputs": list(self._inputs), "gains": self.gains.as_dict()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Remember what `state` gave."""
+        self.gains = Gains.from_dict(state["gains"])
+        inputs = [float(value) for value in state["inputs"]]
+        if len(inputs) != len(self._inputs):
+            raise ConfigError("a regulator's state is of another version: start it anew")
+        self._inputs = inputs
+        self._error = None if state["error"] is None else float(state["error"])
+
+    def _push(self, value: float) -> float:
+        self._inputs = [*self._inputs[1:], self._clamped(value)]
+        return self.input
+
+    def _clamped(self, value: float) -> float:
+        return min(max(float(value), self.limits[0]), self.limits[1])
