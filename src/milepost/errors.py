@@ -41,6 +41,7 @@
     │   ├── ConnectionLost        the peer or the network broke the connection
     │   ├── SlowConsumer          the broker closed it: messages were not taken fast enough
     │   └── TimedOut              the broker did not answer in time
+    ├── PipelineFailed            a part of a pipeline that fails again and again
     ├── Closed                    you closed it, and then used it
     └── ConfigError               settings that cannot be
 
@@ -354,6 +355,13 @@ class TimedOut(BrokerError, TimeoutError):
     """The broker did not answer in time; what was asked may or may not have happened."""
 
     code = "timed_out"
+    retriable = True
+
+
+class PipelineFailed(MilepostError):
+    """A lane or the second tier of a pipeline was started several times, and failed each time at once."""
+
+    code = "pipeline_failed"
     retriable = True
 
 

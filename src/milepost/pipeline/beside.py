@@ -25,7 +25,7 @@ SPLIT: Final = """
 """
 MARK: Final = """
     mark: [lane: int, epoch: long, position: long, time: timestamp?, rows: long, bytes: long, rejected: long,
-           dropped: long, late: long, at: timestamp, offset: string?]
+           dropped: long, late: long, busy: double, at: timestamp, offset: string?]
 """
 CONTROL: Final = """
     control: [interval: long, at: timestamp, lane: int, assigned: long, admitted: long, done: long, reference: double,

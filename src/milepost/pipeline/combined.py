@@ -140,6 +140,10 @@ class CombinedReader(DataSourceStreamReader):
         before = self._cut(start)
         if self._driver is None:
             self._driver = _Driver(self._setting, before)
+        # Spark asks when everything before is in its log of commits, and tells so (`commit`) only when there is more to
+        # do. Until then lanes would be held back by a queue that is empty.
+        if not start.get("initial"):
+            self._driver.release(before)
         after = self._driver.next(before)
         if after == before:
             return start
@@ -188,7 +192,7 @@ class CombinedReader(DataSourceStreamReader):
             "time": max(partition.stop.time_us, 0),
             "offset": partition.offset,
         }
-        yield mark_row(arrow, told)
+        yield mark_row(arrow, told, partition.monitor)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Let go what is merged."""
@@ -264,6 +268,7 @@ class _Driver:
         self._setting = setting
         self._client = connection.client(setting.broker, setting.timeout)
         self._feeds: list[_Feed] = []
+        self._released: tuple[Reach, ...] = ()
         lows = list(at.lows)
         for each in setting.feeding:
             folds = [LaneFold(low) for low in lows[: each.lanes]]
@@ -285,6 +290,9 @@ class _Driver:
 
     def release(self, at: Cut) -> None:
         """What is before the lows is not asked for again."""
+        if at.lows == self._released:
+            return
+        self._released = at.lows
         place = 0
         for feed, each in zip(self._feeds, self._setting.feeding, strict=True):
             beside = Beside(each.pipeline)

@@ -29,6 +29,7 @@ from milepost.pipeline.beside import Beside, Tail, done_of
 from milepost.pipeline.options import PATIENCE_S
 from milepost.pipeline.ranges import Part, Range, RangeReader
 from milepost.pipeline.splits import Run, Runs, partitioned
+from milepost.pipeline.tier2.rules import quantile_name
 from milepost.schema import Schema
 
 MICRO_ROWS: Final = 200_000  # most events of a micro-batch: about a second of a lane, so that control can act on it
@@ -121,7 +122,7 @@ class LaneRanges(RangeReader):
         """The mark row."""
         note: Note = part.note
         time = None if note.latest is None else note.latest.value
-        return mark_row(self._arrow, {"position": note.position, "time": time, "offset": None})
+        return mark_row(self._arrow, {"position": note.position, "time": time, "offset": None}, note.monitor)
 
 
 def constant(column: pa.Field, monitor: Mapping[str, Any]) -> pa.Scalar:
@@ -130,9 +131,9 @@ def constant(column: pa.Field, monitor: Mapping[str, Any]) -> pa.Scalar:
     return pa.scalar(told, column.type)
 
 
-def mark_row(arrow: pa.Schema, mark: Mapping[str, Any]) -> pa.RecordBatch:
-    """One row with nothing in it but the last column, the mark."""
-    others = [pa.nulls(1, each.type) for each in list(arrow)[:-1]]
+def mark_row(arrow: pa.Schema, mark: Mapping[str, Any], monitor: Mapping[str, Any]) -> pa.RecordBatch:
+    """One row with nothing in it but the monitors' values and, in the last column, the mark."""
+    others = [pa.repeat(constant(each, monitor), 1) for each in list(arrow)[:-1]]
     return pa.RecordBatch.from_arrays([*others, pa.array([dict(mark)], arrow[-1].type)], schema=arrow)
 
 
@@ -157,8 +158,6 @@ class Monitors:
 
 def statistics(row: Any) -> dict[str, Any]:
     """The statistics of one row of a monitors' topic, by the names that rules have for them."""
-    from milepost.pipeline.rule import quantile_name
-
     told = {name: getattr(row, name) for name in ("count", "rate", "mean", "min", "max")}
     return told | {quantile_name(each.quantile): each.value for each in row.quantiles}
 
@@ -238,7 +237,7 @@ class LaneReader(DataSourceStreamReader):
                 made.append(Part(self._setting.inputs[source], ranges, note=Note(position, end["monitor"])))
         return made
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a part, and the mark row behind them."""
         assert isinstance(partition, Part)
         return self._reader.read(partition)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -23,9 +24,9 @@ class MarkSetting:
 
     pipeline: str
     lane: int
-    result: str = "event"  # the column with results
+    result: str = "event"  # the column with results; empty: all columns
     reject: str = "reject"  # … and with what was refused
-    late: str = ""  # a column that says whether a row was late; empty: there is none
+    late: str = ""  # … and with what came too late, also when it begins with _ and goes nowhere
     queue_bytes: int = 0  # a result queue that drops what it has no room for: only for showing what that does
 
     def json(self) -> str:
@@ -46,15 +47,18 @@ class MarkSink(StreamSink):
         self._setting: Final = setting
         self._beside: Final = Beside(setting.pipeline)
 
+    def stage(self, message: Staged, batches: Iterator[pa.RecordBatch]) -> None:
+        """In a task: what is staged is what the task reads and calculates meanwhile, so this is how long it works."""
+        message.note["begun"] = time.time()
+        super().stage(message, batches)
+
     def look(self, message: Staged, batch: pa.RecordBatch) -> None:
         """In a task: find the mark, count what goes where."""
-        note, setting = message.note, self._setting
-        for column in (setting.result, setting.reject):
+        note = message.note
+        for column in (*(name for name in self.routes if name is not None), f"_{self._setting.late}"):
             if column in batch.schema.names:
                 array = batch.column(column)
-                note[column] = note.get(column, 0) + len(array) - array.null_count
-        if setting.late and setting.late in batch.schema.names:
-            note["late"] = note.get("late", 0) + (batch.column(setting.late).true_count or 0)
+                note[f"rows of {column}"] = note.get(f"rows of {column}", 0) + len(array) - array.null_count
         marks = batch.column("_mark")
         if marks.null_count < len(marks):
             for mark in marks.drop_null().to_pylist():  # one or a few in each task
@@ -70,9 +74,11 @@ class MarkSink(StreamSink):
             return None
         last = max(told, key=lambda note: int(note["position"]))
         times = [note["time"] for note in told if note.get("time") is not None]
+        setting, now = self._setting, time.time()
         counts = {
-            name: sum(each.note.get(column, 0) for each in messages)
-            for name, column in (("rows", self._setting.result), ("rejected", self._setting.reject), ("late", "late"))
+            "rows": _count(messages, [setting.result]) if setting.result else _count(messages, self.routes),
+            "rejected": _count(messages, [setting.reject]),
+            "late": _count(messages, [setting.late, f"_{setting.late}"]) if setting.late else 0,
         }
         row = {
             "lane": self._setting.lane,
@@ -81,7 +87,8 @@ class MarkSink(StreamSink):
             "time": max(times) if times else None,
             "bytes": sum(each.bytes for each in messages),
             "dropped": sum(each.note.get("dropped", 0) for each in messages),
-            "at": datetime.now(UTC),
+            "busy": max(0.0, now - min(each.note.get("begun", now) for each in messages)),
+            "at": datetime.fromtimestamp(now, UTC),
             "offset": last["offset"],
         }
         return {self._beside.marks: [row | counts]}
@@ -97,7 +104,12 @@ class MarkSink(StreamSink):
         super().publish(messages)
 
 
+def _count(messages: Sequence[Staged], columns: Iterable[str | None]) -> int:
+    return sum(each.note.get(f"rows of {column}", 0) for each in messages for column in columns)
+
+
 def _without_results(message: Staged, result: str) -> Staged:
     """A task's message of which nothing is published; what it had is counted as dropped."""
-    note = {**message.note, "dropped": message.note.get(result, 0), result: 0}
+    rows = f"rows of {result}"
+    note = {**message.note, "dropped": message.note.get(rows, 0), rows: 0}
     return Staged(message.sink, message.epoch, message.part, message.attempt, 0, 0, note)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milepost.pipeline.beside import Beside, Tail
 from milepost.pipeline.control.split import split
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 AHEAD_ROWS: Final = 1_000_000  # that a lane may have before it: more could not be given to another when it slows down
 RUN_ROWS: Final = 50_000  # most of one run: a backlog is dealt out in turns, not in one half to each lane
+NOBODY: Final = -1  # the lane of a row that ends the splits
+
+Targets: TypeAlias = Mapping[str, Mapping[int, int]]  # by input: the offset in each log up to which it is assigned
 
 
 class Splitter:
@@ -50,6 +53,8 @@ class Splitter:
 
     def _assigned(self, runs: list[Run]) -> None:
         for run in runs:
+            if run.lane == NOBODY:
+                continue
             key = (run.source, run.log)
             self._next[key] = max(self._next.get(key, 0), run.stop)
         for lane in self.runs:
@@ -59,21 +64,42 @@ class Splitter:
         """Events that a lane was given and has not finished."""
         return self.runs[lane].assigned - self.done[lane]
 
-    def assign(self) -> int:
-        """Assign what is new, as far as lanes have room for it; the number of events."""
+    def assign(self, targets: Targets | None = None) -> int:
+        """Assign what is new, as far as lanes have room for it, and not beyond `targets`; the number of events."""
         runs: list[Run] = []
         assigned = [lane.assigned for lane in self.runs]
         at_us = round(self._now() * 1_000_000)
         for source, name in enumerate(self._inputs):
             for each in self._client.look(name)["logs"]:
                 log, stop = int(each["log"]), int(each["next"])
+                if targets is not None:
+                    stop = min(stop, targets[name].get(log, 0))
                 begin = self._starting[source].get(log, 0)
                 start = max(self._next.get((source, log), begin), int(each["start"]))
                 runs += self._deal(source, log, start, stop, assigned, at_us)
         if not runs:
             return 0
-        at = datetime.fromtimestamp(at_us / 1_000_000, UTC)
-        rows: list[dict[str, Any]] = [
+        self._put(runs)
+        self._assigned(runs)
+        for lane, done in zip(self.runs, self.done, strict=True):
+            lane.forget(done)
+        return sum(run.stop - run.start for run in runs)
+
+    def reached(self, targets: Targets) -> bool:
+        """Whether everything before `targets` is assigned."""
+        return all(
+            self._next.get((source, log), self._starting[source].get(log, 0)) >= stop
+            for source, name in enumerate(self._inputs)
+            for log, stop in targets[name].items()
+        )
+
+    def end(self) -> None:
+        """Tell those who read the splits that nothing more comes, until something does."""
+        at_us = round(self._now() * 1_000_000)
+        self._put([Run(0, 0, 0, 0, NOBODY, 0, at_us)])
+
+    def _put(self, runs: list[Run]) -> None:
+        rows = [
             {
                 "source": run.source,
                 "log": run.log,
@@ -81,15 +107,11 @@ class Splitter:
                 "stop": run.stop,
                 "lane": run.lane,
                 "first": run.first,
-                "at": at,
+                "at": datetime.fromtimestamp(run.at_us / 1_000_000, UTC),
             }
             for run in runs
         ]
         self._client.put_many(self._beside.splits, rows)
-        self._assigned(runs)
-        for lane, done in zip(self.runs, self.done, strict=True):
-            lane.forget(done)
-        return sum(run.stop - run.start for run in runs)
 
     def _deal(self, source: int, log: int, start: int, stop: int, assigned: list[int], at_us: int) -> list[Run]:
         """Runs of one log, in turns, until it is dealt out or a lane has no more room.

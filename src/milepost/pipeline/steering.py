@@ -1,8 +1,8 @@
 """The control loop of a pipeline: once an interval, measurements in, admissions and weights out.
 
-Pure: the runner measures and does what it says. Each lane has a flow controller, which holds the free space of its result
-queue; one balancer for all sets the weights of the load splitter. What the loop saw and did are rows of the topic
-of control, which the lanes' sources obey and the report draws.
+Pure: the runner measures and does what it says. Each lane has a flow controller, which holds the free space of its
+result queue; one balancer for all sets the weights of the load splitter. What the loop saw and did are rows of the
+topic of control, which the lanes' sources obey and the report draws.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ DELAY: Final = 1  # intervals: what is admitted now is committed, and so measure
 UTMOST: Final = 1_000_000  # events an interval
 
 
+class Commit(NamedTuple):
+    """A micro-batch of a lane."""
+
+    time: float  # seconds since 1970
+    done: int  # events that the lane has finished, ever
+    busy: float  # seconds of work
+
+
 class Measured(NamedTuple):
     """One lane at the end of an interval."""
 
@@ -32,6 +40,7 @@ class Measured(NamedTuple):
     done: int  # … of which it has finished
     queued: float | None  # bytes it has committed and the combiner has not consumed; None: there is no combiner
     event_bytes: float  # that an event leaves in the result queue, on average; 0: not known yet
+    commits: tuple[Commit, ...] = ()  # since the interval before
     dropped: int = 0  # events, ever: only where the result queue drops
 
 
@@ -69,7 +78,7 @@ class Steering:
         self._delay = delay
         self._gains = gains
         seconds = control.interval.us / 1e6
-        self._lanes = [_Lane(None, ResponseMeter(seconds), each, each) for each in done]
+        self._lanes = [_Lane(None, ResponseMeter(), each, each) for each in done]
         self._balancer = balancer or Balancer(len(done), interval=seconds)
         self.intervals = 0
 
@@ -78,11 +87,14 @@ class Steering:
         """The share of each lane."""
         return self._balancer.weights if self._control.balance else [1 / len(self._lanes)] * len(self._lanes)
 
-    def step(self, measured: Sequence[Measured]) -> list[Decided]:
-        """One interval."""
+    def step(self, time: float, measured: Sequence[Measured]) -> list[Decided]:
+        """One interval, that ends at `time`, in seconds since 1970."""
         self.intervals += 1
-        responses = [lane.meter.step(now.assigned, now.done) for lane, now in zip(self._lanes, measured, strict=True)]
-        times = [None if each is None else each.expected for each in responses]
+        times = []
+        for lane, now in zip(self._lanes, measured, strict=True):
+            for commit in now.commits:
+                lane.meter.commit(*commit)
+            times.append(lane.meter.step(time, now.assigned))
         if self._control.balance:
             self._balancer.step(times)
         weights = self.weights

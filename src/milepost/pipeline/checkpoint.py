@@ -1,0 +1,70 @@
+"""The folder in which Spark keeps how far a pipeline is, and whose it is.
+
+A checkpoint knows offsets and nothing of what they are offsets of. Used for another pipeline, or for another broker's
+topics, it would skip or repeat without a word; so the folder says whose it is, and is refused to others.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from milepost.errors import ConfigError
+from milepost.pipeline.definition import Pipeline
+
+FILE: Final = "milepost.json"
+
+
+class Checkpoint:
+    """A folder on the driver's file system, or one that all machines of a cluster share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder: Final = folder.absolute()
+
+    def claim(self, pipeline: Pipeline, broker_id: str) -> None:
+        """Take the folder for a pipeline; `ConfigError` when it is another's."""
+        told = {
+            "pipeline": pipeline.name,
+            "broker": broker_id,
+            "input": list(pipeline.input or pipeline.sources),
+            "lanes": pipeline.lanes,
+            "memory": memory_of(pipeline),
+        }
+        path = self.folder / FILE
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found: Any = json.loads(path.read_text()) if path.exists() else None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"the checkpoint {self.folder} cannot be used: {error}") from None
+        if found is None:
+            if any(self.folder.iterdir()):
+                raise ConfigError(
+                    f"{self.folder} is not empty, and no pipeline's checkpoint; name another folder with --checkpoint"
+                )
+            path.write_text(json.dumps(told, indent=2) + "\n")
+            return
+        for name, ours in told.items():
+            theirs = found.get(name)
+            if theirs != ours:
+                raise ConfigError(f"the checkpoint {self.folder} {_WHY[name].format(theirs=theirs, ours=ours)}")
+
+
+_WHY: Final = {
+    "pipeline": "is that of pipeline {theirs!r}, and this one is {ours!r}; name another folder with --checkpoint",
+    "broker": "is of a broker that stored {theirs}, and this one stores {ours}: it lost its state, or is another one; "
+    "remove the folder to begin anew",
+    "input": "is of a pipeline that read {theirs}, and this one reads {ours}; give the pipeline another name",
+    "lanes": "is of {theirs} lanes, and there are {ours} now; let it run dry with --once, and give it another name",
+    "memory": "has the state of other rules of tier 2 (windows, sequences, absences, monitors), which cannot go on "
+    "with these; let it run dry, and name another folder with --checkpoint: it goes on where the last mark is, "
+    "with windows that are open empty",
+}
+
+
+def memory_of(pipeline: Pipeline) -> str:
+    """Tells apart what has a state: rules with a memory, and monitors."""
+    import hashlib
+
+    told = [repr(rule) for rule in (*pipeline.tier2, *pipeline.monitor)]
+    return hashlib.blake2b("\n".join(told).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,107 @@
+"""The streaming queries of a pipeline: one for each lane (an IAP), and one for tier 2 (the IEP)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from milepost.pipeline import tier1
+from milepost.pipeline.beside import IEP, Beside
+from milepost.pipeline.checked import Checked
+from milepost.pipeline.combined import CombinedSetting, Feeding
+from milepost.pipeline.iep import Tier2
+from milepost.pipeline.lane import LaneSetting
+from milepost.pipeline.marks import MarkSetting
+from milepost.pipeline.plumbing import FORMAT, PipelineDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POOL: Final = "spark.scheduler.pool"  # a local property: queries in pools of their own take turns
+
+
+def register(spark: SparkSession) -> None:
+    """Make the inner data source known to a session."""
+    spark.dataSource.register(PipelineDataSource)
+
+
+def monitors_of(checked: Checked) -> dict[str, list[str]]:
+    """The statistics that rules may ask for, by monitor."""
+    return {each.rule.name: list(each.rule.statistics) for each in checked.monitors}
+
+
+def has_tier2(checked: Checked) -> bool:
+    """Whether lanes' results are combined; if not, they are the output."""
+    return bool(checked.rules or checked.monitors)
+
+
+def start_lane(
+    spark: SparkSession, checked: Checked, lane: int, checkpoint: Path | str, *, drops: int = 0
+) -> StreamingQuery:
+    """An IAP: tier 1 over the events of one lane. `drops`: the bytes from which on its result queue drops."""
+    pipeline, names = checked.pipeline, Beside(checked.pipeline.name)
+    setting = LaneSetting(
+        pipeline.broker, pipeline.name, lane, tuple(pipeline.input), pipeline.time, monitors_of(checked)
+    )
+    frame = tier1.apply(_stream(spark, "lane", setting.json()), checked)
+    result = names.lane(lane) if has_tier2(checked) or pipeline.output is None else pipeline.output
+    routes = {"event": result}
+    if checked.rejecting:
+        routes["reject"] = pipeline.rejects_topic
+    else:
+        frame = frame.drop("reject")
+    marks = MarkSetting(pipeline.name, lane, queue_bytes=drops)
+    return _start(
+        spark, checked, frame, routes, marks, f"{pipeline.name} lane {lane}", Path(checkpoint) / f"lane-{lane}"
+    )
+
+
+def start_tier2(
+    spark: SparkSession,
+    checked: Checked,
+    feeding: tuple[Feeding, ...],
+    checkpoint: Path | str,
+    *,
+    idle_s: float,
+) -> StreamingQuery:
+    """The IEP: tier 2 over what all lanes made, in time order."""
+    pipeline = checked.pipeline
+    assert checked.time is not None
+    setting = CombinedSetting(
+        pipeline.broker, pipeline.name, feeding, checked.time, monitors_of(checked), idle_s=idle_s
+    )
+    made = Tier2(checked)
+    shards = int(spark.conf.get("spark.sql.shuffle.partitions") or "2")
+    frame = made.apply(_stream(spark, "combined", setting.json()), shards)
+    marks = MarkSetting(pipeline.name, IEP, result="", late="late")
+    return _start(spark, checked, frame, made.routes(), marks, f"{pipeline.name} tier 2", Path(checkpoint) / "tier-2")
+
+
+def _stream(spark: SparkSession, option: str, setting: str) -> DataFrame:
+    return spark.readStream.format(FORMAT).option(option, setting).load()
+
+
+def _start(
+    spark: SparkSession,
+    checked: Checked,
+    frame: DataFrame,
+    routes: dict[str, str],
+    marks: MarkSetting,
+    name: str,
+    checkpoint: Path,
+) -> StreamingQuery:
+    spark.sparkContext.setLocalProperty(POOL, name)
+    try:
+        writer: Any = frame.writeStream.format(FORMAT).queryName(name).outputMode("append")
+        made: StreamingQuery = writer.options(
+            broker=checked.pipeline.broker,
+            routes=json.dumps(routes),
+            marks=marks.json(),
+            checkpointLocation=str(checkpoint),
+        ).start()
+        return made
+    finally:
+        spark.sparkContext.setLocalProperty(POOL, None)  # type: ignore[arg-type]

@@ -1,0 +1,292 @@
+"""Runs a pipeline: starts its queries, splits its input, steers its lanes, and keeps all of that going.
+
+One thread in one process. Several times a second it assigns new events to lanes and reads marks; once an interval it
+measures, decides and publishes what was decided; it restarts what has failed, and stops when an operator orders it.
+Lanes may be queries of this process's Spark, or processes with a Spark of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from milepost.client import Client
+from milepost.errors import BrokerError, ConfigError
+from milepost.pipeline import steering
+from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, queued_bytes
+from milepost.pipeline.checked import Checked
+from milepost.pipeline.checking import check
+from milepost.pipeline.checkpoint import Checkpoint
+from milepost.pipeline.combined import Feeding
+from milepost.pipeline.definition import Pipeline
+from milepost.pipeline.place import resolved
+from milepost.pipeline.splitter import Splitter
+from milepost.pipeline.steering import Commit, Measured, Steering
+from milepost.pipeline.workers import Workers
+
+TICK_S: Final = 0.1  # between two looks at the input: what splitting adds to a delay
+log = logging.getLogger("milepost.pipeline")
+
+
+@dataclass
+class Totals:
+    """What the marks of a pipeline add up to."""
+
+    done: list[int]
+    rows: list[int]
+    bytes: list[int]
+    commits: list[list[Commit]]  # by lane: since they were last taken
+    rejected: int = 0
+    dropped: int = 0
+    late: int = 0
+    alerts: int = 0
+
+    @classmethod
+    def of(cls, lanes: int) -> Totals:
+        """Of a pipeline that has done nothing."""
+        return cls([0] * lanes, [0] * lanes, [0] * lanes, [[] for _ in range(lanes)])
+
+    def event_bytes(self, lane: int) -> float:
+        """What an event leaves in a lane's result queue, on average; 0 while that is not known."""
+        return self.bytes[lane] / self.done[lane] if self.done[lane] and self.rows[lane] else 0.0
+
+    def add(self, row: Any) -> None:
+        """One mark."""
+        if 0 <= row.lane < len(self.done):
+            self.commits[row.lane].append(Commit(row.at.timestamp(), row.position, row.busy))
+            self.done[row.lane] = max(self.done[row.lane], row.position)
+            self.rows[row.lane] += row.rows
+            self.bytes[row.lane] += row.bytes
+            self.rejected += row.rejected
+            self.dropped += row.dropped
+        elif row.lane == IEP:
+            self.late += row.late
+            self.alerts += row.rows
+
+
+class Runner:
+    """One run of a pipeline, as a context: `with Runner(pipeline) as runner: runner.run()`.
+
+    `once`: process what the input has now, and end. `steering_of` and `drops` (result queues that drop what they have
+    no room for) are for experiments.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        master: str | None = None,
+        checkpoint: Path | None = None,
+        once: bool = False,
+        now: Callable[[], float] = time.time,
+        steering_of: Callable[[Sequence[int]], Steering] | None = None,
+        drops: bool = False,
+    ) -> None:
+        self.pipeline = pipeline
+        self.beside = Beside(pipeline.name)
+        self._once = once
+        self._now = now
+        self._stack = ExitStack()
+        self._master = master or pipeline.spark.master
+        self._checkpoint = Checkpoint(checkpoint or Path(pipeline.checkpoint or default_folder() / pipeline.name))
+        self._steering_of = steering_of
+        self._drops = pipeline.control.queue_bytes if drops else 0
+        self.checked: Checked
+        self.client: Client
+
+    # Beginning
+
+    def __enter__(self) -> Runner:
+        try:
+            self._begin()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _begin(self) -> None:
+        pipeline = self.pipeline
+        # Its name fences a second runner of the same pipeline: whoever began later is the one.
+        self.client = self._stack.enter_context(Client(pipeline.broker, name=self.beside.hold("runner")))
+        self.checked = check(pipeline, self._input_schema())
+        for warning in self.checked.warnings:
+            log.warning("%s", warning)
+        self._checkpoint.claim(pipeline, self.client.broker_id)
+        feeding = self._prepare()
+        self.workers = self._stack.enter_context(
+            Workers(self.checked, feeding, self._master, self._checkpoint.folder, once=self._once, drops=self._drops)
+        )
+
+    def _input_schema(self) -> Any:
+        names = self.pipeline.input or [Beside(each).lane(0) for each in self.pipeline.sources]
+        found = {each.name: each for each in self.client.topics()}
+        for name in names:
+            if name not in found:
+                raise BrokerError(
+                    f"pipeline {self.pipeline.name!r} reads topic {name!r}, and the broker has none; "
+                    + ("declare it first, as a durable topic" if self.pipeline.input else "run that pipeline first")
+                )
+            if not found[name].durable:
+                raise BrokerError(
+                    f"topic {name!r} is live: a pipeline reads durable topics, which keep what is not read"
+                )
+        schemas = {found[name].schema.type for name in names}
+        if len(schemas) > 1:
+            raise ConfigError(
+                f"the inputs of pipeline {self.pipeline.name!r} are of different schemas: {', '.join(names)}"
+            )
+        return found[names[0]].schema
+
+    def _prepare(self) -> tuple[Feeding, ...]:
+        """Topics, and holds on everything that will be read, before anything is written or trimmed."""
+        pipeline, client, beside = self.pipeline, self.client, self.beside
+        beside.declare(client)
+        for topic, schema in self.checked.outputs.items():
+            client.declare_topic(topic, schema, durable=True)
+        if pipeline.sources:
+            feeding = tuple(Feeding(each, self._lanes_of(each), pipeline.disorder.us) for each in pipeline.sources)
+        else:
+            beside.declare_lanes(client, pipeline.lanes, self.checked.result)
+            feeding = (Feeding(pipeline.name, pipeline.lanes, pipeline.disorder.us),)
+        self._combined = [Beside(each.pipeline).lane(lane) for each in feeding for lane in range(each.lanes)]
+        if self.combines:
+            for topic in (*(Beside(each.pipeline).marks for each in feeding), *self._combined):
+                client.hold(topic, combiner_hold(pipeline.name, topic))
+        lanes = pipeline.lanes if pipeline.input else 0
+        starting: dict[str, dict[int, int]] = {}
+        for name in pipeline.input:
+            starting[name] = resolved(client, name, _place(pipeline.starting), "starting")
+            held = {each["name"] for each in client.look(name)["subscriptions"]}
+            for lane in range(lanes):
+                who = f"{beside.hold(f'lane {lane}')} of {name}"
+                if who not in held:  # one that is there knows better: "latest" is somewhere else by now
+                    client.hold(name, who, starting[name])
+        for lane in range(lanes):
+            client.hold(beside.splits, beside.hold(f"lane {lane}"))
+        self.splitter = Splitter(client, beside, pipeline.input, lanes, starting, self._now) if lanes else None
+        self.totals = Totals.of(lanes)
+        self._marks = Tail(client, beside.marks)
+        self._read_marks()
+        done = list(self.totals.done)
+        self.steering = self._steering_of(done) if self._steering_of else Steering(pipeline.control, done)
+        self._orders = Tail(client, beside.orders)
+        self._orders.news()
+        return feeding
+
+    @property
+    def combines(self) -> bool:
+        """Whether there is a tier 2."""
+        return bool(self.checked.rules or self.checked.monitors)
+
+    @property
+    def _queues(self) -> bool:
+        """Whether lanes' results wait for a combiner, this pipeline's or another's."""
+        return self.combines or self.pipeline.output is None
+
+    def _lanes_of(self, pipeline: str) -> int:
+        """How many lanes another pipeline has: as many topics as there are in a row."""
+        names = {each.name for each in self.client.topics(f"{pipeline}.>")}
+        lanes = 0
+        while Beside(pipeline).lane(lanes) in names:
+            lanes += 1
+        return lanes
+
+    # Running
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Go on until an operator orders to stop, `until` says so or, with `once`, until everything is done."""
+        interval = self.pipeline.control.interval.us / 1e6
+        targets = {name: ends(self.client, name) for name in self.pipeline.input} if self._once else None
+        due = self._now()
+        self.steer()
+        self.workers.start()
+        ended = False
+        while not until():
+            if self.splitter is not None:
+                self.splitter.assign(targets)
+            self._read_marks()
+            if self._now() >= due + interval:
+                due = max(due + interval, self._now() - interval)
+                self.steer()
+            if any(row.order == "stop" for _, _, row in self._orders.news()):
+                log.info("pipeline %s was ordered to stop", self.pipeline.name)
+                return
+            self.workers.tend()
+            if targets is not None and self._finished(targets):
+                if not ended:
+                    self._end()
+                    ended = True
+                elif self._caught_up():
+                    return
+            time.sleep(TICK_S)
+
+    def _read_marks(self) -> None:
+        for _, _, row in self._marks.news():
+            self.totals.add(row)
+        if self.splitter is not None:
+            self.splitter.done = list(self.totals.done)
+
+    def steer(self) -> list[dict[str, Any]]:
+        """One interval of control."""
+        if self.splitter is None:
+            return []
+        measured = []
+        for lane, runs in enumerate(self.splitter.runs):
+            done = self.totals.done[lane]
+            queued = queued_bytes(self.client, self.beside, lane) if self._queues else None
+            event_bytes = self.totals.event_bytes(lane)
+            commits, self.totals.commits[lane] = tuple(self.totals.commits[lane]), []
+            measured.append(Measured(runs.assigned, done, queued, event_bytes, commits, self.totals.dropped))
+        decided = self.steering.step(self._now(), measured)
+        self.splitter.weights = [each.weight for each in decided]
+        rows = steering.rows(self.steering.intervals, self._now(), self.pipeline.control, measured, decided)
+        self.client.put_many(self.beside.control, rows)
+        return rows
+
+    # Ending by itself
+
+    def _finished(self, targets: dict[str, dict[int, int]]) -> bool:
+        """Whether lanes are done with everything up to `targets`."""
+        splitter = self.splitter
+        if splitter is None:
+            return True
+        return splitter.reached(targets) and all(
+            runs.assigned <= done for runs, done in zip(splitter.runs, self.totals.done, strict=True)
+        )
+
+    def _end(self) -> None:
+        """Say that nothing more comes: the combiner need not wait for what might be out of order."""
+        if self.splitter is not None:
+            self.splitter.end()
+
+    def _caught_up(self) -> bool:
+        """Whether tier 2 has taken everything that lanes made."""
+        if not self.combines:
+            return True
+        return all(
+            each["behind"] == 0
+            for topic in self._combined
+            for each in self.client.look(topic)["subscriptions"]
+            if each["name"] == combiner_hold(self.pipeline.name, topic)
+        )
+
+
+def _place(text: str) -> Any:
+    """Where a pipeline begins that has not run: earliest, latest, or a time."""
+    return text if text in ("earliest", "latest") else datetime.fromisoformat(text)
+
+
+def default_folder() -> Path:
+    """Where Spark keeps the progress of pipelines, unless told otherwise."""
+    home = os.environ.get("XDG_DATA_HOME") or ""
+    return (Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "share") / "milepost" / "pipelines"

@@ -1,0 +1,215 @@
+"""Whoever carries out the queries of a pipeline: this process's Spark, or processes with one of their own.
+
+What fails is started again, with growing delays: a broker that was away for longer than anybody waits, a Spark
+process that was killed. What fails again and again at once is given up, with its error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from milepost.errors import PipelineFailed
+from milepost.pipeline.checked import Checked
+from milepost.pipeline.combined import IDLE_S, Feeding
+from milepost.pipeline.session import make_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FAILURES: Final = 5  # in a row, each within `STEADY_S` of its start, before a query is given up
+STEADY_S: Final = 60.0  # a query that ran for so long had no fault of its own when it failed
+DELAY_S: Final = (0.0, 1.0, 2.0, 5.0, 10.0)  # before it is started again, by the number of failures
+LEAVE_S: Final = 20.0  # for a process to end when it is asked to
+
+log = logging.getLogger("milepost.pipeline")
+
+
+class Workers:
+    """The queries of one pipeline, as a context."""
+
+    def __init__(
+        self,
+        checked: Checked,
+        feeding: tuple[Feeding, ...],
+        master: str,
+        checkpoint: Path,
+        *,
+        once: bool = False,
+        drops: int = 0,
+    ) -> None:
+        self._checked = checked
+        self._feeding = feeding
+        self._master = master
+        self._checkpoint = checkpoint
+        self._idle_s = IDLE_S
+        self._drops = drops
+        self._stack = ExitStack()
+        self._spark: SparkSession | None = None
+        self._jobs: list[Job] = []
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for job in self._jobs:
+            job.stop()
+        self._stack.close()
+
+    def start(self) -> None:
+        """Start everything."""
+        pipeline = self._checked.pipeline
+        if pipeline.input:
+            for lane in range(pipeline.lanes):
+                own = self._process(lane) if pipeline.apart else self._lane(lane)
+                self._jobs.append(Job(f"lane {lane}", own))
+        if self._checked.rules or self._checked.monitors:
+            self._jobs.append(Job("tier 2", self._tier2))
+        for job in self._jobs:
+            job.start()
+
+    def tend(self) -> None:
+        """Start again what has failed; `PipelineFailed` for what cannot be helped."""
+        for job in self._jobs:
+            job.tend()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of this process; made when it is first needed."""
+        if self._spark is None or self._spark.sparkContext._jsc is None:
+            from milepost.pipeline import queries
+
+            pipeline = self._checked.pipeline
+            self._spark = make_session(pipeline.name, self._master, pipeline.spark.conf)
+            self._stack.callback(self._spark.stop)
+            queries.register(self._spark)
+        return self._spark
+
+    def _lane(self, lane: int) -> Callable[[], Any]:
+        def begin() -> Any:
+            from milepost.pipeline import queries
+
+            return Query(queries.start_lane(self.spark, self._checked, lane, self._checkpoint, drops=self._drops))
+
+        return begin
+
+    def _tier2(self) -> Any:
+        from milepost.pipeline import queries
+
+        return Query(
+            queries.start_tier2(self.spark, self._checked, self._feeding, self._checkpoint, idle_s=self._idle_s)
+        )
+
+    def _process(self, lane: int) -> Callable[[], Any]:
+        def begin() -> Any:
+            return Process(self._checked, lane, self._master, self._checkpoint, self._drops)
+
+        return begin
+
+
+class Job:
+    """Something that runs until it is stopped, and is started again when it fails."""
+
+    def __init__(self, name: str, begin: Callable[[], Any]) -> None:
+        self.name: Final = name
+        self._begin = begin
+        self._running: Any = None
+        self._failures = 0
+        self._begun = 0.0
+        self._again: float | None = None
+
+    def start(self) -> None:
+        self._begun = time.monotonic()
+        self._again = None
+        self._running = self._begin()
+
+    def tend(self) -> None:
+        now = time.monotonic()
+        if self._again is not None:
+            if now >= self._again:
+                log.warning("%s is started again", self.name)
+                self.start()
+            return
+        failure = self._running.failure()
+        if failure is None:
+            return
+        self._failures = self._failures + 1 if now - self._begun < STEADY_S else 1
+        if self._failures >= FAILURES:
+            raise PipelineFailed(f"{self.name} failed {self._failures} times in a row, last with: {failure}")
+        log.warning("%s has failed: %s", self.name, failure)
+        self._again = now + DELAY_S[self._failures - 1]
+
+    def stop(self) -> None:
+        if self._running is not None and self._again is None:
+            self._running.stop()
+
+
+class Query:
+    """A streaming query of this process's Spark."""
+
+    def __init__(self, query: Any) -> None:
+        self._query = query
+
+    def failure(self) -> str | None:
+        """Why it has ended; None while it runs."""
+        if self._query.isActive:
+            return None
+        error = self._query.exception()
+        return "it was stopped" if error is None else shortened(str(error))
+
+    def stop(self) -> None:
+        try:
+            self._query.stop()
+        except Exception as error:  # Spark may be gone already, and then it has stopped
+            log.debug("stopping a query: %s", error)
+
+
+class Process:
+    """A lane in a process of its own, with its own Spark: other cores, another master, another speed."""
+
+    def __init__(self, checked: Checked, lane: int, master: str, checkpoint: Path, drops: int) -> None:
+        pipeline = checked.pipeline
+        own = pipeline.lane[lane] if lane < len(pipeline.lane) else None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, lives as long as the process
+        file = checkpoint / f"lane-{lane}.toml"
+        file.write_text(pipeline.to_toml())
+        cores = ",".join(map(str, own.cores)) if own is not None else ""
+        command = [sys.executable, "-m", "milepost.pipeline.iap", str(file), str(lane), str(checkpoint)]
+        command += ["--master", (own.master if own is not None and own.master else master)]
+        command += ["--drops", str(drops), *(["--cores", cores] if cores else [])]
+        self._process = subprocess.Popen(command, stderr=self._errors, start_new_session=True)
+        self.pid: Final = self._process.pid
+
+    def failure(self) -> str | None:
+        """Why it has ended; None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 4_000))
+        said = self._errors.read().decode(errors="replace").strip()
+        return f"its process ended with {code}: {shortened(said)}"
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(LEAVE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+
+
+def shortened(text: str) -> str:
+    """The telling lines of one of Spark's errors: not its traces of two languages."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))]
+    said = [line for line in lines if "milepost.errors" in line or "Error" in line or "Exception" in line]
+    return (said[-1] if said else lines[-1] if lines else "it said nothing").strip()[:1_000]
