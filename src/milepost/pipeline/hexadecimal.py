@@ -49,14 +49,11 @@ def _texts(text: npt.NDArray[np.uint8], valid: pa.Buffer | None) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
-_NOTHING: Final = pa.scalar(str(UUID(int=0)))
-
-
 def uuid_bytes(array: pa.Array, path: str) -> pa.Array:
     """A column of UUIDs as text, in 16 bytes each; `InvalidValue` names the column and the first text that is none."""
     count = len(array)
     # A new column without gaps, offset 0, and something of the right length under each null.
-    filled = pc.if_else(array.is_valid(), array.cast(pa.string()), _NOTHING)
+    filled = pc.if_else(array.is_valid(), array.cast(pa.string()), pa.scalar(str(UUID(int=0))))
     lengths = np.asarray(pc.binary_length(filled))
     if bool((wrong := lengths != DASHED).any()):
         raise _no_uuid(array, int(np.argmax(wrong)), path)

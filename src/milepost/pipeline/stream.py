@@ -140,7 +140,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Holding
 
     def _hold(self, client: Client, position: Position, logs: Mapping[int, int]) -> None:
-        """Make the hold, once. Not before the offsets are in the checkpoint: a name nobody knows would hold for ever."""
+        """Make the hold, once. Not before the offsets are in the checkpoint: a name nobody knows holds for ever."""
         name = self.hold_of(position)
         if name and name != self._held:
             client.hold(self.topic, name, dict(logs))
