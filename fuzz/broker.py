@@ -37,13 +37,18 @@ with atheris.instrument_imports(include=["milepost"], enable_loader_override=Fal
         List,
         Look,
         Ping,
+        Publish,
+        Published,
         Resume,
+        Stage,
         Status,
         Subscribe,
         Trim,
+        Unstage,
         Unsubscribe,
         encode_control,
         put_parts,
+        stage_parts,
     )
     from milepost.wire.frames import HEADER, MAGIC
 
@@ -135,7 +140,9 @@ class Keeper:
                     for number, version in topic.versions.items()
                 }
                 reader = Reader(STORE, topic.stored, topic.name, effect.log, versions, where is not None)
-                found = reader.read(effect.offset) if effect.only is None else reader.read_only(effect.only)
+                found = (
+                    reader.read(effect.offset, effect.stop) if effect.only is None else reader.read_only(effect.only)
+                )
                 self._broker.run(effect.then(found))
             elif isinstance(effect, Ask):
                 start = "new" if effect.start is None else effect.start
@@ -229,6 +236,17 @@ SEEDS = [
             for key, linked in ((b"", True), (b"k" * 16, False))
         ),
         encode_control(Resume(2)),
+    ),
+    _seed(
+        *(
+            b"".join(
+                stage_parts(Stage(1, "s", 1, 0, 0, sequence, 2, milepost.encode(SCHEMA, [{"a": 1, "s": "x"}]).data))
+            )
+            for sequence in (0, 1)
+        ),
+        encode_control(Publish(request=2, sink="s", epoch=1, parts=[(0, 0)])),
+        encode_control(Published(request=3, sink="s")),
+        encode_control(Unstage(request=4, sink="s", epoch=2)),
     ),
 ]
 

@@ -20,11 +20,15 @@ from milepost.wire import (
     Look,
     Marks,
     Ping,
+    Publish,
+    Published,
     Resume,
+    Stage,
     Stored,
     Subscribe,
     Topic,
     Trim,
+    Unstage,
     Unsubscribe,
     Welcome,
     decode_control,
@@ -36,6 +40,8 @@ from milepost.wire import (
     read_hand,
     read_key,
     read_put,
+    read_stage,
+    stage_parts,
 )
 
 BATCH = b"sixteen bytes or more"
@@ -96,6 +102,54 @@ def test_a_subscribe_with_a_stop():
     )
     assert frame[4] == Kind.SUBSCRIBE
     assert frame.endswith(b"\xa4stop\x81\x03\x09")
+
+
+def test_what_is_asked_about_a_sink():
+    frame = encode_control(Publish(request=1, sink="s", epoch=2, parts=[(3, 4), (5, 6)]))
+    assert frame.hex() == (
+        "250000001a004d50"
+        "84"  # four keys
+        "a77265717565737401"
+        "a473696e6ba173"
+        "a565706f636802"
+        "a57061727473" + "92" + "920304" + "920506"
+    )  # fmt: skip
+    assert encode_control(Unstage(request=1, sink="s", epoch=2))[4] == Kind.UNSTAGE
+    assert encode_control(Published(request=1, sink="s")).hex() == (
+        "110000001c004d50" + "82" + "a77265717565737401" + "a473696e6ba173"
+    )
+
+
+def test_a_stage():
+    stage = Stage(request=1, sink="söm", epoch=2, part=3, attempt=4, sequence=5, topic=6, data=BATCH)
+    head, data = stage_parts(stage)
+    assert head.hex() == (
+        "4d00000023004d50"
+        "0100000000000000" "0200000000000000" "0300000000000000" "0400000000000000"
+        "06000000" "05000000"  # topic, sequence
+        "04000000" "00000000"  # bytes of the sink's name
+        "73c3b66d" "00000000"  # the name, padding
+    )  # fmt: skip
+    assert data is BATCH
+    found = read_stage(head[8:] + data)
+    assert found._replace(data=bytes(found.data)) == stage
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"short", "cut off"),
+        (struct.pack("<QQQQIIII", 1, 2, 3, 4, 5, 6, 0, 1) + BATCH, "must be zero"),
+        (struct.pack("<QQQQIIII", 1, 2, 3, 4, 5, 6, 1 << 31, 0) + BATCH, "no room"),
+        (struct.pack("<QQQQIIII", 1, 2, 3, 4, 5, 6, 1021, 0) + bytes(2000), "no room"),
+        (struct.pack("<QQQQIIII", 1, 2, 3, 4, 5, 6, 8, 0) + BATCH, "no room"),
+        (struct.pack("<QQQQIIII", 1, 2, 3, 4, 5, 6, 1, 0) + b"sxxxxxxx" + BATCH, "padding"),
+        (struct.pack("<QQQQIIII", 1, 2, 3, 4, 5, 6, 8, 0) + b"\xff" * 8 + BATCH, "not UTF-8"),
+    ],
+)
+def test_a_stage_that_cannot_be(body, why):
+    with pytest.raises(ProtocolError, match=why):
+        read_stage(body)
 
 
 def test_an_acknowledgement():
@@ -195,6 +249,9 @@ def test_a_deliver_with_marks_row_by_row():
         Welcome(broker="b", broker_id=1, publisher=2, time_us=3, window=4, heartbeat_s=5.0),
         Failure(code="x", message="y", request=1),
         Credit(12),
+        Publish(request=1, sink="s", epoch=2, parts=[(3, 4)]),
+        Unstage(request=1, sink="s", epoch=2),
+        Published(request=1, sink="s"),
         Topic(number=1, name="q", schemas=["q: [a: int]"]),
         Declare(request=1, name="q", schema=None),
         Subscribe(request=1, subscription=2, pattern="q.>", where="a > 1"),
