@@ -292,7 +292,8 @@ def _subscriptions(subscriptions: list[dict[str, Any]]) -> list[Any]:
     table = _table("subscription", "cursor", "behind", "members", "where")
     for each in sorted(subscriptions, key=lambda each: str(each["name"])):
         cursor, where = position.shown(each["cursor"]), each["where"] or ""
-        table.add_row(Text(each["name"]), cursor, f"{each['behind']:,}", f"{each['members']:,}", Text(where, "magenta"))
+        members = "hold" if each.get("hold") else f"{each['members']:,}"  # nobody is served from a hold
+        table.add_row(Text(each["name"]), cursor, f"{each['behind']:,}", members, Text(where, "magenta"))
     return [table]
 
 

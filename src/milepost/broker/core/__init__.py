@@ -13,7 +13,9 @@
     outbox          what waits for a connection that is busy: bounded, joined, dropped
     keeper          durable topics and puts: what is stored before it is acknowledged
     streams         durable subscriptions: who is attached, what is read, what is acknowledged
-    stream          one of them at work; reach: how far it has got in one log; start: where it begins
+    stream          one of them at work; reach: how far it has got in one log
+    terms           what one may be asked for with; start: where it begins; bounds: where a read ends by itself
+    holds           cursors that nobody is served from
     burial          rows that were delivered too often
     predicates      compiled `where` texts, the wrong ones too
 

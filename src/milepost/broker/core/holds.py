@@ -5,23 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from milepost import limits
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Effect, Store
 from milepost.broker.core.start import position_of
+from milepost.broker.core.terms import require_subscription_name
 from milepost.errors import BrokerError, MilepostError
 from milepost.storage.operations import Hold
 from milepost.wire import Hold as HoldRequest
 
 if TYPE_CHECKING:
     from milepost.broker.core.keeper import Keeper
-
-
-def require_subscription_name(name: str) -> None:
-    """Refuse a name that no durable subscription and no hold may have."""
-    limits.require("NAME_CHARS", len(name), "the characters of a subscription's name")
-    if not name.isprintable():
-        raise BrokerError("a subscription's name is shown to people: it takes printable characters only")
 
 
 def move_hold(keeper: Keeper, connection: Connection, request: HoldRequest) -> list[Effect]:

@@ -102,7 +102,8 @@ def _figures(topic: Topic) -> dict[str, Any]:
 def _behind(topic: Topic, stream: Stream) -> int:
     """How many offsets a stream that somebody reads has before it, in all logs; what it does not want included."""
     cursors = stream.cursors()
-    return sum(max(0, end - cursors.get(log, 0)) for log, end in topic.ends.items())
+    ends = topic.ends if stream.stop is None else stream.stop
+    return sum(max(0, end - cursors.get(log, 0)) for log, end in ends.items())
 
 
 def _client(connection: Connection) -> dict[str, Any]:

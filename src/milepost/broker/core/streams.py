@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from milepost.broker.core.bounds import begin_of, gone, stop_of
 from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Ask, Deliver, Effect, Mend, Read, Say, Store
-from milepost.broker.core.holds import require_subscription_name
-from milepost.broker.core.pattern import is_pattern, require_name
+from milepost.broker.core.pattern import require_name
 from milepost.broker.core.reach import Chosen, Reach
 from milepost.broker.core.start import require_there, start_of
 from milepost.broker.core.stream import NO_MEMBER, Found, Stream, Taken, require_apart
+from milepost.broker.core.terms import require_terms, require_token
 from milepost.broker.core.topic import SLOW, Topic
 from milepost.errors import (
     AckMismatch,
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.keeper import Keeper
 
-TOKEN_BYTES: Final = 16
-
 log = logging.getLogger("milepost.broker")
 
 
@@ -76,26 +74,13 @@ class Streams:
 
     def subscribe(self, connection: Connection, request: Subscribe) -> list[Effect]:
         """Attach a client to a durable subscription, which is made if it is not there; or begin a replay."""
-        if is_pattern(request.pattern):
-            raise BrokerError(f"a durable subscription is to one topic; {request.pattern!r} is a pattern")
+        require_terms(request)
         topic = self.keeper.durable(request.pattern)
         mine = connection.members or {}
         if request.subscription in mine or request.subscription in (connection.subscriptions or {}):
             raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
-        if not 0 <= request.subscription <= limits.SUBSCRIPTION_NUMBER:
-            raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
         limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the subscriptions of one connection")
-        limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
-        require_subscription_name(request.name)
-        if not 1 <= request.prefetch <= limits.PREFETCH_ROWS:
-            raise BrokerError(f"prefetch = {request.prefetch}: takes 1 to {limits.PREFETCH_ROWS} rows")
-        if request.token and len(request.token) != TOKEN_BYTES:
-            raise BrokerError(f"a token has {TOKEN_BYTES} bytes")
-        if not 0 <= request.most <= 1_000_000 or bool(request.most) != bool(request.dead):
-            raise BrokerError("a topic for dead rows and the deliveries before a row is dead go together")
         if request.where is not None:
-            if "\0" in request.where:
-                raise BrokerError("a predicate cannot hold the character 0, which no database stores")
             topic.require(request.where)
         start = start_of(request.start)
         stop = stop_of(request, start)
@@ -250,8 +235,7 @@ class Streams:
                 f"there is no durable subscription {request.name[:80]!r}: this broker keeps nothing"
             )
         limits.require("NAME_CHARS", len(request.name), "the characters of a subscription's name")
-        if request.token and len(request.token) != TOKEN_BYTES:
-            raise BrokerError(f"a token has {TOKEN_BYTES} bytes")
+        require_token(request.token)
         return [Store(Remove(request.name, request.token), partial(self._removed, connection, request))]
 
     def _removed(self, connection: Connection, request: Unsubscribe, outcome: Any) -> list[Effect]:
