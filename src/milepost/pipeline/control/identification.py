@@ -100,12 +100,13 @@ def identify(inputs: ArrayLike, outputs: ArrayLike, delays: Sequence[int] = DELA
 
 
 def excitation(low: float, high: float, samples: int, seed: int = 0, hold: int = 2) -> NDArray[np.float64]:
-    """An input for an identification run: `low` and `high`, each for `hold` intervals, now the one first and now the other.
+    """An input for an identification run: `low` and `high`, each for `hold` intervals, now the one first and now the
+    other.
 
     Two levels move the measurement most for a given range, and the random order excites every frequency. Both come
-    equally often, pair by pair, because what is measured may be a queue: coins alone would walk it to empty or full, where
-    it says nothing. So `low` and `high` should lie evenly around what the lane can do, and (high - low)·hold/2 events
-    should fit where the queue is.
+    equally often, pair by pair, because what is measured may be a queue: coins alone would walk it to empty or full,
+    where it says nothing. So `low` and `high` should lie evenly around what the lane can do, and (high - low)·hold/2
+    events should fit where the queue is.
     """
     if samples < 1 or hold < 1 or not low < high:
         raise ConfigError("an excitation has at least one sample, a hold of at least one interval, and low < high")

@@ -73,7 +73,7 @@ def lqr(models: Sequence[Model], settling: float) -> LqrGains:
         return gain, float(np.abs(np.linalg.eigvals(a - b @ gain)).max())
 
     low, high = np.log(EFFORTS[0]), np.log(EFFORTS[1])
-    for _ in range(30):  # halvings of a range of 28: far more digits than a settling time has
+    for _ in range(16):  # halvings of a range of 28: three digits of the price, more of the radius
         middle = (low + high) / 2
         low, high = (low, middle) if solved(float(np.exp(middle)))[1] > wanted else (middle, high)
     effort = float(np.exp(low))

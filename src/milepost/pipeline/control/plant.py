@@ -85,10 +85,54 @@ class Reading:
     delay: float | None
     """Seconds that events of this lane took to come out of the combiner: the mean of the last interval."""
     commits: tuple[tuple[float, int, float], ...]
-    """The commits of the last interval: when, the count of visible events after it, and the seconds of work before it."""
+    """The commits of the last interval: when, the count of visible events after it, and the seconds of work before
+    it."""
 
 
-Chunk = list[float]  # [time of the events, how many]; a list because the count shrinks
+class Events:
+    """Events in the order of their times, as runs of one time each, and how many there are."""
+
+    def __init__(self) -> None:
+        self._runs: deque[tuple[float, int]] = deque()
+        self.count = 0
+
+    @property
+    def first(self) -> float:
+        """The time of the first event; infinite when there is none."""
+        return self._runs[0][0] if self._runs else math.inf
+
+    @property
+    def together(self) -> int:
+        """How many events have the first event's time."""
+        return self._runs[0][1] if self._runs else 0
+
+    def add(self, time: float, count: int) -> None:
+        """Append a run."""
+        if count:
+            self._runs.append((time, count))
+            self.count += count
+
+    def give(self, to: Events | None, count: float) -> list[tuple[float, int]]:
+        """The first `count` events, at most, leave; to another place, or out (None). Returns their runs."""
+        left = int(min(max(count, 0), self.count))
+        self.count -= left
+        taken = []
+        while left:
+            time, size = self._runs.popleft()
+            if size > left:
+                self._runs.appendleft((time, size - left))
+                size = left
+            taken.append((time, size))
+            left -= size
+            if to is not None:
+                to.add(time, size)
+        return taken
+
+    def clear(self) -> int:
+        """All go; returns how many they were."""
+        gone, self.count = self.count, 0
+        self._runs.clear()
+        return gone
 
 
 @dataclass
@@ -96,10 +140,10 @@ class Lane:
     """One IAP: what waits for it, what it was given, what it has done and not committed, and its result queue."""
 
     rate: float
-    waiting: deque[Chunk] = field(default_factory=deque)
-    given: deque[Chunk] = field(default_factory=deque)
-    done: deque[Chunk] = field(default_factory=deque)
-    results: deque[Chunk] = field(default_factory=deque)
+    waiting: Events = field(default_factory=Events)
+    given: Events = field(default_factory=Events)
+    done: Events = field(default_factory=Events)
+    results: Events = field(default_factory=Events)
     assigned: int = 0
     admitted: int = 0
     visible: int = 0
@@ -117,7 +161,7 @@ class Lane:
 
     def horizon(self) -> float:
         """The time before which this lane has committed everything it was ever assigned."""
-        return min((chunks[0][0] for chunks in (self.done, self.given, self.waiting) if chunks), default=math.inf)
+        return min(self.done.first, self.given.first, self.waiting.first)
 
 
 class Plant:
@@ -169,10 +213,10 @@ class Plant:
         """The measurements at the start of an interval."""
         readings = []
         for lane in self.lanes:
-            used = _count(lane.results) * self._event_bytes
+            used = lane.results.count * self._event_bytes
             shown = self._bound - used + self._noise * float(self._random.standard_normal())
             delay = lane.delays / lane.came_out if lane.came_out else None
-            reserved = float((_count(lane.given) + _count(lane.done)) * self._event_bytes)
+            reserved = float((lane.given.count + lane.done.count) * self._event_bytes)
             readings.append(
                 Reading(
                     shown,
@@ -180,7 +224,7 @@ class Plant:
                     lane.assigned,
                     lane.admitted,
                     lane.visible,
-                    _count(lane.waiting),
+                    lane.waiting.count,
                     used,
                     lane.dropped,
                     delay,
@@ -213,13 +257,13 @@ class Plant:
     def in_flight(self, lane: int) -> int:
         """Events of a lane that are admitted and neither out nor dropped."""
         at = self.lanes[lane]
-        return _count(at.given) + _count(at.done) + _count(at.results)
+        return at.given.count + at.done.count + at.results.count
 
     def accounts(self) -> dict[str, int]:
         """Where all events are; `came` is the sum of the others, or an event was lost."""
         return {
             "came": sum(lane.assigned for lane in self.lanes),
-            "waiting": sum(_count(lane.waiting) for lane in self.lanes),
+            "waiting": sum(lane.waiting.count for lane in self.lanes),
             "in_flight": sum(self.in_flight(number) for number in range(len(self.lanes))),
             "out": sum(lane.out for lane in self.lanes),
             "dropped": sum(lane.dropped for lane in self.lanes),
@@ -229,17 +273,16 @@ class Plant:
         came, self._load_carry = _whole(self._load(self.time) * TICK + self._load_carry)
         counts, self._carry = split(came, weights, self._carry)
         for lane, count in zip(self.lanes, counts, strict=True):
-            if count:
-                lane.waiting.append([self.time, count])
-                lane.assigned += count
+            lane.waiting.add(self.time, count)
+            lane.assigned += count
 
     def _admit(self, lane: Lane, share: float) -> None:
         # Admission is spread over the interval: a lane that got it all at once would be idle for the rest.
-        allowed = _count(lane.waiting) if lane.credit < 0 else math.ceil(lane.credit * share) - lane.released
-        for chunk in _taken(lane.waiting, allowed):
-            lane.given.append(chunk)
-            lane.admitted += int(chunk[1])
-            lane.released += int(chunk[1])
+        allowed = lane.waiting.count if lane.credit < 0 else math.ceil(lane.credit * share) - lane.released
+        before = lane.given.count
+        lane.waiting.give(lane.given, allowed)
+        lane.admitted += lane.given.count - before
+        lane.released += lane.given.count - before
 
     def _process(self, lane: Lane, number: int) -> None:
         """A tick of work: micro-batch after micro-batch, each of what was there when it began, committed when it
@@ -249,19 +292,19 @@ class Plant:
         seconds = TICK
         while True:
             if not lane.batch:
-                if not lane.given:
+                if not lane.given.count:
                     lane.carry = 0.0  # a lane without work does not save up
                     return
-                lane.batch = min(_count(lane.given), max(1, round(lane.rate * self._largest_batch)))
+                lane.batch = min(lane.given.count, max(1, round(lane.rate * self._largest_batch)))
                 lane.setup = self._overhead
                 lane.began = self.time + TICK - seconds
             spent = min(lane.setup, seconds)
             lane.setup -= spent
             seconds -= spent
             able, lane.carry = _whole(lane.rate * speed * seconds + lane.carry)
-            room = able if self._drops else self._room(lane) - _count(lane.done)
+            room = able if self._drops else self._room(lane) - lane.done.count
             count = min(able, room, lane.batch)
-            lane.done.extend(_taken(lane.given, count))
+            lane.given.give(lane.done, count)
             lane.batch -= count
             if lane.batch:
                 if not self._overhead:
@@ -271,16 +314,14 @@ class Plant:
             self._commit(lane, seconds)
 
     def _room(self, lane: Lane) -> int:
-        return self._bound // self._event_bytes - _count(lane.results)
+        return self._bound // self._event_bytes - lane.results.count
 
     def _commit(self, lane: Lane, left: float) -> None:
         """What is done becomes visible, `left` seconds before the end of the tick."""
-        fits = _taken(lane.done, self._room(lane))
-        lane.results.extend(fits)
-        lost = _count(lane.done)
-        lane.visible += lost + sum(int(chunk[1]) for chunk in fits)
-        lane.dropped += lost
-        lane.done.clear()
+        before = lane.done.count
+        lane.done.give(lane.results, self._room(lane))
+        lane.visible += before
+        lane.dropped += lane.done.clear()
         now = self.time + TICK - left
         lane.commits.append((now, lane.visible, now - lane.began))
         lane.began = now
@@ -292,36 +333,16 @@ class Plant:
             able, self._combiner_carry = _whole(rate * TICK + self._combiner_carry)
         until = min(lane.horizon() for lane in self.lanes)
         while able > 0:
-            ready = [lane for lane in self.lanes if lane.results and lane.results[0][0] <= until]
-            if not ready:
+            lane = min(self.lanes, key=lambda lane: lane.results.first)
+            if not lane.results.count or lane.results.first > until:
                 break
-            lane = min(ready, key=lambda lane: lane.results[0][0])
-            for time, count in _taken(lane.results, min(able, lane.results[0][1])):
+            for time, count in lane.results.give(None, min(able, lane.results.together)):
                 able -= count
-                lane.out += int(count)
+                lane.out += count
                 lane.delays += (self.time + TICK - time) * count
-                lane.came_out += int(count)
-
-
-def _count(chunks: deque[Chunk]) -> int:
-    return int(sum(chunk[1] for chunk in chunks))
+                lane.came_out += count
 
 
 def _whole(amount: float) -> tuple[int, float]:
     count = math.floor(amount + 1e-9)
     return count, amount - count
-
-
-def _taken(chunks: deque[Chunk], count: float) -> list[Chunk]:
-    """The first `count` events, at most; they leave `chunks`."""
-    taken: list[Chunk] = []
-    while chunks and count > 0:
-        head = chunks[0]
-        if head[1] <= count:
-            taken.append(chunks.popleft())
-            count -= head[1]
-        else:
-            taken.append([head[0], count])
-            head[1] -= count
-            count = 0
-    return taken

@@ -1,18 +1,18 @@
 """The response time of a lane: what load balancing measures.
 
 It is the time from an event's assignment to the lane until its result is visible. The plain way, averaging the events
-that became visible, is the wrong one to steer by: an event that took a minute tells what the lane was like a minute ago,
-so the loop's delay would grow with the very quantity it is to hold, and a lane that has stopped would report nothing at
-all. What is wanted is the response time of an event assigned *now*: what is pending in the lane, waiting for admission
-or admitted, over the rate at which the lane gets it done. A weight acts on that within the interval, and a hog shows
-within a micro-batch.
+that became visible, is the wrong one to steer by: an event that took a minute tells what the lane was like a minute
+ago, so the loop's delay would grow with the very quantity it is to hold, and a lane that has stopped would report
+nothing at all. What is wanted is the response time of an event assigned *now*: what is pending in the lane, waiting
+for admission or admitted, over the rate at which the lane gets it done. A weight acts on that within the interval,
+and a hog shows within a micro-batch.
 
 The rate is that of a lane at work: events over the seconds that their micro-batches took. Events over the seconds that
-passed would not do. Flow control holds back a fast lane whose results wait for a slow one at the combiner; by the clock the
-fast lane is then as slow as the other, and nothing would tell them apart.
+passed would not do. Flow control holds back a fast lane whose results wait for a slow one at the combiner; by the
+clock the fast lane is then as slow as the other, and nothing would tell them apart.
 
-Results become visible a micro-batch at a time. What the lane has done since its last commit is not seen, but it was done:
-it is taken off, as long as the next commit is not overdue.
+Results become visible a micro-batch at a time. What the lane has done since its last commit is not seen, but it was
+done: it is taken off, as long as the next commit is not overdue.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections import deque
 from milepost.errors import ConfigError
 
 RATE_SECONDS = 4.0
-"""The time that a rate is averaged over, at least; longer when one micro-batch takes longer. Two intervals: a hog should
-show in the next decision but one, and single micro-batches vary."""
+"""The time that a rate is averaged over, at least; longer when one micro-batch takes longer. Two intervals: a hog
+should show in the next decision but one, and single micro-batches vary."""
 
 COMMITS = 256
 """Commits remembered. At ten a second, which Spark does not reach, they still cover the time above six times."""

@@ -88,7 +88,7 @@ def simulate(
         plant.run(admissions, weights)
         for number, (now, response) in enumerate(zip(readings, responses, strict=True)):
             admitted = plant.lanes[number].admitted - at[number]
-            if flow is not None and not plant.lanes[number].waiting:
+            if flow is not None and not plant.lanes[number].waiting.count:
                 flow[number].applied(admitted, plant.delay)
             trace.add(
                 Record(
@@ -114,7 +114,9 @@ def simulate(
 def identified(
     plant: Plant, low: float, high: float, samples: int = 60, seed: int = 0, *, reserve: bool = True
 ) -> Identified:
-    """Identify a one-lane plant by a short run: fill its queue half, admit `low` or `high` events an interval, and fit."""
+    """Identify a one-lane plant by a short run: fill its queue half, admit `low` or `high` events an interval, and
+    fit.
+    """
     empty = plant.read()[0].free
     while plant.read()[0].free > empty / 2:
         plant.run([round(high)], [1.0])
@@ -171,8 +173,8 @@ def load_balancing(
 ) -> Run:
     """Figure 8: a hog on the first lane that leaves `factor` of it, with the controller or round robin.
 
-    The load is 0.45 of what the lanes do together without the hog: the first lane cannot do its half any more, the others
-    can take over what it cannot.
+    The load is 0.45 of what the lanes do together without the hog: the first lane cannot do its half any more, the
+    others can take over what it cannot.
     """
     rate = CAPACITY / lanes
     random = np.random.default_rng(seed)
