@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -55,8 +56,13 @@ def lqr(models: Sequence[Model], settling: float) -> LqrGains:
     """The gains for lanes with these models (of one delay), settling in about `settling` intervals.
 
     The price of effort is searched so that the slowest pole has the radius of the settling time: a time is something
-    one can want, a price is not. Needs python-control.
+    one can want, a price is not. Needs python-control, and takes about 0.2 s: gains that were found are kept.
     """
+    return _solved(tuple(models), settling)
+
+
+@lru_cache(maxsize=64)
+def _solved(models: tuple[Model, ...], settling: float) -> LqrGains:
     delays = {model.delay for model in models}
     if len(models) < 2 or len(delays) != 1:
         raise ConfigError("LQR balances two lanes or more, and takes one delay for all of them")

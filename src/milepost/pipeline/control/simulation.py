@@ -129,7 +129,7 @@ def identified(
     return identify(inputs, outputs)
 
 
-def no_control(seconds: float = 400.0) -> Run:
+def no_control(seconds: float = 600.0) -> Run:
     """Figure 3: the load rises in steps; above what is merged, the result queue fills, and then events are dropped."""
     plant = Plant(
         [2 * CAPACITY],

@@ -50,7 +50,7 @@ def test_four_lanes_settle_after_a_hog() -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 1, 2])
-@pytest.mark.parametrize("count", [2, 3, 4, 8])
+@pytest.mark.parametrize("count", [2, 4, 8])
 def test_lqr_settles_in_the_time_that_is_wanted(count: int, delay: int) -> None:
     gains = lqr([Model(1.0, 1.0, 0.0, delay)] * count, settling=10)
     assert gains.radius == pytest.approx(pole_radius(10), abs=0.01)
@@ -75,9 +75,7 @@ times = st.one_of(st.none(), st.just(math.nan), st.floats(0, 1e4))
 
 @given(st.data(), st.integers(1, 6))
 def test_weights_are_shares_whatever_is_measured(data: st.DataObject, count: int) -> None:
-    balancer = Balancer(count) if count not in _MADE else _MADE[count]
-    _MADE[count] = balancer
-    balancer.restore({"shares": [1.0] * count, "level": None, "changes": []})
+    balancer = Balancer(count)
     for _ in range(data.draw(st.integers(1, 12))):
         measured = data.draw(st.lists(times, min_size=count, max_size=count))
         before = balancer.weights
@@ -87,9 +85,6 @@ def test_weights_are_shares_whatever_is_measured(data: st.DataObject, count: int
         for old, new, time in zip(before, weights, measured, strict=True):
             if time is None or math.isnan(time):
                 assert new == pytest.approx(old)
-
-
-_MADE: dict[int, Balancer] = {}  # LQR takes a tenth of a second for each number of lanes
 
 
 def test_a_lane_that_is_stuck_keeps_a_little_and_is_found_well_again() -> None:
@@ -151,7 +146,7 @@ def test_without_python_control_the_sentence_says_what_to_install(monkeypatch: p
     monkeypatch.setitem(sys.modules, "control", None)
     Balancer(2)  # two lanes do without
     with pytest.raises(ModuleNotFoundError, match="pip install"):
-        Balancer(3)
+        Balancer(3, settling=7.77)  # gains that were not found before
 
 
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda weights: sum(weights) > 0.01)
