@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from milepost.batch.block import OFFSET, Block
 from milepost.batch.columns import Bytes, Columns, pack_bits
+from milepost.batch.layout import Layout
 from milepost.schema.flat import width
 
 Rows = npt.NDArray[Any] | slice
@@ -81,7 +82,9 @@ def concat(blocks: Sequence[Block]) -> Columns:
     flat = layout.flat
     columns = Columns(layout, sum(block.n for block in blocks))
     if columns.n == len(blocks) and not flat.lists and not flat.boxes and all(block.n == 1 for block in blocks):
-        return _concat_rows(columns, blocks)
+        base = blocks[0].base
+        if all(block.base == base for block in blocks):
+            return concat_rows(layout, [block.data for block in blocks], base)
     for shape in flat.fixed:
         size = width(shape)
         starts = [block.base + layout.fixed_at(shape, block.n) for block in blocks]
@@ -105,14 +108,15 @@ def concat(blocks: Sequence[Block]) -> Columns:
     return columns
 
 
-def _concat_rows(columns: Columns, blocks: Sequence[Block]) -> Columns:
+def concat_rows(layout: Layout, datas: Sequence[Any], base: int) -> Columns:
     """The same for single rows of atoms, each of which has its fields at the same places: they are read as one table.
 
-    A broker that joins what many publishers send does this; a row costs a tenth of what the general way takes.
+    A broker that joins what many publishers send does this; a row costs a tenth of what the general way takes. Each
+    row is in the bytes of a batch of its own, and begins there at `base`.
     """
-    layout, flat = columns.layout, columns.layout.flat
+    columns, flat = Columns(layout, len(datas)), layout.flat
     size = layout.data_at(1)
-    rows = b"".join([block.data[block.base : block.base + size] for block in blocks])
+    rows = b"".join([data[base : base + size] for data in datas])
     table = np.frombuffer(rows, np.uint8).reshape(columns.n, size)
     for shape in flat.fixed:
         at = layout.fixed_at(shape, 1)
@@ -125,7 +129,6 @@ def _concat_rows(columns: Columns, blocks: Sequence[Block]) -> Columns:
         offsets = np.zeros((len(flat.var), columns.n + 1), np.int64)
         np.cumsum(np.diff(ends, axis=1).T, axis=1, out=offsets[:, 1:])
         cuts = ends.T.tolist()
-        datas = [block.data for block in blocks]
         for slot in range(len(flat.var)):
             pieces = [data[start:end] for data, start, end in zip(datas, cuts[slot], cuts[slot + 1], strict=True)]
             columns.var[slot] = offsets[slot].astype(OFFSET), b"".join(pieces)

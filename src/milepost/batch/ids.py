@@ -207,6 +207,22 @@ class Ids:
         return cls(tuple(runs), np.concatenate(stamps) if stamps else np.zeros(0, np.uint64))
 
 
+def ids_of_rows(datas: Sequence[Any]) -> Ids | None:
+    """The IDs of batches of one row each, which end with them; None when one of them is not of that kind."""
+    found = np.frombuffer(b"".join([data[-_ROW.itemsize :] for data in datas]), _ROW)
+    if len(found) != len(datas) or not (found["runs"] == 1).all() or not (found["end"] == 1).all():
+        return None
+    who = found["who"]
+    ends = [*(np.flatnonzero(who[1:] != who[:-1]) + 1).tolist(), len(found)]
+    publishers, brokers = (who & np.uint64(0xFFFFFFFF)).tolist(), (who >> np.uint64(32)).tolist()
+    runs = tuple([Run(end, publishers[end - 1], brokers[end - 1]) for end in ends])
+    return Ids(runs, np.ascontiguousarray(found["stamp"]))
+
+
+# The ID at the end of a batch of one row; `who` is publisher and broker, compared as one.
+_ROW: Final = np.dtype([("stamp", "<u8"), ("runs", "<u4"), ("end", "<u4"), ("who", "<u8")])
+
+
 class Stamper:
     """Hands out a publisher's stamps: strictly increasing, whatever the clock does.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from milepost.batch import atoms
@@ -20,6 +20,7 @@ from milepost.schema.types import Atom
 REFUSED: Final = (*atoms.REFUSED, KeyError)
 STAMPED_ROW: Final = 1 | (VERSION | WITH_IDS) << 24  # the header's second word of one row with its ID
 SHORT_BYTES: Final = 65_536  # a longer row gains nothing from the short way
+_HEAD: Final = struct.Struct("<IQ")  # the header behind its checksum
 IDENTITY: Final = struct.Struct("<QIIII")  # stamp, one run, the row after its last, publisher, broker
 
 
@@ -51,6 +52,11 @@ class Single:
             for shape in flat.fixed
             if isinstance(shape, AtomShape) and (bounds := _bounds(shape.type)) is not None
         ]
+
+    def are_rows(self, datas: Sequence[Buffer]) -> bool:
+        """Whether batches of this schema are each of one row, with its ID."""
+        head = _HEAD.pack(STAMPED_ROW, self._fingerprint)
+        return all(data[4:16] == head for data in datas)
 
     @classmethod
     def compile(cls, layout: Layout, fingerprint: int) -> Single | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -51,15 +51,16 @@ class Reader(NamedTuple):
                 raise
             if not entries:
                 break
-            for entry in entries:
-                if found and entry.after is not None:
+            for run in _runs(entries):
+                after = run[0].after
+                if found and after is not None:
                     return _joined(found)  # it may have to wait for another log: what is here need not
-                scanned += len(entry.data)
-                part = self._found(entry, offset, stop)
-                found.append(part)
-                offset = part.next
-                matched += 0 if part.batch is None else len(part.batch.data)
-                if entry.after is not None:
+                for part in self._found(run, offset, stop):
+                    found.append(part)
+                    offset = part.next
+                    matched += 0 if part.batch is None else len(part.batch.data)
+                scanned += sum(len(entry.data) for entry in run)
+                if after is not None:
                     return found
         if not found:
             offset = max(offset, self._start())
@@ -115,31 +116,63 @@ class Reader(NamedTuple):
             )
         return found
 
-    def _found(self, entry: Any, offset: int, stop: int | None = None) -> Found:
-        version, predicate = self._version(entry)
-        end = entry.first + entry.rows
-        if stop is not None and stop < end:
-            end = stop
-        most = end - entry.first
-        skip = max(0, offset - entry.first)
-        start = entry.first + skip
+    def _found(self, run: list[Stored], offset: int, stop: int | None) -> Iterator[Found]:
+        """The rows of a run that match, from an offset on and to before another."""
+        version, predicate = self._version(run[0])
+        first, after = run[0].first, run[0].after
+        there = run[-1].first + run[-1].rows
+        end = there if stop is None else min(stop, there)
+        skip, most = max(0, offset - first), end - first
+        start = first + skip
         if self.filtered and predicate is None:
-            return Found(self.log, start, end, None, _NONE, entry.after)
-        batch = Batch.trusted(entry.data, version.schema)
+            yield Found(self.log, start, end, None, _NONE, after)
+            return
+        if len(run) == 1:
+            batch = Batch.trusted(run[0].data, version.schema)
+        else:
+            try:
+                batch = Batch.joined([entry.data for entry in run], version.schema)
+            except MilepostError:  # right one by one, and too much together for some limit
+                for entry in run:
+                    yield from self._found([entry], offset, stop)
+                return
         if not self.filtered:
-            rows = batch.slice(skip, most) if skip or most < entry.rows else batch
-            return Found(self.log, start, end, rows, np.arange(start, end, dtype=np.uint64), entry.after)
+            rows = batch.slice(skip, most) if skip or end < there else batch
+            yield Found(self.log, start, end, rows, np.arange(start, end, dtype=np.uint64), after)
+            return
         assert predicate is not None
         chosen = np.flatnonzero(predicate.mask(version.view(batch)))
-        if skip or most < entry.rows:
+        if skip or end < there:
             chosen = chosen[(chosen >= skip) & (chosen < most)]
         if not len(chosen):
-            return Found(self.log, start, end, None, _NONE, entry.after)
+            yield Found(self.log, start, end, None, _NONE, after)
+            return
         taken = batch if len(chosen) == len(batch) else batch.take(chosen)
-        return Found(self.log, start, end, taken, chosen.astype(np.uint64) + np.uint64(entry.first), entry.after)
+        yield Found(self.log, start, end, taken, chosen.astype(np.uint64) + np.uint64(first), after)
 
 
 _NONE: Final[Offsets] = np.zeros(0, np.uint64)
+
+
+def _runs(entries: list[Stored]) -> Iterator[list[Stored]]:
+    """Entries that are looked at together: small neighbours of one schema.
+
+    A predicate costs as much for one row as for a thousand, and so does most else.
+    """
+    run: list[Stored] = []
+    size = kind = 0
+    for entry in entries:
+        length = len(entry.data)
+        found = fingerprint_of(entry.data)
+        small = length <= SMALL_BYTES and entry.after is None
+        if run and (not small or found != kind or size + length > JOINED_BYTES):
+            yield run
+            run, size = [], 0
+        run.append(entry)
+        kind = found
+        size += length if small else JOINED_BYTES  # nothing joins a large one
+    if run:
+        yield run
 
 
 def _joined(found: list[Found]) -> list[Found]:
