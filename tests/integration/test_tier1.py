@@ -21,6 +21,7 @@ from milepost.pipeline.checking import check
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.shape import fields_of, visible
 from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
+from tests.example_pipelines import Example, examples, in_order, through
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -263,7 +264,7 @@ def test_a_table_enriches_by_key(spark: Any, tmp_path: Any, missing: str) -> Non
     for event in events:
         name, level = known.get(event["host"], (None, None))
         if missing == "reject" and event["host"] not in known:
-            assert rejects.pop(event["ms"])["reason"].endswith(f"hosts.parquet has no row for host = {event['host']}")
+            assert rejects.pop(event["ms"])["reason"] == (f"hosts.parquet has no row for host = {event['host']}")
         elif level is None and name is not None:
             assert event["ms"] not in results
         else:
@@ -280,9 +281,10 @@ NETWORKS = [
 ]  # fmt: skip
 ADDRESSES = [
     "10.1.2.3", "10.1.2.4", "10.1.2.200", "10.1.9.9", "10.200.0.1", "9.9.9.9", "200.1.1.1", "255.255.255.255",
-    "0.0.0.0", "2001:db8::1", "2001:db8::2", "2001:db8:8000::1", "2001:db8:0:7::1", "2001:db8:0:8::1", "fe80::1", "febf::1",
-    "fec0::1", "::", "::1", "::ffff:10.1.2.3", "2001:DB8:0:0:0:0:0:1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
-    "010.1.2.3", "10.1.2", "10.1.2.3.4", "10.1.2.256", " 10.1.2.3", "fe80::1%eth0", "1::2::3", "", "x",
+    "0.0.0.0", "2001:db8::1", "2001:db8::2", "2001:db8:8000::1", "2001:db8:0:7::1", "2001:db8:0:8::1", "fe80::1",
+    "febf::1", "fec0::1", "::", "::1", "::ffff:10.1.2.3", "2001:DB8:0:0:0:0:0:1",
+    "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "010.1.2.3", "10.1.2", "10.1.2.3.4", "10.1.2.256", " 10.1.2.3",
+    "fe80::1%eth0", "1::2::3", "", "x",
 ]  # fmt: skip
 
 
@@ -340,3 +342,17 @@ def test_missing_columns_are_named(spark: Any) -> None:
 
     with pytest.raises(ConfigError, match="lack the columns at, kind"):
         apply(spark.range(1).withColumnRenamed("id", "host"), check(pipeline(), EVENTS))
+
+
+FIRST_TIERS = [(each, made) for each in examples() for made in each.pipelines() if made.tier1]
+
+
+@pytest.mark.parametrize(("example", "made"), FIRST_TIERS, ids=[made.name for _, made in FIRST_TIERS])
+def test_the_first_tiers_of_the_examples(spark: Any, example: Example, made: Pipeline) -> None:
+    checked = check(made, example.schemas[made.input[0]])
+    events = [row for topic in made.input for row in example.events(topic)]
+    wanted = [through(checked, event) for event in events]
+    found = run(spark, checked, events)
+    for number, column in enumerate(("event", "reject")):
+        there = [row[column] for row in found if row[column] is not None]
+        assert in_order(there) == in_order(row[number] for row in wanted if row[number] is not None)

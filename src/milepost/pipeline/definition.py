@@ -236,7 +236,7 @@ class Pipeline(Table):
             yield "tier1", "stands beside 'from': the pipelines that it names have the first tier"
         if self.sources and self.output is not None:
             yield "output", "takes results of tier 1, and the pipelines that 'from' names have the first tier"
-        if self.sources and not self.tier2 and not self.monitor:
+        if self.sources and not self.input and not self.tier2 and not self.monitor:
             yield "tier2", "is missing: a pipeline with 'from' does nothing else"
         if self.name in self.sources:
             yield "from", "names the pipeline itself"

@@ -38,7 +38,8 @@ _KEYS: Final[Mapping[str, pa.DataType]] = {
 class Lookup:
     """A table as tier 1 needs it: keys that are there once, and the values to add."""
 
-    source: str  # for messages: the file, or the database without its password
+    source: str  # for errors: the file, or the database without its password
+    name: str  # for rejects, which are the same wherever a pipeline runs: the file or table without its folder
     keys: pa.Array | None  # of the type of the events' side; None when rows are found by subnet
     networks: tuple[Network, ...] | None
     values: pa.Table  # one column for each field that is added
@@ -54,6 +55,7 @@ def load(step: Enrich, by: Scalar) -> Lookup:
     """Read a step's table; `by` is the kind of the events' side. Raises `ConfigError` with all that can be said."""
     source = step.table if step.url is None else _without_password(step.url)
     assert source is not None
+    name = Path(step.table).name if step.table is not None else "the query"
     if step.subnet is not None and by != kinds.STRING:
         raise ConfigError(f"an address is a string, and {step.by} is {described(by)}")
     if step.subnet is None and by.name not in _KEYS:
@@ -78,11 +80,11 @@ def load(step: Enrich, by: Scalar) -> Lookup:
     )
     if step.subnet is not None:
         networks = _networks(keys, source, step.column)
-        return Lookup(source, None, networks, values, types)
+        return Lookup(source, name, None, networks, values, types)
     if by == kinds.UUID:
         keys = _uuids(keys, source, step.column)
     _require_unique(keys, source, step.column)
-    return Lookup(source, keys.combine_chunks(), None, values, types)
+    return Lookup(source, name, keys.combine_chunks(), None, values, types)
 
 
 # Reading

@@ -10,9 +10,9 @@ from milepost.query import typed
 from milepost.query.expression import Expression
 from milepost.query.kinds import DOUBLE as DOUBLE_KIND
 from milepost.query.kinds import Scalar
-from milepost.query.typed import ROOT, Get, Read, Typed
+from milepost.query.typed import ROOT, At, Get, InCase, Read, Typed
 from milepost.schema import types as t
-from milepost.schema.types import Atom, Field, Optional, Ref, Schema, Tuple, Type
+from milepost.schema.types import Atom, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
 MONITOR: Final = "monitor"  # the field through which rules read statistics; no field of an event
 MARK: Final = "_mark"  # the column by which a lane's source tells rows that are no events
@@ -92,40 +92,48 @@ def of_kind(kind: Scalar) -> Atom:
 
 
 def _atom(root: Typed, kind: Scalar, schema: Schema) -> Atom:
-    if (whole := _plain_path(root, schema)) is not None:
-        inner = whole[-1].type if isinstance(whole[-1], Optional) else whole[-1]
-        assert isinstance(inner, Atom)
-        return inner
+    if isinstance(root, Read) and (end := _end(root, schema)) is not None:
+        return end[0]
     if kind.name == "integer" and _may_be_uint64(root, schema):
         return t.decimal(UINT64_DIGITS, 0)
     return of_kind(kind)
 
 
-def _plain_path(root: Typed, schema: Schema) -> list[Type] | None:
-    """The types along a path through tuples to an atom, references followed; None for any other expression."""
-    if not isinstance(root, Read) or root.variable != ROOT or not isinstance(root.kind, Scalar):
+def _end(read: Read, schema: Schema) -> tuple[Atom, bool] | None:
+    """The type at the end of a path from the event, and whether something is always there."""
+    if read.variable != ROOT:
         return None
-    found: list[Type] = []
-    here: Type = schema.type
-    for step in root.steps:
-        inner = here.type if isinstance(here, Optional) else here
-        if not isinstance(step, Get) or not isinstance(inner, Tuple):
-            return None
-        here = next(item.type for item in inner.fields if item.name == step.name)
-        optional = False
-        while isinstance(here, Ref | Optional) and not (isinstance(here, Optional) and not isinstance(here.type, Ref)):
-            optional |= isinstance(here, Optional)
-            here = here.type if isinstance(here, Optional) else schema.resolve(here)
-        found.append(Optional(here) if optional and not isinstance(here, Optional) else here)
-        here = found[-1]
-    return found
+    here, always = _resolved(schema.type, schema)
+    for step in read.steps:
+        match here, step:
+            case Tuple(fields), Get(name):
+                below = next(item.type for item in fields if item.name == name)
+            case Variant(cases), InCase(name):
+                below, always = next(item.type for item in cases if item.name == name), False
+            case List(item), At():
+                below, always = item, False
+            case _:
+                return None  # through a recursive reference: not for Spark
+        here, there = _resolved(below, schema)
+        always &= there
+    return (here, always) if isinstance(here, Atom) else None
+
+
+def _resolved(kind: Type, schema: Schema) -> tuple[Type, bool]:
+    """Without references and `?`, and whether there was no `?`."""
+    required = True
+    while isinstance(kind, Optional | Ref):
+        required &= isinstance(kind, Ref)
+        kind = kind.type if isinstance(kind, Optional) else schema.resolve(kind)
+    return kind, required
 
 
 def _may_be_uint64(root: Typed, schema: Schema) -> bool:
     """Whether a value beyond 63 bits may come out: arithmetic gives null there, but these pass it on."""
     match root:
         case Read():
-            return any(item == t.UINT64 for item in _all_atoms(schema))
+            end = _end(root, schema)
+            return any(item == t.UINT64 for item in _all_atoms(schema)) if end is None else end[0] == t.UINT64
         case typed.Convert(operand):
             return _may_be_uint64(operand, schema)
         case typed.Call("coalesce", arguments):
@@ -147,11 +155,9 @@ def _certain(root: Typed, schema: Schema) -> bool:
         case typed.Const(value):
             return value is not None
         case Read():
-            whole = _plain_path(root, schema)
+            end = _end(root, schema)
             # NaN reads as null, so a double may have no value although it is required.
-            return whole is not None and not any(
-                item in (t.FLOAT, t.DOUBLE) or isinstance(item, Optional) for item in whole
-            )
+            return end is not None and end[1] and end[0] not in (t.FLOAT, t.DOUBLE)
         case typed.IsNull() | typed.IsTrue():
             return True
         case typed.Not() | typed.And() | typed.Or() | typed.Compare() | typed.Between() | typed.In() | typed.Like():

@@ -166,7 +166,7 @@ class _Run:
         self.frame, found = enriched(self.frame, column(checked.queries["by"]), lookup)
         if step.missing == "reject":
             reason = f.concat(
-                f.lit(f"{lookup.source} has no {'network' if step.subnet else 'row'} for {step.by} = "),
+                f.lit(f"{lookup.name} has no {'network' if step.subnet else 'row'} for {step.by} = "),
                 f.coalesce(column(checked.queries["by"]).try_cast(s.StringType()), f.lit("null")),
             )
             self._reject(~found, checked.label, reason)
