@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from milepost.errors import ConfigError, InvalidValue, LimitExceeded, did_you_mean
-from milepost.pipeline.tier2 import partials, state
+from milepost.pipeline.tier2 import partials
 from milepost.pipeline.tier2.columns import ints, whole
 from milepost.pipeline.tier2.operator import Operator, field
 from milepost.pipeline.tier2.pairs import PairOperator
 from milepost.pipeline.tier2.rules import TIME, Monitor, Rule, Window, fingerprint
+from milepost.pipeline.tier2.state import read, write
 from milepost.pipeline.tier2.windows import MonitorOperator, WindowOperator
 
 LAST_TIME: Final = 1 << 61  # microseconds either side of the epoch: 73,000 years, and sums of two times fit 64 bits
@@ -45,7 +46,7 @@ class Engine:
         return self._operator(self._rule(rule), input_schema).output()
 
     def run(
-        self, state_before: bytes | None, tables: Mapping[str, pa.Table], watermark_us: int
+        self, state: bytes | None, tables: Mapping[str, pa.Table], watermark_us: int
     ) -> tuple[bytes, dict[str, pa.Table]]:
         """Takes the rows with times in (last watermark, `watermark_us`], for each rule a table of its own.
 
@@ -58,8 +59,8 @@ class Engine:
         for name in tables:
             self._rule(name)
         before, stored = None, dict[str, pa.Table]()
-        if state_before is not None:
-            found = state.read(state_before, self._fingerprint)
+        if state is not None:
+            found = read(state, self._fingerprint)
             before, stored = found.watermark, found.tables
             if watermark_us < before:
                 raise InvalidValue(f"watermark {watermark_us} is before {before}, which the state has seen")
@@ -80,7 +81,7 @@ class Engine:
             kept[own + "input"] = rows.schema.empty_table()
             kept.update({own + name: table for name, table in after.items()})
         self._bound_bytes(kept)
-        return state.write(self._fingerprint, watermark_us, kept), emitted
+        return write(self._fingerprint, watermark_us, kept), emitted
 
     def _rule(self, name: str) -> Rule:
         if name not in self._names:

@@ -89,7 +89,7 @@ class PairOperator(Operator):
             emitted = self._missed(everything, times, missed)
         else:
             if self.rule.each == "last":
-                hit[:-1] &= (thens[:-1] != thens[1:]) | ~paired.found[1:]
+                hit[:-1] &= thens[:-1] != thens[1:]  # As of one key, side by side: the last of those with one B
             firsts, thens = firsts[hit], thens[hit]
             order = np.lexsort((firsts, thens))
             emitted = self._met(everything, times, firsts[order], thens[order])

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.errors import ConfigError, InvalidValue, LimitExceeded
-from milepost.pipeline.tier2 import Absence, Aggregate, Engine, Monitor, Rule, Sequence, Window
+from milepost.pipeline.tier2 import LAST_TIME, Absence, Aggregate, Engine, Monitor, Rule, Sequence, Window
+from milepost.pipeline.tier2.rules import LONGEST_US
 from milepost.pipeline.tier2.sketch import ACCURACY
 from milepost.pipeline.tier2.windows import EMPTY_IN_A_ROW
 from tests.unit.pipeline.tier2 import reference
@@ -183,6 +184,25 @@ def test_windows(rule: Window, rows: list[Row], cuts: list[int]) -> None:
     agrees(rule, rows, cuts)
 
 
+BLANK = dict.fromkeys(SCHEMA.names)
+FLAGS = st.fixed_dictionaries(
+    {"_time": st.integers(0, 15), "_first": st.booleans(), "_then": st.booleans(), "k": st.sampled_from("abc")}
+)
+DENSE = st.lists(FLAGS, min_size=10, max_size=60).map(
+    lambda rows: [BLANK | row | {"i": at} for at, row in enumerate(sorted(rows, key=lambda row: row["_time"]))]
+)
+
+
+@given(st.sampled_from(["first", "last"]), st.integers(1, 12), DENSE, st.lists(st.integers(-1, 20)).map(sorted))
+def test_sequences_of_many_rows_at_few_times(each: Any, within: int, rows: list[Row], cuts: list[int]) -> None:
+    agrees(Sequence("rule", ("k",), within, each), rows, cuts)
+
+
+@given(st.integers(1, 12), DENSE, st.lists(st.integers(-1, 20)).map(sorted))
+def test_absences_of_many_rows_at_few_times(within: int, rows: list[Row], cuts: list[int]) -> None:
+    agrees(Absence("rule", ("k",), within), rows, cuts)
+
+
 @given(SEQUENCES, ROWS, CUTS)
 def test_sequences(rule: Sequence, rows: list[Row], cuts: list[int]) -> None:
     agrees(rule, rows, cuts)
@@ -223,6 +243,13 @@ def test_a_sequence_takes_the_first_later_then() -> None:
     engine = Engine([Sequence("s", (), 10)])
     _, out = engine.run(None, {"s": events((0, "A"), (0, "B"), (3, "AB"), (13, "B"), (14, "B"))}, 14)
     assert [(row["first_time"], row["then_time"]) for row in plain(out["s"])] == [(0, 3), (3, 13)]
+
+
+def test_sequences_come_in_the_order_of_their_ends() -> None:
+    engine = Engine([Sequence("s", ("k",), 10)])
+    rows = pa.table({"_time": [1, 2, 3, 4], "_first": [True, True, False, False], "_then": [False, False, True, True]})
+    _, out = engine.run(None, {"s": rows.append_column("k", pa.array(["x", "y", "y", "x"]))}, 9)
+    assert [(row["k"], row["first_time"], row["then_time"]) for row in plain(out["s"])] == [("y", 2, 3), ("x", 1, 4)]
 
 
 def test_with_last_an_older_first_is_discharged() -> None:
@@ -273,6 +300,32 @@ def test_a_monitor_of_no_rows_yet_says_nothing() -> None:
     assert out["m"].schema.names == ["window_start", "window_end", "count", "rate"]
     _, out = engine.run(state, {}, 200)
     assert out["m"].num_rows == 0
+
+
+def test_the_ends_of_time() -> None:
+    rows = pa.table({"_time": [-LAST_TIME, 0, LAST_TIME], "_first": [True] * 3, "_then": [True] * 3})
+    rules: list[Rule] = [
+        Window("w", (), 3, 1),
+        Sequence("s", (), LONGEST_US),
+        Absence("a", (), LONGEST_US),
+        Monitor("m", 3, 2),
+    ]
+    _, out = Engine(rules).run(None, {rule.rule: rows for rule in rules}, LAST_TIME)
+    starts = [row["window_start"] for row in plain(out["w"])]
+    assert starts == [*range(-LAST_TIME - 2, -LAST_TIME + 1), -2, -1, 0, LAST_TIME - 2]
+    assert out["s"].num_rows == 0
+    assert [row["first_time"] for row in plain(out["a"])] == [-LAST_TIME, 0]
+    assert [row["window_end"] for row in plain(out["m"]) if row["count"]] == [-LAST_TIME + 2, 2]
+
+
+@pytest.mark.parametrize("count", [70_000])  # more than 16 bits
+def test_more_keys_than_are_sorted_at_once(count: int) -> None:
+    keys = [(number * 7919) % count for number in range(count)]
+    flags = [True] * count + [False] * count
+    rows = pa.table({"_time": range(2 * count), "k": keys * 2, "_first": flags, "_then": [not flag for flag in flags]})
+    _, out = Engine([Sequence("s", ("k",), count)]).run(None, {"s": rows}, 2 * count)
+    assert out["s"].column("k").to_pylist() == keys
+    assert out["s"].column("first_time").cast(pa.int64()).to_pylist() == list(range(count))
 
 
 def test_many_windows_at_once_are_put_together_in_lots(monkeypatch: pytest.MonkeyPatch) -> None:
