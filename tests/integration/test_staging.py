@@ -359,3 +359,26 @@ def test_the_synchronous_client_has_the_same_verbs(tmp_path):
             assert client.published("job") == 0
 
     run(body())
+
+
+def test_staging_that_is_given_up_ends_at_once_and_the_client_goes_on():
+    async def body():
+        async with testing.broker(listen="127.0.0.1:0") as broker, Proxy(("127.0.0.1", broker.address.port)) as proxy:
+            async with AsyncClient(proxy.address, timeout=PATIENCE) as client:
+                await client.declare_topic("events", EVENT, durable=True)
+                staging = None
+
+                def rows():
+                    for n in range(1_000_000):
+                        if n == 20_000:
+                            staging.cancel()
+                        yield {"n": n}
+
+                staging = asyncio.create_task(client.stage("job", 1, 0, 0, "events", rows()))
+                with pytest.raises(asyncio.CancelledError):
+                    await staging
+                await client.stage("job", 1, 0, 1, "events", events(0, 3))
+                await client.publish("job", 1, [(0, 1)])
+                assert await seen(client) == [0, 1, 2]
+
+    run(body())

@@ -136,12 +136,12 @@ class Staging:
         box = await self._box(topic)
         rows = 0
         stored: list[asyncio.Future[None]] = []
-        try:
-            for batch in self._batches(topic, box, source):
-                rows += await self._send(key, topic, batch, stored)
-        finally:
-            if stored:
-                await asyncio.wait(stored)
+        for batch in self._batches(topic, box, source):
+            rows += await self._send(key, topic, batch, stored)
+            while stored and stored[0].done():
+                stored.pop(0).result()  # a source without an end is told early that something failed
+        if stored:
+            await asyncio.wait(stored)
         for future in stored:
             future.result()
         return rows

@@ -39,6 +39,7 @@ class Entry(NamedTuple):
     first: int
     batch: Batch
     after: tuple[int, int] | None = None  # as in `Stored`
+    staged: bool = False  # its rows were staged, and are published now
 
 
 # Publishers

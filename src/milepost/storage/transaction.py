@@ -306,11 +306,11 @@ class Transaction:
             return Published(True, 0)
         for piece in pieces:
             self._next(piece.topic)
-        kept = self._store(pieces) if pieces else set()
+        kept = self._store(pieces, staged=True) if pieces else set()
         self._staging.publish(publish, [piece.piece for piece in pieces if piece.piece not in kept])
         return Published(False, sum(len(piece.batch) for piece in pieces))
 
-    def _store(self, pieces: list[Piece]) -> set[int]:
+    def _store(self, pieces: list[Piece], *, staged: bool = False) -> set[int]:
         """Entries and extents for pieces that are sure to be stored; which staged ones stay where they are."""
         by_topic: dict[int, list[Piece]] = {}
         for piece in pieces:
@@ -335,7 +335,7 @@ class Transaction:
                     "seal": reading.seal(topic, log, first, len(piece.batch), data),
                     "data": b"" if stays else data, "piece": piece.piece if stays else None,
                 })  # fmt: skip
-                self._entries.append(Entry(topic, log, first, piece.batch, piece.after))
+                self._entries.append(Entry(topic, log, first, piece.batch, piece.after, staged))
                 first += len(piece.batch)
                 size += len(data)
             grown.append(

@@ -71,7 +71,10 @@ def test_what_is_published_goes_to_everybody_as_if_it_were_put(rig):
     stage(rig, feed, quotes(1, start=7), part=1)
     assert rig.offsets(desk) == []
     assert rig.rows(plain) == []
+    topic = rig.core.topics["quotes"]
+    assert (topic.rows_in, topic.batches_in, feed.rows_in) == (0, 0, 3)
     assert publish(rig, feed, (1, 0), (0, 0)) == {"repeated": False, "rows": 3}
+    assert (topic.rows_in, topic.batches_in, feed.rows_in) == (3, 1, 3)
     assert rig.offsets(desk) == [0, 1, 2]
     assert [row["size"] for row in rig.rows(plain)] == [7, 1]
     assert publish(rig, feed, (1, 0), (0, 0)) == {"repeated": True, "rows": 0}

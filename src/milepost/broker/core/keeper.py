@@ -372,6 +372,10 @@ class Keeper:
         for entry in entries:
             topic = self.core.catalogue.stored.get(entry.topic)
             if topic is not None:
+                if entry.staged:  # those that are put were counted with their puts
+                    topic.rows_in += len(entry.batch)
+                    topic.batches_in += 1
+                    topic.bytes_in += len(entry.batch.data)
                 full.setdefault(topic.number, []).extend(self.streams.entered(topic, entry, effects))
         for number, given in sources.items():
             for source in given:
