@@ -37,6 +37,7 @@ def spark() -> Iterator[SparkSession]:
                 SparkSession.builder.master("local[2]")
                 .appName("milepost-tests")
                 .config("spark.ui.enabled", "false")
+                .config("spark.ui.showConsoleProgress", "false")
                 .config("spark.driver.host", "127.0.0.1")
                 .config("spark.driver.bindAddress", "127.0.0.1")
                 .config("spark.driver.memory", "1g")
@@ -45,6 +46,7 @@ def spark() -> Iterator[SparkSession]:
                 .config("spark.sql.session.timeZone", "Asia/Kathmandu")
                 .config("spark.sql.warehouse.dir", str(Path(folder) / "warehouse"))
                 .config("spark.local.dir", str(Path(folder) / "local"))
+                .config("spark.python.sql.dataFrameDebugging.enabled", "false")  # it walks the stack at each call
                 .config("spark.log.level", "ERROR")
                 .getOrCreate()
             )

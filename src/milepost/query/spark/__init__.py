@@ -2,7 +2,7 @@
 
 ::
 
-    compiler     typed AST -> columns: `column`, `result_type`
+    compiler     typed AST -> columns: `column`, `check`, `result_type`
     types        schemas and kinds -> Spark types
     route        the types along paths, and what is refused; needs no running Spark
     reading      columns at the end of paths
@@ -14,11 +14,12 @@ Whatever Spark would raise for a row, or make depend on a setting of the session
 is written so that it does not: `try_` functions, times as numbers, fields by position where names clash.
 """
 
-from milepost.query.spark.compiler import column, result_type
+from milepost.query.spark.compiler import check, column, result_type
 from milepost.query.spark.types import CASE, carries, case_field, field_type, spark_type, struct_type
 
 __all__ = [
     "column",
+    "check",
     "result_type",
     "struct_type",
     "field_type",

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from milepost.query.spark.value import BOOLEAN, LONG, STRING, Value
+from milepost.query.spark.value import BOOLEAN, STRING, Value
 from milepost.query.subnet import Network
 
 _BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -35,7 +35,7 @@ def in_subnet(text: Value, network: Network) -> Value:
 def _in_subnet(text: Column, network: Network) -> Column:
     first, last = int(network.network_address), int(network.broadcast_address)
     if isinstance(network, IPv4Network):
-        in_v4 = _v4(text).between(f.lit(first).cast(LONG), f.lit(last).cast(LONG))
+        in_v4 = _v4(text).between(f.lit(first).cast("bigint"), f.lit(last).cast("bigint"))
         in_v6 = _v6(text).once(lambda digits: Value(f.when(digits.column.isNotNull(), f.lit(False)), BOOLEAN))
     else:
         in_v4 = f.lit(False)
@@ -46,7 +46,7 @@ def _in_subnet(text: Column, network: Network) -> Column:
 
 def _v4(text: Column) -> Column:
     """The number of an IPv4 address; nonsense for other texts."""
-    parts = [f.split_part(text, f.lit("."), f.lit(place)).try_cast(LONG) for place in range(1, 5)]
+    parts = [f.split_part(text, f.lit("."), f.lit(place)).try_cast("bigint") for place in range(1, 5)]
     total = f.shiftleft(parts[0], 24)
     for part, bits in zip(parts[1:], (16, 8, 0), strict=True):
         total = total.bitwiseOR(f.shiftleft(part, bits))

@@ -19,13 +19,14 @@ from milepost import limits
 from milepost.query import kinds
 from milepost.query.kinds import DECIMAL_BOUND, INTEGER, Scalar
 from milepost.query.spark.types import UINT64_DIGITS, spark_type
-from milepost.query.spark.value import DOUBLE, LONG, STRING, Value, whole
+from milepost.query.spark.value import DOUBLE, LONG, Value, whole
 
 DIGITS: Final = limits.DECIMAL_DIGITS
 UNITS: Final = s.DecimalType(DIGITS, 0)
 WIDE: Final = s.DecimalType(UINT64_DIGITS, 0)  # integers when a uint64 is among them
 _KEPT_PLACES: Final = 6  # Spark never gives up these
 _NEGATED_DIGITS: Final = 34  # Spark rounds longer decimals when it changes their sign
+_QUOTIENT_DIGITS: Final = 30  # of a division for its remainder; from 35 or so on, Spark may find it impossible
 _EXACT_DOUBLE_DIGITS: Final = 15  # so many digits are a double exactly, and one division rounds once
 
 _TRIED: Final[Mapping[str, Callable[[Column, Column], Column]]] = {
@@ -51,32 +52,57 @@ def _of_doubles(operator: str, left: Column, right: Column) -> Value:
 
 def number(column: Column) -> Column:
     """A double; NaN is null."""
-    return f.nanvl(column, f.lit(None).cast(DOUBLE))
+    return f.nanvl(column, f.lit(None).cast("double"))
 
 
 def _of_integers(operator: str, left: Value, right: Value) -> Value:
     calculate = _TRIED[operator]
     if left.type == right.type == LONG:
         return Value(calculate(left.column, right.column), LONG)
-    return Value(calculate(left.to(WIDE), right.to(WIDE)).try_cast(LONG), LONG)
+    return Value(calculate(left.to(WIDE), right.to(WIDE)).try_cast("bigint"), LONG)
 
 
 def _of_decimals(operator: str, left: Value, right: Value, result: Scalar) -> Value:
     kind = spark_type(result)
     a, b = as_decimal(left), as_decimal(right)
+    if operator == "%":
+        return Value(b.once(lambda divisor: _remainder(a, divisor)).to(kind), kind)
     if operator == "*":
         digits = a.precision + b.precision + 1
     else:
         digits = max(a.precision - a.scale, b.precision - b.scale) + result.scale + 1
-    if operator == "%" or digits <= DIGITS or result.scale <= _KEPT_PLACES:
-        return Value(_TRIED[operator](a.column, b.column).try_cast(kind), kind)
+    if digits <= DIGITS or result.scale <= _KEPT_PLACES:
+        return Value(_TRIED[operator](a.column, b.column).try_cast(kind.simpleString()), kind)
     if operator == "*":
-        return Value(from_units(f.try_multiply(units(a), units(b)), result.scale).try_cast(kind), kind)
+        return Value(from_units(f.try_multiply(units(a), units(b)), result.scale).try_cast(kind.simpleString()), kind)
     other = units(b) if operator == "+" else f.try_subtract(whole(0).column, units(b))
     sides = [(a.scale, units(a)), (b.scale, other)]
     (few, small), (many, large) = sorted(sides, key=lambda side: side[0])
     total = _sum_of_units(Value(small, UNITS), Value(large, UNITS), many - few)
-    return Value(from_units(total, result.scale).try_cast(kind), kind)
+    return Value(from_units(total, result.scale).try_cast(kind.simpleString()), kind)
+
+
+def _remainder(a: Value, b: Value) -> Value:
+    """Spark's `%` is exact, but raises where the quotient is too long: then it is `(a % (b * 10**k)) % b`."""
+    longest = a.precision - a.scale + b.scale  # digits of the quotient
+    for places in range((longest - 1) // _QUOTIENT_DIGITS * _QUOTIENT_DIGITS, 0, -_QUOTIENT_DIGITS):
+        a = _reduced(a, b, places)
+    return _modulo(a, b)
+
+
+def _reduced(a: Value, b: Value, places: int) -> Value:
+    if places <= b.scale:  # the same units in a larger unit
+        scale = b.scale - places
+        return _modulo(a, Value(from_units(units(b), scale), s.DecimalType(DIGITS, scale)))
+    larger = Value(f.try_multiply(units(b), whole(10 ** (places - b.scale)).column), UNITS)
+    # What does not fit into 38 digits is larger than any number, and leaves it as it is.
+    return a.once(lambda x: Value(f.coalesce(_modulo(x, larger).to(x.type), x.column), x.type))
+
+
+def _modulo(a: Value, b: Value) -> Value:
+    scale = max(a.scale, b.scale)
+    kind = s.DecimalType(min(a.precision - a.scale, b.precision - b.scale) + scale, scale)
+    return Value(f.try_mod(a.column, b.column), kind)
 
 
 def as_decimal(value: Value) -> Value:
@@ -84,7 +110,7 @@ def as_decimal(value: Value) -> Value:
     if isinstance(value.type, s.DecimalType):
         return value
     kind = s.DecimalType(value.precision, 0)
-    return Value(value.column.cast(kind), kind, value.leaf)
+    return Value(value.column.cast(kind.simpleString()), kind, value.leaf)
 
 
 def units(value: Value) -> Column:
@@ -95,14 +121,14 @@ def units(value: Value) -> Column:
     value = as_decimal(value)
     if value.scale == 0:
         return value.to(UNITS)
-    return f.translate(f.format_number(value.column, value.scale), ",.", "").try_cast(UNITS)
+    return f.translate(f.format_number(value.column, value.scale), ",.", "").try_cast(UNITS.simpleString())
 
 
 def from_units(column: Column, scale: int) -> Column:
     """The inverse of `units`, with 38 digits."""
     if scale == 0:
         return column
-    return f.concat(column.cast(STRING), f.lit(f"E-{scale}")).try_cast(s.DecimalType(DIGITS, scale))
+    return f.concat(column.cast("string"), f.lit(f"E-{scale}")).try_cast(s.DecimalType(DIGITS, scale).simpleString())
 
 
 def _sum_of_units(small: Value, large: Value, places: int) -> Column:
@@ -142,7 +168,7 @@ def doubled(value: Value) -> Column:
     """
     if value.type == DOUBLE or value.scale == 0 or value.precision <= _EXACT_DOUBLE_DIGITS:
         return value.to(DOUBLE)
-    return value.column.cast(STRING).try_cast(DOUBLE)
+    return value.column.cast("string").try_cast("double")
 
 
 def converted(value: Value, to: Scalar) -> Value:
@@ -153,7 +179,7 @@ def converted(value: Value, to: Scalar) -> Value:
 def negation(value: Value, kind: Scalar) -> Value:
     """The number with the other sign."""
     if kind == INTEGER:
-        return _of_integers("-", Value(f.lit(0).cast(LONG), LONG), value)
+        return _of_integers("-", Value(f.lit(0).cast("bigint"), LONG), value)
     return Value(_negative(value), value.type)
 
 
@@ -162,8 +188,8 @@ def _negative(value: Value) -> Column:
         return f.negative(value.column)
     zero = whole(0).column
     if value.scale <= _KEPT_PLACES:
-        return f.try_subtract(zero, value.column).try_cast(value.type)
-    return from_units(f.try_subtract(zero, units(value)), value.scale).try_cast(value.type)
+        return f.try_subtract(zero, value.column).try_cast(value.type.simpleString())
+    return from_units(f.try_subtract(zero, units(value)), value.scale).try_cast(value.type.simpleString())
 
 
 def absolute(value: Value, kind: Scalar) -> Value:
@@ -172,8 +198,8 @@ def absolute(value: Value, kind: Scalar) -> Value:
         value = bounded(value)
     elif value.type == DOUBLE or value.precision <= _NEGATED_DIGITS:
         return Value(f.abs(value.column), value.type)
-    below = whole(0).column
-    return value.once(lambda x: Value(f.when(x.column < below, negation(x, kind).column).otherwise(x.column), x.type))
+    zero = whole(0, value.scale).column  # of the same places, as Spark rounds to compare
+    return value.once(lambda x: Value(f.when(x.column < zero, negation(x, kind).column).otherwise(x.column), x.type))
 
 
 def bounded(value: Value) -> Value:

@@ -51,7 +51,7 @@ def _of_exact(sign: str, left: Value, right: Value) -> Value:
     kind = s.DecimalType(DIGITS, scale)
 
     def compared(x: Value, y: Value) -> Value:
-        side = f.when(y.column.isNotNull(), compare(x.column, whole(0).column))
+        side = f.when(y.column.isNotNull(), compare(x.column, whole(0, x.scale).column))
         return Value(f.coalesce(compare(x.to(kind), y.to(kind)), side), BOOLEAN)
 
     return left.once(lambda x: right.once(lambda y: compared(x, y)))
@@ -64,13 +64,13 @@ def _exactly(sign: str, x: Value, y: Column) -> Column:
     rounded = f.ceil(y) if sign in ("<", ">=") else f.floor(y)
     near = compare(x.column, rounded)
     if sign in ("=", "<>"):  # a double with a fraction equals no integer
-        near = f.when(rounded.cast(DOUBLE) == y, near).otherwise(f.lit(sign == "<>"))
+        near = f.when(rounded.cast("double") == y, near).otherwise(f.lit(sign == "<>"))
     known = x.column.isNotNull() & y.isNotNull()
-    found = f.when(~known, f.lit(None).cast(BOOLEAN)).when(y < f.lit(-_INT64), compare(one, zero))
+    found = f.when(~known, f.lit(None).cast("boolean")).when(y < f.lit(-_INT64), compare(one, zero))
     if x.type == LONG:
         return found.when(y >= f.lit(_INT64), compare(zero, one)).otherwise(near)
     # Doubles from 2**63 on are whole, and so are their distances from there.
-    high = f.try_add(f.floor(y - f.lit(_INT64)).cast(x.type), whole(1 << 63).column)
+    high = f.try_add(f.floor(y - f.lit(_INT64)).cast(x.type.simpleString()), whole(1 << 63).column)
     return (
         found.when(y >= f.lit(2 * _INT64), compare(zero, one))
         .when(y >= f.lit(_INT64), compare(x.column, high))

@@ -33,9 +33,15 @@ def column(query: Expression | Query | str, schema: Schema | None = None, *, und
     is null, every field is. Needs a running Spark. Raises `QueryTypeError` for what Spark cannot express, and what
     `query.expression` raises; evaluating the column raises nothing, whatever the data and the session's settings.
     """
+    meant = check(query, schema, under=under)
+    return _compiled(meant.root, Frame(Route(meant.schema), under, {})).to(result_type(meant))
+
+
+def check(query: Expression | Query | str, schema: Schema | None = None, *, under: str | None = None) -> Expression:
+    """The query, if `column` would take it; raises what `column` raises, and needs no running Spark."""
     meant = _meant(query, schema)
     require(meant.text, meant.schema, meant.root, under)
-    return _compiled(meant.root, Frame(Route(meant.schema), under, {})).to(result_type(meant))
+    return meant
 
 
 def result_type(query: Expression | Query | str, schema: Schema | None = None) -> s.DataType:

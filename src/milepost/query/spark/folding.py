@@ -30,7 +30,7 @@ def fold(node: Fold, frame: Frame, compile: Compile) -> Value:
         case "all":
             return Value(~f.array_contains(values, f.lit(False)), BOOLEAN)
         case "count":
-            return Value(f.array_size(values).cast(LONG), LONG)
+            return Value(f.array_size(values).cast("bigint"), LONG)
         case "min":
             return Value(f.array_min(values), kind)
         case "max":
@@ -91,25 +91,29 @@ def _sum(values: Column, kind: s.DataType, result: kinds.Scalar) -> Value:
         return Value(number(_added(values, DOUBLE, lambda total, value: total + value)), DOUBLE)
     if result.name == "integer":
         # Only the whole sum has to fit, so it is made in a type that no sum of integers leaves.
-        exact = f.transform(values, lambda value: value.cast(_SUMMED))
-        return Value(_added(exact, _SUMMED, _exactly(_SUMMED)).try_cast(LONG), LONG)
+        exact = f.transform(values, lambda value: value.cast(_SUMMED.simpleString()))
+        return Value(_added(exact, _SUMMED, _exactly(_SUMMED)).try_cast("bigint"), LONG)
     assert isinstance(kind, s.DecimalType)
     made = spark_type(result)
     if kind.precision + _LENGTH_DIGITS < DIGITS:
         room = s.DecimalType(DIGITS - 1, kind.scale)
-        exact = f.transform(values, lambda value: value.cast(room))
-        return Value(_added(exact, room, _exactly(room)).try_cast(made), made)
+        exact = f.transform(values, lambda value: value.cast(room.simpleString()))
+        return Value(_added(exact, room, _exactly(room)).try_cast(made.simpleString()), made)
     all_units = f.transform(values, lambda value: units(Value(value, kind, True)))
-    return Value(from_units(_sum_of_units(Value(all_units, s.ArrayType(UNITS))), kind.scale).try_cast(made), made)
+    return Value(
+        from_units(_sum_of_units(Value(all_units, s.ArrayType(UNITS))), kind.scale).try_cast(made.simpleString()), made
+    )
 
 
 def _added(values: Column, kind: s.DataType, add: Callable[[Column, Column], Column]) -> Column:
     """The sum of the values that are there, from the front; null when there are none."""
-    return f.aggregate(values, f.lit(None).cast(kind), lambda total, value: f.coalesce(add(total, value), total, value))
+    return f.aggregate(
+        values, f.lit(None).cast(kind.simpleString()), lambda total, value: f.coalesce(add(total, value), total, value)
+    )
 
 
 def _exactly(kind: s.DataType) -> Callable[[Column, Column], Column]:
-    return lambda total, value: f.try_add(total, value).try_cast(kind)
+    return lambda total, value: f.try_add(total, value).try_cast(kind.simpleString())
 
 
 def _sum_of_units(values: Value) -> Column:
@@ -117,10 +121,10 @@ def _sum_of_units(values: Value) -> Column:
     half = whole(10 ** (DIGITS // 2))
 
     def low(value: Column) -> Column:
-        return f.try_mod(value, half.column).cast(_SUMMED)
+        return f.try_mod(value, half.column).cast(_SUMMED.simpleString())
 
     def high(value: Column) -> Column:
-        return f.try_divide(f.try_subtract(value, low(value)), half.column).cast(_SUMMED)
+        return f.try_divide(f.try_subtract(value, low(value)), half.column).cast(_SUMMED.simpleString())
 
     def total(part: Callable[[Column], Column]) -> Callable[[Value], Value]:
         return lambda array: Value(_added(f.transform(array.column, part), _SUMMED, _exactly(_SUMMED)), _SUMMED)
@@ -129,7 +133,7 @@ def _sum_of_units(values: Value) -> Column:
         return _carried(lows, highs).once(lambda up: Value(_joined(lows.column, up.column, half.column), UNITS))
 
     def _carried(lows: Value, highs: Value) -> Value:
-        return Value(f.try_add(highs.column, high(lows.column)).cast(_SUMMED), _SUMMED)
+        return Value(f.try_add(highs.column, high(lows.column)).cast(_SUMMED.simpleString()), _SUMMED)
 
     def _joined(lows: Column, up: Column, unit: Column) -> Column:
         # Both halves get the same sign, so that the upper one alone is never larger than the whole.
@@ -140,7 +144,7 @@ def _sum_of_units(values: Value) -> Column:
         below = f.try_add(f.try_multiply(f.try_add(up, one), unit), f.try_subtract(rest, unit))
         return (
             f.when((up > zero) & (rest < zero), above).when((up < zero) & (rest > zero), below).otherwise(same)
-        ).try_cast(UNITS)
+        ).try_cast(UNITS.simpleString())
 
     return values.once(
         lambda array: total(low)(array).once(
@@ -155,6 +159,6 @@ def _average(values: Column, kind: s.DataType, of: kinds.Scalar) -> Value:
 
     def divided(array: Value) -> Value:
         total = doubled(_sum(array.column, kind, summed))
-        return Value(number(f.try_divide(total, f.array_size(array.column).cast(DOUBLE))), DOUBLE)
+        return Value(number(f.try_divide(total, f.array_size(array.column).cast("double"))), DOUBLE)
 
     return known.once(divided)

@@ -55,19 +55,19 @@ def _rounding(
         if kind.name == "integer":
             return bounded(value)
         if kind.name == "decimal":
-            return Value(of_decimal(value.column).try_cast(spark_type(kind)), spark_type(kind))
+            return Value(of_decimal(value.column).try_cast(spark_type(kind).simpleString()), spark_type(kind))
         return value.once(lambda x: Value(_with_fraction(x.column, of_double), DOUBLE))
 
     return rounding
 
 
 def _with_fraction(x: Column, rounded: Callable[[Column], Column]) -> Column:
-    return f.when(f.abs(x) < f.lit(_ALL_WHOLE), rounded(x).cast(DOUBLE)).otherwise(x)
+    return f.when(f.abs(x) < f.lit(_ALL_WHOLE), rounded(x).cast("double")).otherwise(x)
 
 
 def _half_away(x: Column) -> Column:
     size = f.abs(x)
-    down = f.floor(size).cast(DOUBLE)
+    down = f.floor(size).cast("double")
     nearest = f.when(size - down >= f.lit(0.5), down + f.lit(1.0)).otherwise(down)
     return f.when(x < f.lit(0.0), f.negative(nearest)).otherwise(nearest)
 
@@ -101,7 +101,7 @@ def _part(text: Column, start: Column, length: Column) -> Column:
 
 def _position(column: Column) -> Column:
     """A position as Spark takes it: from 1, and an int."""
-    return f.least(f.greatest(column, whole(1).column), whole(_MOST).column).try_cast(s.IntegerType())
+    return f.least(f.greatest(column, whole(1).column), whole(_MOST).column).try_cast("int")
 
 
 # Times
@@ -113,13 +113,13 @@ def _seconds(time: Column) -> Column:
 
 def _date(time: Column) -> Column:
     # The quotient of whole seconds is far from any whole number of days that it is not.
-    return f.date_from_unix_date(f.floor(_seconds(time) / f.lit(float(_DAY))).try_cast(s.IntegerType()))
+    return f.date_from_unix_date(f.floor(_seconds(time) / f.lit(float(_DAY))).try_cast("int"))
 
 
 def _of_day(part: Callable[[Column], Column]) -> Callable[[Value, Scalar], Value]:
     def of_day(value: Value, kind: Scalar) -> Value:
         day = value.column if value.type == DATE else _date(value.column)
-        return Value(part(day).cast(LONG), LONG)
+        return Value(part(day).cast("bigint"), LONG)
 
     return of_day
 
@@ -129,7 +129,7 @@ def _clock(modulus: int, unit: int) -> Callable[[Column], Column]:
 
 
 def _seconds_between(start: Column, end: Column) -> Column:
-    return f.try_subtract(f.unix_micros(end), f.unix_micros(start)).cast(DOUBLE) / f.lit(1e6)
+    return f.try_subtract(f.unix_micros(end), f.unix_micros(start)).cast("double") / f.lit(1e6)
 
 
 _OF_DAYS: Final[Mapping[str, Callable[[Value, Scalar], Value]]] = {
@@ -143,7 +143,7 @@ _OF_DAYS: Final[Mapping[str, Callable[[Value, Scalar], Value]]] = {
 _BY_TYPE: Final = {**_OF_NUMBERS, **_OF_DAYS}
 _PLAIN: Final[Mapping[str, tuple[Callable[..., Column], s.DataType]]] = {
     "||": (f.concat, STRING),
-    "length": (lambda text: f.length(text).cast(LONG), LONG),
+    "length": (lambda text: f.length(text).cast("bigint"), LONG),
     "lower": (lambda text: f.translate(text, ascii_uppercase, ascii_lowercase), STRING),
     "upper": (lambda text: f.translate(text, ascii_lowercase, ascii_uppercase), STRING),
     "trim": (f.trim, STRING),
@@ -152,11 +152,11 @@ _PLAIN: Final[Mapping[str, tuple[Callable[..., Column], s.DataType]]] = {
     "starts_with": (f.startswith, BOOLEAN),
     "ends_with": (f.endswith, BOOLEAN),
     "contains": (f.contains, BOOLEAN),
-    "position": (lambda text, part: f.position(part, text).cast(LONG), LONG),
+    "position": (lambda text, part: f.position(part, text).cast("bigint"), LONG),
     "hour": (_clock(_DAY, 3_600), LONG),
     "minute": (_clock(3_600, 60), LONG),
     "second": (_clock(60, 1), LONG),
     "date": (_date, DATE),
-    "days_between": (lambda start, end: f.datediff(end, start).cast(LONG), LONG),
+    "days_between": (lambda start, end: f.datediff(end, start).cast("bigint"), LONG),
     "seconds_between": (_seconds_between, DOUBLE),
 }

@@ -14,7 +14,7 @@ from milepost.query.kinds import Scalar
 from milepost.query.spark.arithmetic import number
 from milepost.query.spark.route import Route, Stop
 from milepost.query.spark.types import carries, case_field, field_type, spark_type
-from milepost.query.spark.value import BOOLEAN, DOUBLE, LONG, STRING, Value
+from milepost.query.spark.value import BOOLEAN, DOUBLE, STRING, Value
 from milepost.query.typed import ROOT, At, Get, InCase, Read, Step
 from milepost.schema.types import UINT64, Atom, Schema, Tuple, Variant
 
@@ -51,9 +51,9 @@ class Frame:
         column, kind = spot.column, spark_type(node.kind)
         if spot.stop == UINT64:
             return Value(column, field_type(UINT64, self.schema), True)
-        if kind == DOUBLE:
-            return Value(number(column.cast(DOUBLE)), DOUBLE, True)
-        return Value(column.cast(LONG) if kind == LONG else column, kind, True)
+        if field_type(spot.stop, self.schema) != kind:
+            column = column.cast(kind.simpleString())  # a narrower integer, or a float
+        return Value(number(column) if kind == DOUBLE else column, kind, True)
 
     def case_name(self, node: Read) -> Value:
         """The name of the case that a variant is in."""
@@ -84,8 +84,8 @@ class Frame:
         spot = self.spot(node)
         if isinstance(spot.stop, kinds.Nodes):
             nodes, target = self._top(spot.stop.target), kinds.Node(spot.stop.target)
-            places = f.coalesce(spot.column, f.array().cast(s.ArrayType(LONG)))
-            return f.transform(places, lambda place: f.get(nodes, place.cast(s.IntegerType()))), target
+            places = f.coalesce(spot.column, f.array().cast("array<bigint>"))
+            return f.transform(places, lambda place: f.get(nodes, place.cast("int"))), target
         stop = self.route.resolved(spot.stop)
         return spot.column, self.route.resolved(self.route.step(stop, At(0)))
 

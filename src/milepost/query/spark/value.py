@@ -45,7 +45,7 @@ class Value:
 
     def to(self, kind: s.DataType) -> Column:
         """The column in another type, null where it does not fit, whatever the session says about that."""
-        return self.column if kind == self.type else self.column.try_cast(kind)
+        return self.column if kind == self.type else self.column.try_cast(kind.simpleString())
 
     def once(self, use: Callable[[Value], Value]) -> Value:
         """What `use` makes of the value, which it may write several times and which is still evaluated once.
@@ -72,10 +72,10 @@ _LONG_DIGITS: Final = 19
 def constant(value: Any, kind: Scalar) -> Value:
     """A constant of the typed AST. No value becomes part of a text that Spark would parse."""
     if value is None:
-        return Value(f.lit(None).cast(spark_type(kind)), spark_type(kind), True)
+        return Value(f.lit(None).cast(spark_type(kind).simpleString()), spark_type(kind), True)
     match kind.name:
         case "integer" | "ident":
-            return Value(f.lit(value).cast(LONG), LONG, True)
+            return Value(f.lit(value).cast("bigint"), LONG, True)
         case "decimal":
             # A constant may have more digits than its kind, which it then took from what it is compared with.
             return whole(value, kind.scale)
@@ -83,7 +83,7 @@ def constant(value: Any, kind: Scalar) -> Value:
             # Python's dates reach Spark by way of java.sql.Date, which is of another calendar before 1582.
             return Value(f.date_from_unix_date(f.lit(days(value))), DATE, True)
         case "timestamp":
-            return Value(f.timestamp_micros(f.lit(microseconds(value)).cast(LONG)), spark_type(kind), True)
+            return Value(f.timestamp_micros(f.lit(microseconds(value)).cast("bigint")), spark_type(kind), True)
         case "uuid":
             return Value(f.lit(str(value)), STRING, True)
         case _:
@@ -93,7 +93,7 @@ def constant(value: Any, kind: Scalar) -> Value:
 def whole(units: int, scale: int = 0) -> Value:
     """A constant decimal, from units of its last place."""
     kind = s.DecimalType(max(len(str(abs(units))), scale, 1), scale)
-    return Value(f.lit(scaled(units, scale)).cast(kind), kind, True)
+    return Value(f.lit(scaled(units, scale)), kind, True)
 
 
 def joined(columns: Sequence[Column], join: Callable[[Column, Column], Column]) -> Column:
