@@ -14,14 +14,14 @@ SECONDS_OF_FUZZING ?= 60
 SOAK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint warm bench soak fuzz lock clean
+.PHONY: help setup java demo test check lint warm bench soak fuzz lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
 	@echo "make test               run everything: lint, types, all tests, short benchmarks (minutes)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
-	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, queues, pubsub, durable; QUICK=1: a short run"
+	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, queues, pubsub, durable, pipeline, control; QUICK=1: a short run"
 	@echo "make soak               kill brokers, publishers and subscribers, 200 times on each store, and count what arrived"
 	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
 	@echo "make lock               pin every dependency anew in requirements.lock"
@@ -49,10 +49,20 @@ $(READY): $(LOCKED) pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY)
+# Spark runs on Java. Where nobody has installed it, and this may be done without asking for a password, it is done.
+java:
+	@command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ] || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing Java for Spark: apt-get install openjdk-17-jre-headless"; \
+	    { apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; } >/dev/null; \
+	  else \
+	    echo "Spark needs Java 17 or newer: install it (Debian, Ubuntu: sudo apt install openjdk-17-jre-headless), or set JAVA_HOME."; exit 1; \
+	  fi; }
+
+demo: $(READY) java
 	@$(BIN)/python -m milepost.cli demo
 
-test: lint warm
+test: lint warm java
 	@echo "running all tests"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=ci tests
 
@@ -71,11 +81,11 @@ lint: $(READY)
 	@$(BIN)/python -m mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
 
-bench: $(READY)
+bench: $(READY) java
 	@QUICK=$(QUICK) $(BIN)/python -m benchmarks $(NAME)
 
 # SOAK passes more to it: make soak SOAK="--store sqlite --seed 7"
-soak: $(READY) warm
+soak: $(READY) warm java
 	@$(BIN)/python -m soak $(SOAK)
 
 fuzz: $(READY)
@@ -87,7 +97,7 @@ lock:
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python -m pip install -qq --disable-pip-version-check uv
 	@$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
-	  --extra server --group dev --group bench --group fuzz \
+	  --extra server --extra spark --group dev --group bench --group fuzz \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate \
 	  --generate-hashes pyproject.toml --output-file requirements.lock
 	@rm -rf $(VENV)-lock

@@ -38,6 +38,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # Workers keep their imports and their connections to the broker.
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "milepost.pipeline.daemon",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.log.level": "ERROR",
 }

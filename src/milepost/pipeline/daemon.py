@@ -1,0 +1,33 @@
+"""The process that Spark forks its Python workers from: `spark.python.daemon.module` names it.
+
+Spark puts an archive of its own Python before everything else, and Python keeps no compiled code of archives: each of the
+half dozen daemons of a query would compile PySpark anew, which takes seconds. Here it comes from where it is installed,
+and what every worker needs is imported once, before they are forked.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+sys.path[:] = [path for path in sys.path if not path.endswith("pyspark.zip")]
+
+
+def main() -> None:
+    """Import what workers need, and serve Spark."""
+    import pyarrow  # noqa: F401
+    import pyspark.sql.datasource
+    import pyspark.sql.pandas.serializers
+    import pyspark.worker
+    from pyspark.daemon import manager
+
+    import milepost.pipeline.plumbing  # noqa: F401
+
+    # Workers collect garbage after each task: they need not go through all that was imported here, nor copy it.
+    gc.collect()
+    gc.freeze()
+    manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""How a pipeline is doing, out of the topics beside it: whoever can reach the broker can ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from milepost.errors import UnknownTopic, did_you_mean
+from milepost.pipeline.beside import IEP, Beside, Tail
+from milepost.pipeline.control.trace import Record, Trace
+
+if TYPE_CHECKING:
+    from milepost.client import Client
+
+STALE_INTERVALS: Final = 5  # without a row of control: nobody runs it
+
+
+@dataclass
+class Lane:
+    """One lane, as its last marks and the last decision about it tell."""
+
+    number: int
+    assigned: int = 0
+    admitted: int = 0
+    done: int = 0
+    results: int = 0
+    epoch: int = -1
+    free: float = 0.0
+    reference: float = 0.0
+    queued: float = 0.0
+    input: float = 0.0
+    weight: float = 0.0
+    response: float | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Events that it was given and has not finished."""
+        return max(0, self.assigned - self.done)
+
+
+class Status:
+    """A pipeline, watched. `refresh` reads what is new, and costs little when nothing is."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self.name: Final = name
+        self._beside = Beside(name)
+        names = [each.name for each in client.topics()]
+        if self._beside.marks not in names:
+            known = sorted({each.removesuffix(".marks") for each in names if each.endswith(".marks")})
+            raise UnknownTopic(
+                f"no pipeline {name!r} has run at this broker{did_you_mean(name, known)}"
+                + (f"; there is {', '.join(known)}" if known else "")
+            )
+        self._control = Tail(client, self._beside.control)
+        self._marks = Tail(client, self._beside.marks)
+        self._monitor = Tail(client, self._beside.monitor)
+        self.lanes: dict[int, Lane] = {}
+        self.trace: Final = Trace()
+        self.monitors: dict[str, Any] = {}
+        self.rejected = self.dropped = self.late = self.sent = 0
+        self.watermark: Any = None  # up to which tier 2 has seen everything
+        self.last: Any = None  # when it was last steered
+        self._first: float | None = None
+        self._interval_s = 2.0
+
+    def refresh(self) -> None:
+        """Read on."""
+        for _, _, row in self._marks.news():
+            self._mark(row)
+        for _, _, row in self._control.news():
+            self._decision(row)
+        for _, _, row in self._monitor.news():
+            self.monitors[row.monitor] = row
+
+    def _mark(self, row: Any) -> None:
+        if row.lane == IEP:
+            self.late += row.late
+            self.sent += row.rows
+            self.watermark = row.time
+            return
+        lane = self.lanes.setdefault(row.lane, Lane(row.lane))
+        lane.done = max(lane.done, row.position)
+        lane.results += row.rows
+        lane.epoch = row.epoch
+        self.rejected += row.rejected
+        self.dropped += row.dropped
+
+    def _decision(self, row: Any) -> None:
+        lane = self.lanes.setdefault(row.lane, Lane(row.lane))
+        lane.assigned, lane.admitted = row.assigned, row.admitted
+        lane.free, lane.reference, lane.queued = row.free, row.reference, row.queued
+        lane.input, lane.weight, lane.response = row.input, row.weight, row.response
+        if self.last is not None and row.at > self.last:
+            self._interval_s = (row.at - self.last).total_seconds()
+        self.last = row.at
+        at = row.at.timestamp()
+        self._first = at if self._first is None else self._first
+        self.trace.add(
+            Record(
+                k=row.interval,
+                time=at - self._first,
+                lane=row.lane,
+                set_point=row.reference,
+                measurement=row.free,
+                input=row.input,
+                weight=row.weight,
+                response_time=row.response,
+                queue_bytes=round(row.queued),
+                waiting=max(0, row.assigned - row.done),
+                dropped=row.dropped,
+            )
+        )
+
+    def running(self, now: float) -> bool:
+        """Whether somebody steers it."""
+        return self.last is not None and now - self.last.timestamp() < STALE_INTERVALS * max(self._interval_s, 1.0)
