@@ -33,6 +33,7 @@ with atheris.instrument_imports(include=["milepost"], enable_loader_override=Fal
         Delete,
         FrameReader,
         Hello,
+        Hold,
         Kind,
         List,
         Look,
@@ -228,6 +229,24 @@ SEEDS = [
         encode_control(Unsubscribe(request=3, name="e")),
     ),
     _seed(encode_control(Subscribe(request=1, subscription=3, pattern="d", durable=True, start={"position": {1: 0}}))),
+    _seed(
+        encode_control(
+            Subscribe(
+                request=1,
+                subscription=3,
+                pattern="d",
+                durable=True,
+                where="a > 1",
+                start={"position": {1: 0}},
+                stop={1: 2},
+            )
+        ),
+    ),
+    _seed(
+        encode_control(Hold(request=1, topic="d", name="lane")),
+        encode_control(Hold(request=2, topic="d", name="lane", position={1: 1})),
+        encode_control(Unsubscribe(request=3, name="lane")),
+    ),
     _seed(encode_control(Look(request=1, topic="d")), encode_control(Trim(request=2, topic="d", before={1: 1}))),
     _seed(encode_control(Declare(request=1, name="e", schema="e: [n: int]", durable=True, retain={"age_s": 1}))),
     _seed(

@@ -271,6 +271,17 @@ def test_a_topic_is_replayed_from_any_place_and_nothing_changes(ask, client, fil
     assert client.look(filled)["subscriptions"] == []
 
 
+def test_a_hold_is_shown_and_removed_and_nobody_is_served_from_it(ask, client, filled):
+    client.hold(filled, "lane", {1: 3})
+    shown = ask("topic", "show", filled).stdout
+    (line,) = [line.split() for line in shown.splitlines() if line.startswith("lane")]
+    assert line == ["lane", "1:3", "2", "hold"]
+    refused(ask("sub", filled, "--name", "lane", "--count", "1"), "'lane' is a hold")
+    refused(ask("topic", "trim", filled, "--before", "5"), "lane has not")
+    assert ask("unsubscribe", filled, "--name", "lane").returncode == 0
+    assert client.look(filled)["subscriptions"] == []
+
+
 # unsubscribe
 
 

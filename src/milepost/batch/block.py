@@ -167,9 +167,14 @@ class Block:
             boxes.append(cases)
         return tuple(items), tuple(boxes), end
 
+    @cached_property
+    def _buffer(self) -> pa.Buffer:
+        """The bytes as Arrow holds them, once for all columns."""
+        return pa.py_buffer(self.data)
+
     def arrow(self, shape: AtomShape) -> pa.Array:
         """A leaf column as an Arrow array over the same bytes."""
-        whole = pa.py_buffer(self.data)
+        whole = self._buffer
         n, base = self.n, self.base
 
         def bits(slot: int) -> pa.Buffer:
@@ -177,10 +182,11 @@ class Block:
 
         valid = None if shape.valid is None else bits(shape.valid)
         kind = arrow_type(shape.type)
-        if shape.type == Atom("bool"):
+        word = shape.type.kind if isinstance(shape.type, Atom) else ""
+        if word == "bool":
             buffers = [valid, bits(shape.slot)]
-        elif isinstance(shape.type, Atom) and shape.type.kind in DTYPES:
-            size = n * DTYPES[shape.type.kind].itemsize
+        elif word in DTYPES:
+            size = n * DTYPES[word].itemsize
             buffers = [valid, whole.slice(base + self.layout.fixed_at(shape, n), size)]
         else:
             at = base + self.layout.var_at(n) + 4 * shape.slot * n
