@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from milepost.cli import demo, get, put, sub, top, topic, type, unsubscribe, up, warm
+from milepost.cli import demo, get, pipeline, put, running, sub, top, topic, type, unsubscribe, up, warm
 from milepost.errors import MilepostError
 
 __all__ = ["app", "main"]
@@ -51,6 +51,10 @@ app.command("sub", epilog=sub.EXAMPLES)(sub.run)
 app.command("get", epilog=get.EXAMPLES)(get.run)
 app.command("unsubscribe", epilog=unsubscribe.EXAMPLES)(unsubscribe.run)
 app.command("top", epilog=top.EXAMPLES)(top.run)
+pipeline.app.command("run", epilog=running.RUN_EXAMPLES)(running.run)
+pipeline.app.command("status", epilog=running.STATUS_EXAMPLES)(running.status)
+pipeline.app.command("stop", epilog="Example:\n  milepost pipeline stop dns")(running.stop)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(type.app, name="type")
 app.command("warm", epilog=warm.EXAMPLES)(warm.run)
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -220,6 +220,8 @@ class Runner:
                 self.steer()
             if any(row.order == "stop" for _, _, row in self._orders.news()):
                 log.info("pipeline %s was ordered to stop", self.pipeline.name)
+                self.workers.stop()
+                self.client.put(self.beside.orders, {"order": "stopped", "at": datetime.now(UTC)})
                 return
             self.workers.tend()
             if targets is not None and self._finished(targets):

@@ -61,9 +61,14 @@ class Workers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for job in self._jobs:
-            job.stop()
+        self.stop()
         self._stack.close()
+
+    def stop(self) -> None:
+        """End all queries; what they have not committed is done again when they are started."""
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job.stop()
 
     def start(self) -> None:
         """Start everything."""

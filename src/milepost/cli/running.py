@@ -1,0 +1,272 @@
+"""`milepost pipeline run | status | stop`: a pipeline at work."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from milepost.cli.pipeline import Broker, File
+from milepost.cli.session import DEFAULT_BROKER, connected
+from milepost.cli.session import Broker as Address
+from milepost.cli.top import short
+from milepost.errors import ConfigError, TimedOut
+
+if TYPE_CHECKING:
+    from milepost.pipeline.runner import Runner
+    from milepost.pipeline.status import Status
+
+RUN_EXAMPLES: Final = """Examples:
+  milepost pipeline run dns.toml
+  milepost pipeline run dns.toml --once    [dim]# what is there now, and stop[/]
+  milepost pipeline run dns.toml --master spark://10.0.0.1:7077 --checkpoint /shared/dns
+"""
+STATUS_EXAMPLES: Final = """Examples:
+  milepost pipeline status dns
+  milepost pipeline status dns --watch
+  milepost pipeline status dns --report dns.svg
+"""
+STOP_S: Final = 120.0  # for a runner to end its queries: they finish the micro-batch they are in
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a pipeline, as its file has it")]
+
+
+def run(
+    file: File,
+    once: Annotated[bool, typer.Option("--once", help="process what the input has now, and stop")] = False,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="where Spark runs: local[4], spark://HOST:7077, yarn, …")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="where Spark keeps its progress; on a cluster, one that all of it can reach"
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="draw what the controllers saw and did, when it ends")
+    ] = None,
+    broker: Broker = None,
+) -> None:
+    """Run a pipeline until it is stopped: by Ctrl-C, or by `milepost pipeline stop`.
+
+    Started again, it goes on where it was, and every event counts once. A second
+    one of the same name takes over from the first.
+    """
+    from milepost.pipeline.definition import load_pipeline
+    from milepost.pipeline.runner import Runner
+    from milepost.pipeline.session import require_java
+
+    pipeline = load_pipeline(file)
+    if broker is not None:
+        pipeline = replace(pipeline, broker=broker)
+    require_java()
+    if report is not None and report.suffix not in (".svg", ".png", ".pdf"):
+        raise ConfigError(f"a report is drawn as .svg, .png or .pdf, and {report} is none of these")
+    console = Console(stderr=True)
+    with _logging(), _leaving() as leaving, Runner(pipeline, master=master, checkpoint=checkpoint, once=once) as runner:
+        console.print(f"{pipeline.name} runs on {master or pipeline.spark.master}; Ctrl-C stops it")
+        view = _Progress(console, runner)
+        runner.run(until=lambda: view.look() or bool(leaving))
+        view.last()
+        if report is not None:
+            from milepost.pipeline.control.report import overview
+            from milepost.pipeline.status import Status
+
+            told = Status(runner.client, pipeline.name)
+            told.refresh()
+            console.print(f"drawn: {overview(told.trace, report)}")
+
+
+class _Progress:
+    """One line that is rewritten on a terminal, and a line a minute elsewhere."""
+
+    def __init__(self, console: Console, runner: Runner) -> None:
+        self._console = console
+        self._runner = runner
+        self._every = 1.0 if console.is_terminal else 60.0
+        self._due = time.monotonic() + self._every
+        self._done = sum(runner.totals.done)
+
+    def look(self) -> bool:
+        now = time.monotonic()
+        if now >= self._due:
+            done = sum(self._runner.totals.done)
+            rate = max(0, done - self._done) / (now - self._due + self._every)
+            self._done, self._due = done, now + self._every
+            self._console.print(self._line(rate), end="\r" if self._console.is_terminal else "\n", highlight=False)
+        return False
+
+    def last(self) -> None:
+        self._console.print(self._line(None), highlight=False)
+
+    def _line(self, rate: float | None) -> str:
+        totals, splitter = self._runner.totals, self._runner.splitter
+        waiting = sum(splitter.ahead(lane) for lane in range(len(totals.done))) if splitter is not None else 0
+        parts = [f"{sum(totals.done):,} events", f"{sum(totals.rows):,} results"]
+        parts += [f"{count:,} {what}" for count, what in _counts(totals)]
+        parts.append(f"{waiting:,} wait")
+        if rate is not None:
+            parts.append(f"{short(rate)}/s")
+        return ", ".join(parts) + " " * 8
+
+
+def _counts(told: Any) -> Iterator[tuple[int, str]]:
+    for count, what in ((told.rejected, "rejected"), (told.late, "late"), (told.dropped, "dropped")):
+        if count:
+            yield count, what
+
+
+def status(
+    name: Name,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="look again and again, until Ctrl-C")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="between two looks")] = 2.0,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="draw set point, measurement, input and weights over time")
+    ] = None,
+    broker: Address = DEFAULT_BROKER,
+) -> None:
+    """How a pipeline is doing: its lanes, what waits, what the controllers see and do, and its monitors."""
+    from milepost.pipeline.status import Status
+
+    console = Console()
+    with connected(broker) as client:
+        told = Status(client, name)
+        told.refresh()
+        if report is not None:
+            from milepost.pipeline.control.report import overview
+
+            console.print(f"drawn: {overview(told.trace, report)}")
+            return
+        if not watch:
+            console.print(drawn(told))
+            return
+        from rich.live import Live
+
+        with Live(drawn(told), console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval)
+                told.refresh()
+                live.update(drawn(told), refresh=True)
+
+
+def drawn(told: Status) -> RenderableType:
+    """A pipeline on the terminal."""
+    from milepost.pipeline.control.report import table
+
+    running = told.running(time.time())
+    head = Text()
+    head.append(told.name, "bold")
+    head.append("  runs" if running else "  does not run", "green" if running else "yellow")
+    if told.last is not None and not running:
+        head.append(f", last steered {told.last:%Y-%m-%d %H:%M:%S} UTC")
+    if told.watermark is not None:
+        head.append(f"  tier 2 is at {told.watermark:%Y-%m-%d %H:%M:%S} of event time")
+    lanes = Table(box=None, padding=(0, 2, 0, 0))
+    columns = ("lane", "done", "results", "waiting", "epoch", "weight", "response", "result queue", "free", "set point")
+    for column in columns:
+        lanes.add_column(column, justify="left" if column == "lane" else "right")
+    for number in sorted(told.lanes):
+        lane = told.lanes[number]
+        response = "-" if lane.response is None else f"{lane.response:.2f} s"
+        lanes.add_row(
+            str(number),
+            f"{lane.done:,}",
+            f"{lane.results:,}",
+            f"{lane.waiting:,}",
+            str(lane.epoch),
+            f"{lane.weight:.2f}",
+            response,
+            f"{short(lane.queued)}B",
+            f"{short(lane.free)}B",
+            f"{short(lane.reference)}B",
+        )
+    counts = ", ".join([f"{told.sent:,} sent by tier 2", *(f"{count:,} {what}" for count, what in _counts(told))])
+    parts: list[RenderableType] = [head, Text(), lanes, Text(counts)]
+    if len(told.trace) > 1:
+        parts += [Text(), table(told.trace)]
+    if told.monitors:
+        parts += [Text(), _monitors(told.monitors)]
+    return Group(*parts)
+
+
+def _monitors(rows: dict[str, Any]) -> Table:
+    from milepost.pipeline.lane import statistics
+
+    shown = Table(box=None, padding=(0, 2, 0, 0))
+    shown.add_column("monitor")
+    names = list(
+        dict.fromkeys(name for row in rows.values() for name, value in statistics(row).items() if value is not None)
+    )
+    for name in names:
+        shown.add_column(name, justify="right")
+    for monitor, row in sorted(rows.items()):
+        told = statistics(row)
+        shown.add_row(monitor, *("-" if told.get(name) is None else f"{told[name]:,.6g}" for name in names))
+    return shown
+
+
+def stop(
+    name: Name,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="until it has stopped")] = True,
+    broker: Address = DEFAULT_BROKER,
+) -> None:
+    """Let whoever runs a pipeline end it, in order. What is not processed waits in its topics."""
+    from milepost.pipeline.beside import Beside, Tail
+    from milepost.pipeline.status import Status
+
+    with connected(broker) as client:
+        told = Status(client, name)
+        told.refresh()
+        if not told.running(time.time()):
+            print(f"{name} does not run")
+            return
+        orders = Tail(client, Beside(name).orders)
+        orders.news()
+        client.put(Beside(name).orders, {"order": "stop", "at": datetime.now(UTC)})
+        until = time.monotonic() + STOP_S
+        while wait:
+            if any(row.order == "stopped" for _, _, row in orders.news()):
+                break
+            if time.monotonic() > until:
+                raise TimedOut(f"{name} was ordered to stop {STOP_S:.0f} s ago, and has not said that it did")
+            time.sleep(0.1)
+        print(f"{name} has stopped" if wait else f"{name} is ordered to stop")
+
+
+@contextmanager
+def _leaving() -> Iterator[list[int]]:
+    """Signals that ask to leave are gathered, and what runs ends in order."""
+    got: list[int] = []
+    before = {
+        number: signal.signal(number, lambda found, _: got.append(found)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield got
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """What pipelines and clients log is said on standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("milepost: %(message)s"))
+    log = logging.getLogger("milepost")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
