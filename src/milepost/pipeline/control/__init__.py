@@ -10,9 +10,9 @@ Pure: no Spark, no broker, no clock. In the order of reading:
 
 A runner, every interval::
 
-    events = flow[lane].admit(free_space, waiting)              # whole events that the lane may take
-    weights = balancer.step([meter.step(now, assigned) for ...])  # seconds in, shares out
-    counts, carry = split(new_events, weights, carry)           # whole events for each lane
+    events = flow[lane].admit(free_space, waiting)                          # whole events that the lane may take
+    weights = balancer.step([meter.step(now, assigned, admitted) for ...])  # seconds in, shares out
+    counts, carry = split(new_events, weights, carry)                       # whole events for each lane
 """
 
 from milepost.pipeline.control.balance import Balancer

@@ -83,7 +83,7 @@ class FlowController:
         self._missed = 0
         self._carry = 0.0
         self._measured: float | None = None
-        self._settled_last = True  # whether the adaptation has seen the last interval
+        self._learned = True  # whether the adaptation has seen the last interval
 
     @property
     def input(self) -> float:
@@ -111,7 +111,7 @@ class FlowController:
         When fewer go out than this says, because fewer are there, tell `applied`.
         """
         self._learn()
-        self._settled_last = False
+        self._learned = False
         if measurement is None or not math.isfinite(measurement):
             self._measured = None
             self._missed += 1
@@ -183,9 +183,9 @@ class FlowController:
 
     def _learn(self) -> None:
         """Give the interval that is over to the adaptation: only now it is known what was applied in it."""
-        if self._adaptation is None or self._settled_last:
+        if self._adaptation is None or self._learned:
             return
-        self._settled_last = True
+        self._learned = True
         model = self._adaptation.observe(self._measured, self.input)
         if model is not None:
             self.model = model

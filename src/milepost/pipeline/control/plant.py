@@ -152,7 +152,7 @@ class Lane:
     carry: float = 0.0
     batch: int = 0  # events of the micro-batch under way that are still to do
     setup: float = 0.0  # seconds of its fixed cost that are still to spend
-    credit: int = 0
+    credit: int = 0  # events that may be admitted in this interval; -1: all
     released: int = 0
     delays: float = 0.0  # seconds times events, in this interval
     came_out: int = 0  # events, in this interval

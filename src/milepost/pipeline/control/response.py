@@ -25,6 +25,10 @@ RATE_SECONDS = 4.0
 """The time that a rate is averaged over, at least; longer when one micro-batch takes longer. Two intervals: a hog
 should show in the next decision but one, and single micro-batches vary."""
 
+STARTUP = 30.0
+"""Seconds in which a lane that has work and has never committed is not yet judged: the first micro-batch of a query
+plans, compiles and starts workers, in one lane sooner than in another."""
+
 COMMITS = 256
 """Commits remembered. At ten a second, which Spark does not reach, they still cover the time above six times."""
 
@@ -36,6 +40,7 @@ class ResponseMeter:
         self._commits: deque[tuple[float, int, float]] = deque(maxlen=COMMITS)
         self._visible = 0
         self._last: float | None = None
+        self._idle = 0.0  # when it was last seen without work
 
     def commit(self, time: float, visible: int, busy: float) -> None:
         """A micro-batch was committed at `time` (seconds, any origin) after `busy` seconds of work.
@@ -47,16 +52,20 @@ class ResponseMeter:
         self._commits.append((time, visible - self._visible, busy))
         self._visible = visible
 
-    def step(self, time: float, assigned: int) -> float | None:
-        """Seconds that an event assigned at `time` may expect; None when the lane has done nothing yet to tell from.
+    def step(self, time: float, assigned: int, admitted: int | None = None) -> float | None:
+        """Seconds that an event assigned at `time` may expect; None when there is nothing yet to tell from.
 
-        `assigned` counts the events given to the lane from the beginning. Called once an interval, after the commits.
+        `assigned` and `admitted` count the events given to the lane and those that flow control has let in, from the
+        beginning; without flow control they are the same. Called once an interval, after the commits.
         """
         if self._last is not None and time < self._last:
             raise ConfigError(f"time goes on: {time} is before {self._last}")
+        if self._last is None or (assigned if admitted is None else admitted) <= self._visible:
+            self._idle = time
         self._last = time
         if not self._commits:
-            return None
+            waited = time - self._idle
+            return waited if waited > STARTUP else None
         events = batches = 0
         busy = 0.0
         for _, count, seconds in reversed(self._commits):
@@ -67,6 +76,7 @@ class ResponseMeter:
         pending = max(0, assigned - self._visible)
         if pending == 0:
             return batch  # an event that finds nobody before it takes one micro-batch
-        since = max(0.0, time - self._commits[-1][0])
+        # A lane that was idle, or held back, is not late.
+        since = max(0.0, time - max(self._commits[-1][0], self._idle))
         # An overdue micro-batch is expected to take as long again as it is late already.
         return max(pending * busy / events - min(since, batch), 0.0) + batch + 2 * max(0.0, since - 2 * batch)

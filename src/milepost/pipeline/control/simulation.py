@@ -76,7 +76,7 @@ def simulate(
         for meter, now in zip(meters, readings, strict=True):
             for commit in now.commits:
                 meter.commit(*commit)
-            responses.append(meter.step(time, now.assigned))
+            responses.append(meter.step(time, now.assigned, now.admitted))
         if balancer is not None:
             weights = balancer.step(responses)
         admissions: list[int | None] = [None] * lanes

@@ -216,3 +216,24 @@ def test_a_lane_that_is_held_back_is_not_taken_for_a_slow_one() -> None:
     assert second > 3 * first
     with pytest.raises(ConfigError):
         held.step(9.0, 600)
+
+
+def test_a_lane_that_had_nothing_to_do_is_not_late() -> None:
+    meter = ResponseMeter()
+    meter.commit(1.0, 100, busy=0.5)
+    assert meter.step(100.0, 100) == pytest.approx(0.5)
+    after_idling = meter.step(102.0, 110)
+    assert after_idling is not None
+    assert after_idling < 3
+    held_back = ResponseMeter()
+    held_back.commit(1.0, 100, busy=0.5)
+    for second in range(2, 60, 2):
+        waiting = held_back.step(float(second), 300, admitted=100)
+    assert waiting == pytest.approx(200 / 200 + 0.5)
+
+
+def test_a_lane_that_never_starts_is_found_out() -> None:
+    meter = ResponseMeter()
+    seen = [meter.step(float(second), 10 * second) for second in range(0, 60, 2)]
+    assert seen[:15] == [None] * 15
+    assert seen[-1] == 58
