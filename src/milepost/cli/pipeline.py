@@ -1,0 +1,87 @@
+"""`milepost pipeline`: event processing on Spark, defined in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from milepost.cli.session import durable_topic, talk
+from milepost.errors import ConfigError, SchemaError
+
+if TYPE_CHECKING:
+    from milepost.client import AsyncClient
+    from milepost.pipeline.definition import Pipeline
+    from milepost.schema import Schema
+
+app = typer.Typer(no_args_is_help=True, help="Filter, enrich and correlate events on Spark.")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="the definition of a pipeline, in TOML")]
+Broker = Annotated[
+    str | None,
+    typer.Option("--broker", "-b", metavar="ADDRESS", help="the broker to talk to, instead of the one in the file"),
+]
+
+
+@app.command(
+    epilog="""Examples:
+  milepost pipeline check dns.toml
+  milepost pipeline check dns.toml --schema @event.schema
+  milepost pipeline check dns.toml --schema 'event: \\[at: timestamp, host: string]'
+"""
+)
+def check(
+    file: File,
+    schema: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT|@FILE", help="the schema of the input; without it, the broker is asked"),
+    ] = None,
+    broker: Broker = None,
+) -> None:
+    """Say what a pipeline would do, or all that is wrong with it. Spark is not started.
+
+    Every rule is checked against the fields that events have at its place,
+    and tables are read.
+    """
+    from milepost.cli import plan
+    from milepost.pipeline.checking import check as checked
+    from milepost.pipeline.definition import load_pipeline
+
+    pipeline = load_pipeline(file)
+    events = _given(schema) if schema is not None else _known(pipeline, broker or pipeline.broker)
+    found = checked(pipeline, events)
+    Console().print(plan.drawn(found))
+    for warning in found.warnings:
+        Console(stderr=True).print(f"note: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _given(text: str) -> Schema:
+    from milepost.query import parse_schema
+
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text("utf-8")
+        except OSError as error:
+            raise SchemaError(f"cannot read the schema from {text[1:]}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise SchemaError(f"{text[1:]} is not text in UTF-8: {error.reason} at byte {error.start}") from None
+    return parse_schema(text)
+
+
+def _known(pipeline: Pipeline, broker: str) -> Schema:
+    """The schema of the input topics as a broker has them; of `from`, that of the other pipelines' results."""
+    names = pipeline.input or tuple(f"{source}.lane.0" for source in pipeline.sources)
+
+    async def look(client: AsyncClient) -> list[Schema]:
+        return [(await durable_topic(client, name)).schema for name in names]
+
+    found = talk(broker, look)
+    for name, schema in zip(names, found, strict=True):
+        if schema.type != found[0].type:
+            raise ConfigError(
+                f"{names[0]} and {name} have different schemas, and one tier 1 takes events of one; "
+                "make a pipeline of each"
+            )
+    return found[0]
