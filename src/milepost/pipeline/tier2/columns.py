@@ -16,6 +16,13 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
+def comparable(kind: pa.DataType) -> bool:
+    """Whether values of this type are told apart and ordered: not those with parts, and not what Arrow cannot sort."""
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind) or pa.types.is_union(kind):
+        return False
+    return not (pa.types.is_float16(kind) or pa.types.is_interval(kind))
+
+
 def column(table: pa.Table, name: str) -> pa.Array:
     """A column in one piece, out of its dictionary, with NaN as null."""
     return readable(whole(table.column(name)))

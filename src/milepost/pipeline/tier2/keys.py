@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from milepost.errors import ConfigError
-from milepost.pipeline.tier2.columns import Ints, as_type, numbers, valid
+from milepost.pipeline.tier2.columns import Ints, as_type, comparable, numbers, valid
 
 _ROOM = 1 << 62  # combined codes of two columns stay below: int64 without a sign
 
@@ -26,8 +26,8 @@ class Groups(NamedTuple):
 
 
 def check_key(rule: str, name: str, kind: pa.DataType) -> None:
-    """Refuses what has parts: Arrow does not hash it."""
-    if pa.types.is_nested(kind) or pa.types.is_union(kind):
+    """Refuses what has parts, and the few other types that Arrow does not hash."""
+    if not comparable(kind):
         raise ConfigError(f"rule {rule!r}: {name!r} is a {kind}, which cannot be a key; take a field of it")
 
 

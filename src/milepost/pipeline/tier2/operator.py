@@ -30,6 +30,8 @@ def field(rule: str, schema: pa.Schema, name: str) -> pa.DataType:
     if schema.names.count(name) != 1:
         raise ConfigError(f"rule {rule!r}: its rows have no column {name!r}{did_you_mean(name, schema.names)}")
     kind = schema.field(name).type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_run_end_encoded(kind):
+        raise ConfigError(f"rule {rule!r}: {name!r} is a {kind}, of which Arrow cannot take rows; cast it")
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 

@@ -24,11 +24,15 @@ _NULL: Final = np.uint64(0x9E3779B97F4A7C15)
 
 def pack(table: pa.Table) -> bytes:
     """An Arrow IPC stream; the same bytes for equal tables in equal pieces."""
+    return bytes(stream(table))
+
+
+def stream(table: pa.Table) -> memoryview:
+    """The same, not copied into bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
+    return memoryview(sink.getvalue())
 
 
 def unpack(data: bytes | memoryview) -> pa.Table:

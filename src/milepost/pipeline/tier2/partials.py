@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from milepost.errors import ConfigError
 from milepost.pipeline.tier2 import exact, sketch
-from milepost.pipeline.tier2.columns import Bools, Ints, as_type, ints, numbers, ranges, taken, valid
+from milepost.pipeline.tier2.columns import Bools, Ints, as_type, comparable, ints, numbers, ranges, taken, valid
 from milepost.pipeline.tier2.keys import canonical
 
 Parts = list[pa.Array]
@@ -279,7 +279,7 @@ def take(part: pa.Array, rows: Ints) -> pa.Array:
 
 
 def _composite(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind) or pa.types.is_union(kind) or pa.types.is_null(kind))
+    return not comparable(kind) or bool(pa.types.is_null(kind))
 
 
 def _scattered(kind: pa.DataType) -> bool:

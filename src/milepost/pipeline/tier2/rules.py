@@ -82,8 +82,13 @@ class Window:
             raise ConfigError(f"{what}: aggregates must be a tuple of Aggregate")
         if len(self.aggregates) > AGGREGATES:
             raise ConfigError(f"{what}: {len(self.aggregates)} aggregates; at most {AGGREGATES} are kept")
-        names = [*self.keys, "window_start", "window_end", "count", *(each.name for each in self.aggregates)]
+        names = [*self.keys, "window_start", "window_end", "count", *(each.name for each in self.asked)]
         _different(names, f"{what} would emit")
+
+    @property
+    def asked(self) -> tuple[Aggregate, ...]:
+        """The aggregates but one that is the ``count`` which every window has, by this very name."""
+        return tuple(each for each in self.aggregates if each != _COUNT)
 
 
 @dataclass(frozen=True)
@@ -214,3 +219,6 @@ def _different(names: list[str], what: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"{what} the column {twice[0]!r} twice; give one of them another name")
+
+
+_COUNT: Final = Aggregate("count", "count")  # here at the end, as making it calls the checks

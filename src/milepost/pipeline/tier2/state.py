@@ -26,7 +26,7 @@ from typing import Final
 import pyarrow as pa
 
 from milepost.errors import ConfigError, MalformedBatch
-from milepost.pipeline.tier2.pack import pack, unpack
+from milepost.pipeline.tier2.pack import stream, unpack
 
 _MAGIC: Final = b"MPT2"
 _VERSION: Final = 1
@@ -44,9 +44,9 @@ class Stored:
 
 def write(fingerprint: bytes, watermark: int, tables: dict[str, pa.Table]) -> bytes:
     """The bytes of a state; the same for the same tables."""
-    pieces: list[bytes] = []
+    pieces: list[bytes | memoryview] = []
     for name, table in tables.items():
-        label, data = name.encode(), pack(table)
+        label, data = name.encode(), stream(table)
         pieces += [_SECTION.pack(len(label), 0, len(data)), label, _filling(len(label)), data, _filling(len(data))]
     check = 0
     for piece in pieces:

@@ -57,7 +57,7 @@ class WindowOperator(Operator):
         self.sources: list[str] = []
         self.answers: list[Answer] = []
         shared: dict[tuple[str, str], int] = {}
-        for aggregate in rule.aggregates:
+        for aggregate in rule.asked:
             if aggregate.column is None:
                 self.answers.append(Answer(aggregate, -1))
                 continue

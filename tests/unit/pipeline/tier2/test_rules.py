@@ -33,6 +33,7 @@ SUM = Aggregate("total", "sum", "v")
         (lambda: Window("w", (), 10_001, 1), "rule 'w': size_us .* is over 10000 times slide_us"),
         (lambda: Window("w", (), 1, 1, [SUM]), "aggregates must be a tuple"),  # type: ignore[arg-type]
         (lambda: Window("w", (), 1, 1, (SUM, SUM)), "rule 'w' would emit the column 'total' twice"),
+        (lambda: Window("w", (), 1, 1, (Aggregate("count", "count", "v"),)), "would emit the column 'count' twice"),
         (lambda: Window("w", ("count",), 1, 1), "rule 'w' would emit the column 'count' twice"),
         (lambda: Sequence("s", (), 0), "rule 's': within_us must be microseconds"),
         (lambda: Sequence("s", (), 1, "both"), "rule 's': each must be 'first' or 'last'"),  # type: ignore[arg-type]
