@@ -178,6 +178,7 @@ class Runner:
         self._marks = Tail(client, beside.marks)
         self._read_marks()
         done = list(self.totals.done)
+        self.totals.commits = [[] for _ in done]  # of runs before this one: they say nothing about now
         self.steering = self._steering_of(done) if self._steering_of else Steering(pipeline.control, done)
         self._orders = Tail(client, beside.orders)
         self._orders.news()

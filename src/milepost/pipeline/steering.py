@@ -60,6 +60,7 @@ class _Lane:
     meter: ResponseMeter
     admitted: int  # events it may have gone through, ever
     base: int  # … without those of this interval
+    origin: int  # events it had finished when this began
 
 
 class Steering:
@@ -78,7 +79,7 @@ class Steering:
         self._delay = delay
         self._gains = gains
         seconds = control.interval.us / 1e6
-        self._lanes = [_Lane(None, ResponseMeter(), each, each) for each in done]
+        self._lanes = [_Lane(None, ResponseMeter(), each, each, each) for each in done]
         self._balancer = balancer or Balancer(len(done), interval=seconds)
         self.intervals = 0
 
@@ -93,14 +94,17 @@ class Steering:
         times = []
         for lane, now in zip(self._lanes, measured, strict=True):
             for commit in now.commits:
-                lane.meter.commit(*commit)
-            times.append(lane.meter.step(time, now.assigned))
+                lane.meter.commit(commit.time, commit.done - lane.origin, commit.busy)
+            let_in = min(lane.admitted, now.assigned)
+            times.append(lane.meter.step(time, now.assigned - lane.origin, let_in - lane.origin))
         if self._control.balance:
             self._balancer.step(times)
         weights = self.weights
         decided = []
         for lane, now, weight, response in zip(self._lanes, measured, weights, times, strict=True):
-            free = self._control.queue_bytes - (now.queued or 0.0)
+            # What is under way will need its room: a queue measured without it jumps by a micro-batch at a time.
+            under_way = max(0, min(lane.admitted, now.assigned) - now.done) * now.event_bytes
+            free = self._control.queue_bytes - (now.queued or 0.0) - (under_way if self._control.flow else 0.0)
             if not self._control.flow or now.queued is None:
                 given = float(now.assigned - lane.base)
                 lane.base, lane.admitted = now.assigned, EVERYTHING
