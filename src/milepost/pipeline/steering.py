@@ -21,7 +21,7 @@ from milepost.pipeline.definition import Control
 
 EVERYTHING: Final = 1 << 62  # admitted, where nothing is controlled: more events than there will be
 FIRST_EVENTS: Final = 20_000  # admitted before it is known how many bytes an event leaves: some tenths of a second
-DELAY: Final = 1  # intervals: what is admitted now is committed, and so measured, in the next one
+DELAY: Final = 0  # intervals: room is taken for what is admitted at once, so the next measurement shows it
 UTMOST: Final = 1_000_000  # events an interval
 
 
