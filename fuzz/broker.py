@@ -147,7 +147,10 @@ class Keeper:
                 self._broker.run(effect.then(found))
             elif isinstance(effect, Ask):
                 start = "new" if effect.start is None else effect.start
-                answer = {"position": STORE.resolve(effect.topic.stored, start), "logs": [], "subscriptions": []}
+                number = effect.topic.stored
+                extents = STORE.extents(number).get(number, {})
+                logs = [{"log": log, **extent._asdict()} for log, extent in extents.items()]
+                answer = {"position": STORE.resolve(number, start), "logs": logs, "subscriptions": []}
                 self._broker.run(effect.then(answer))
 
 

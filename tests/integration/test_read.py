@@ -244,6 +244,20 @@ def test_a_read_is_the_same_filter_over_what_was_put():
         check()
 
 
+def test_a_read_goes_on_beside_a_subscription_to_the_same_topic():
+    async def test(broker, client):
+        await client.subscribe("kept", name="desk", prefetch=10)  # what waits here is of the same window
+        log = await fill(client, *[3_000] * 5)
+        reading = client.read("kept", {}, {log: 15_000})
+        first = await anext(reading)
+        assert len(client._subscriptions.by_number) == 2
+        assert (await client.get("kept")).n == 0
+        assert len(first) + len(await had(reading)) == 15_000
+        await client.unsubscribe("kept")
+
+    run(test, window=50_000)
+
+
 def test_rows_of_an_older_schema_are_read_too():
     async def test(broker, client):
         log = await fill(client, 5, 5)

@@ -12,6 +12,7 @@ from milepost.client.backoff import Backoff
 from milepost.client.connection import Connection
 from milepost.client.durable import DurableSubscription
 from milepost.client.publisher import Publisher
+from milepost.client.read import Read
 from milepost.client.session import Session
 from milepost.client.subscription import Subscription
 from milepost.errors import (
@@ -67,8 +68,8 @@ class Subscriptions:
         return found[0]
 
     def called(self, name: str) -> Sequence[Subscription]:
-        """The subscriptions that a text means: a durable one of that name, or all to that topic or pattern."""
-        every = list(self.by_number.values())
+        """The subscriptions that a text means: a durable one of that name, or all to that topic or pattern; no read."""
+        every = [each for each in self.by_number.values() if not isinstance(each, Read)]
         named = [each for each in every if isinstance(each, DurableSubscription) and each.options.name == name]
         return named or [each for each in every if each.pattern == name]
 
