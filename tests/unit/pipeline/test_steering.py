@@ -1,0 +1,78 @@
+"""What is decided once an interval."""
+
+from __future__ import annotations
+
+import pytest
+
+from milepost.pipeline.definition import Control
+from milepost.pipeline.quantity import Duration
+from milepost.pipeline.steering import EVERYTHING, Commit, Measured, Steering, rows
+
+CONTROL = Control(queue_bytes=1_000_000, reference=500_000)
+
+
+class Lane:
+    """A lane that commits whatever it is admitted, `bytes` for each event, into a queue that is drained at a rate."""
+
+    def __init__(self, drained: int, size: int = 100) -> None:
+        self.done = self.taken = 0
+        self.drained, self.size = drained, size
+
+    def work(self, admitted: int, assigned: int, at: float) -> Measured:
+        self.done = max(self.done, min(admitted, assigned))
+        self.taken = min(self.done, self.taken + self.drained)
+        queued = float((self.done - self.taken) * self.size)
+        return Measured(assigned, self.done, queued, float(self.size), (Commit(at, self.done, 1.0),))
+
+
+def test_free_space_is_held_at_its_reference_while_more_comes_than_goes() -> None:
+    steering, lane = Steering(CONTROL, [0]), Lane(drained=2_000)
+    admitted, assigned = 0, 0
+    for interval in range(60):
+        assigned += 10_000
+        if interval == 30:
+            lane.drained = 1_000
+        (decided,) = steering.step(interval * 2.0, [lane.work(admitted, assigned, interval * 2.0)])
+        admitted = decided.admitted
+        assert admitted >= lane.done
+        if interval in (29, 59):
+            assert decided.free == pytest.approx(500_000, rel=0.05)
+            assert decided.input == pytest.approx(lane.drained, rel=0.05)
+
+
+def test_without_flow_control_and_without_a_combiner_everything_is_admitted() -> None:
+    free = Steering(Control(flow=False), [0])
+    assert free.step(0.0, [Measured(10, 0, 0.0, 0.0)])[0].admitted == EVERYTHING
+    alone = Steering(CONTROL, [0])
+    assert alone.step(0.0, [Measured(10, 0, None, 0.0)])[0].admitted == EVERYTHING
+
+
+def test_a_lane_that_slows_down_gets_less() -> None:
+    steering = Steering(CONTROL, [0, 0])
+    done = [0, 0]
+    for interval in range(20):
+        assigned = (interval + 1) * 1_000
+        measured = []
+        for lane, busy in ((0, 1.0), (1, 3.0)):
+            done[lane] = assigned - (0 if lane == 0 else interval * 100)
+            measured.append(Measured(assigned, done[lane], 0.0, 100.0, (Commit(interval * 2.0, done[lane], busy),)))
+        steering.step(interval * 2.0, measured)
+    fast, slow = steering.weights
+    assert fast > 0.6
+    assert fast + slow == pytest.approx(1)
+    unbalanced = Steering(Control(balance=False), [0, 0])
+    unbalanced.step(0.0, [Measured(0, 0, 0.0, 0.0)] * 2)
+    assert unbalanced.weights == [0.5, 0.5]
+
+
+def test_a_pipeline_that_goes_on_counts_from_where_it_was() -> None:
+    steering = Steering(CONTROL, [5_000_000])
+    (decided,) = steering.step(0.0, [Measured(5_000_100, 5_000_000, 0.0, 0.0)])
+    assert 5_000_000 < decided.admitted < 5_100_000
+    assert (
+        rows(1, 0.0, CONTROL, [Measured(5_000_100, 5_000_000, 0.0, 0.0)], [decided])[0]["admitted"] == decided.admitted
+    )
+
+
+def test_an_interval_may_be_any() -> None:
+    Steering(Control(interval=Duration.of("500ms")), [0]).step(0.0, [Measured(0, 0, 0.0, 10.0)])
