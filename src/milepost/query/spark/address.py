@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from milepost.query.spark.value import BOOLEAN, STRING, Value
+from milepost.query.spark.value import BOOLEAN, LONG, STRING, Value
 from milepost.query.subnet import Network
 
 _BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -30,6 +30,16 @@ _GROUP_DIGITS: Final = 4
 def in_subnet(text: Value, network: Network) -> Value:
     """Whether an address is in a network; null when the text is no address, false for the other version."""
     return text.once(lambda plain: Value(_in_subnet(plain.column, network), BOOLEAN))
+
+
+def v4_number(text: Value) -> Value:
+    """The number of an IPv4 address; null for other texts."""
+    return text.once(lambda plain: Value(f.when(plain.column.rlike(_ONLY_V4), _v4(plain.column)), LONG))
+
+
+def v6_digits(text: Value) -> Value:
+    """The 32 hexadecimal digits of an IPv6 address, in lower case; null for other texts."""
+    return text.once(lambda plain: _v6(plain.column))
 
 
 def _in_subnet(text: Column, network: Network) -> Column:
