@@ -11,7 +11,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from milepost.pipeline.tier1.columns import named
-from milepost.query.spark.address import _ONLY_V4, _v4, _v6
+from milepost.query.spark.address import v4_number, v6_digits
+from milepost.query.spark.value import STRING, Value
 from milepost.query.subnet import Network
 
 V4: Final = "#v4"  # the number of an IPv4 address, null for other texts
@@ -33,14 +34,8 @@ class PrefixGroup:
 
 def address(text: Column) -> tuple[Column, Column]:
     """The columns V4 and V6 of a text."""
-    is_v4 = text.rlike(_ONLY_V4)
-    return f.when(is_v4, _v4(text)), f.when(~is_v4, _v6_digits(text))
-
-
-def _v6_digits(text: Column) -> Column:
-    from milepost.query.spark.value import STRING, Value
-
-    return Value(text, STRING).once(lambda plain: _v6(plain.column)).column
+    given = Value(text, STRING)
+    return v4_number(given).column, v6_digits(given).column
 
 
 def groups(networks: Iterable[Network]) -> list[PrefixGroup]:
