@@ -3,6 +3,9 @@
 Spark uses a Python worker for many tasks, and for many micro-batches: connecting for each would cost more than
 a small one takes. Workers are forked, and a connection does not survive that, so a client belongs to the process
 that made it.
+
+A client waits for a broker that went away for as long as it takes. A query must not: a watch closes the client of a
+broker that has been away for longer than the query's patience, and the query fails and says why.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Final
 
@@ -23,7 +27,10 @@ WINDOW_BYTES: Final = (
     16 << 20
 )  # of what a broker may send ahead: a task reads as fast as it can, and is alone in its process
 
+WATCH_SECONDS: Final = 1.0  # between two looks: small beside any patience
+
 _clients: dict[tuple[int, str], Client] = {}
+_given_up: set[int] = set()  # by id(): clients that the watch has closed
 _lock = threading.Lock()
 
 
@@ -39,6 +46,7 @@ def client(broker: str, timeout: float, *, expected: str = "", patient: bool = T
         if found is None:
             found = _clients[key] = _connected(broker, timeout, patient)
             _forget_others(key[0])
+            _watch(key[0], broker, found, timeout)
     if expected and found.broker_id != expected:
         raise StateLost(
             f"the broker at {broker} stores {found.broker_id or 'nothing'}, and the checkpoint is of {expected}: "
@@ -53,9 +61,30 @@ def using(broker: str, timeout: float, *, expected: str = "") -> Iterator[Client
     found = client(broker, timeout, expected=expected)
     try:
         yield found
-    except MilepostError:
+    except (MilepostError, CancelledError) as error:
+        gave_up = id(found) in _given_up
         drop(broker)
+        if gave_up:
+            raise ConnectionLost(
+                f"the broker at {broker} has been away for more than {timeout:g} s, the option 'timeout'"
+            ) from error
         raise
+
+
+def _watch(pid: int, broker: str, watched: Client, timeout: float) -> None:
+    """Close a client whose broker stays away."""
+
+    def look() -> None:
+        away = 0.0
+        while _clients.get((pid, broker)) is watched:
+            time.sleep(WATCH_SECONDS)
+            away = 0.0 if watched.statistics().connected else away + WATCH_SECONDS
+            if away >= timeout:
+                _given_up.add(id(watched))
+                _close(watched)
+                return
+
+    threading.Thread(target=look, name="milepost watch", daemon=True).start()
 
 
 def _connected(broker: str, timeout: float, patient: bool) -> Client:
@@ -84,6 +113,7 @@ def drop(broker: str) -> None:
         found = _clients.pop((os.getpid(), broker), None)
     if found is not None:
         _close(found)
+        _given_up.discard(id(found))
 
 
 def _close(each: Client) -> None:

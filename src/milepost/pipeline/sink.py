@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,6 +38,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 ATTEMPT_BITS: Final = 62  # of a random number: two of one part never meet, and databases count in signed 64
 STAGED_ROWS: Final = 65_536  # that are gathered before they are sent: Spark gives 10,000 at a time
 STAGED_BYTES: Final = 8 << 20
+UNDER_WAY: Final = 2  # such gatherings that wait to be stored: one that is, and one that follows at once
 
 
 @dataclass
@@ -83,16 +86,21 @@ class Staging:
         """Send the rows of a task to where they wait; counts them in the message."""
         options = self.options
         converters = {topic: FromSpark(schema) for topic, schema in self.schemas.items()}
-        with connection.using(options.broker, options.timeout) as client:
+        key = message.sink, message.epoch, message.part, message.attempt
+        # Storing takes the broker's time and a disk's: Spark makes the next rows meanwhile. In one thread, so in order.
+        with connection.using(options.broker, options.timeout) as client, ThreadPoolExecutor(1) as pool:
+            under_way: deque[Future[int]] = deque()
             for gathered in _gathered(batches, message):
                 self.look(message, gathered)
                 for column, topic in self.routes.items():
                     rows = gathered if column is None else _routed(gathered, column)
                     if rows.num_rows:
-                        client.stage(
-                            message.sink, message.epoch, message.part, message.attempt, topic, converters[topic](rows)
-                        )
+                        under_way.append(pool.submit(client.stage, *key, topic, converters[topic](rows)))
                         message.rows += rows.num_rows
+                while len(under_way) > UNDER_WAY:
+                    under_way.popleft().result()
+            for each in under_way:
+                each.result()
 
     def publish(self, messages: Sequence[Staged | None]) -> None:
         """Make what the tasks of an epoch staged visible, and note the epoch; a repeated one changes nothing."""
