@@ -30,6 +30,8 @@ _TOTALS: Final = {
     "rows_dropped": ("milepost_rows_dropped", "Rows that slow subscribers will never get."),
     "batches_refused": ("milepost_batches_refused", "Batches that were not taken: damaged, or against their schema."),
     "puts_throttled": ("milepost_puts_throttled", "Batches whose publisher had to wait, because a subscriber is slow."),
+    "rows_staged": ("milepost_rows_staged", "Rows stored for an epoch that was not published yet."),
+    "epochs_published": ("milepost_epochs_published", "Epochs of sinks whose rows are seen now."),
 }
 _TOPICS: Final = {
     "rows_in": ("milepost_topic_rows_received", "Rows taken, by topic."),

@@ -6,6 +6,7 @@ staged, and its *pieces* are batches. Only whole stages are ever published or th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from milepost import limits
@@ -19,6 +20,7 @@ from milepost.storage.database import Session
 from milepost.storage.joining import Piece
 from milepost.storage.operations import Publish, Stage, Staged, Unstage
 
+READ_BYTES: Final = 16 << 20  # of pieces, in one statement
 SCHEMAS_KNOWN: Final = 10_000  # kept parsed, some ten kilobytes each at most
 
 
@@ -103,13 +105,23 @@ class Staging:
             )
         pieces: list[Piece] = []
         for pair in publish.parts:
-            number, count = found[pair]
-            before = len(pieces)
-            for piece, topic, rows, data in self._session.rows(statements.PIECES, stage=number):
-                pieces.append(self._opened(piece, topic, rows, data))
-            if len(pieces) - before != count:
-                raise CorruptLog(f"a stage of {count} pieces has {len(pieces) - before}")
+            pieces += self._pieces(*found[pair])
         return pieces
+
+    def _pieces(self, stage: int, count: int) -> Iterator[Piece]:
+        """The pieces of a stage, some megabytes at a time: a session that is silent for long is ended by its server."""
+        sizes = [row[0] for row in self._session.rows(statements.PIECE_SIZES, stage=stage)]
+        if len(sizes) != count:
+            raise CorruptLog(f"of {count} pieces that are staged together, {len(sizes)} are there: unstage their epoch")
+        first = 0
+        while first < count:
+            stop, size = first + 1, sizes[first]
+            while stop < count and size + sizes[stop] <= READ_BYTES:
+                size += sizes[stop]
+                stop += 1
+            for piece, topic, rows, data in self._session.rows(statements.PIECES, stage=stage, first=first, stop=stop):
+                yield self._opened(piece, topic, rows, data)
+            first = stop
 
     def publish(self, publish: Publish, copied: list[int]) -> None:
         """The rows of an epoch are in the log: move the sink's epoch, and let go of everything else up to it.

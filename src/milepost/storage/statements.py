@@ -326,9 +326,11 @@ INSERT_PIECE: Final = Statement("""
 STAGES_OF: Final = Statement("""
     SELECT part, attempt, number, pieces FROM stages WHERE sink = :sink AND epoch = :epoch""")
 STAGES_UP_TO: Final = Statement("SELECT number, epoch, bytes FROM stages WHERE sink = :sink AND epoch <= :epoch")
-# The pieces of a stage.
+# The pieces of a stage: how large they are, and some of them whole.
+PIECE_SIZES: Final = Statement("SELECT bytes FROM pieces WHERE stage = :stage ORDER BY sequence")
 PIECES: Final = Statement("""
-    SELECT number, topic, rows, data FROM pieces WHERE stage = :stage ORDER BY sequence""")
+    SELECT number, topic, rows, data FROM pieces
+    WHERE stage = :stage AND sequence >= :first AND sequence < :stop ORDER BY sequence""")
 # A stage is over: it was published, or its pieces are to be removed.
 DELETE_STAGE: Final = Statement("DELETE FROM stages WHERE number = :stage")
 DISCARD: Final = Statement("INSERT INTO discarded (stage) VALUES (:stage)")

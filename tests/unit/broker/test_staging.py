@@ -81,6 +81,8 @@ def test_what_is_published_goes_to_everybody_as_if_it_were_put(rig):
     assert rig.offsets(desk) == [0, 1, 2]
     assert rig.ask(feed, Published, sink="sink") == {"epoch": 1}
     assert rig.ask(feed, Published, sink="another") == {"epoch": None}
+    totals = rig.core.statistics()["totals"]
+    assert (totals["rows_staged"], totals["epochs_published"], totals["rows_in"]) == (3, 1, 3)
 
 
 def test_what_is_thrown_away_is_missed_when_it_is_published(rig):

@@ -29,6 +29,7 @@ from milepost.storage import (
     Trim,
     Unstage,
     joining,
+    staging,
     upkeep,
 )
 from milepost.storage.upkeep import NAMED_SILENT_S
@@ -231,6 +232,21 @@ def test_a_large_piece_stays_where_it_is_and_is_read_from_there(rig: Rig) -> Non
     rig.do(store, DropTopic(topic))
     rig.maintain(store)
     assert left(rig)["pieces"] == 0
+
+
+def test_a_stage_is_read_some_pieces_at_a_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = rig.open()
+    topic = rig.topic(store)
+    monkeypatch.setattr(staging, "READ_BYTES", 2 * len(rows(5, [1]).data))
+    for sequence in range(7):
+        rig.do(store, piece(topic, [sequence + 1], sequence, size=1000 if sequence == 3 else 3))
+    rig.do(store, Publish("sink", 1, ((0, 0),)))
+    assert stamps(rig, store, topic) == [1, 2, 3, 4, 5, 6, 7]
+    rig.do(store, piece(topic, [8], epoch=2))
+    rig.do(store, piece(topic, [9], 1, epoch=2))
+    rig.sql("DELETE FROM pieces WHERE sequence = 0")
+    with pytest.raises(CorruptLog, match="of 2 pieces that are staged together, 1 are there"):
+        rig.do(store, Publish("sink", 2, ((0, 0),)))
 
 
 def test_pieces_are_compacted_like_other_entries(rig: Rig) -> None:

@@ -62,6 +62,8 @@ class Staging:
         source = checked.source
         if isinstance(outcome, MilepostError):
             return self.misstaged(source, checked.stage, outcome)
+        if outcome.how == "staged":
+            self._core.totals["rows_staged"] += outcome.rows
         connection = source.connection
         if not connection.open:
             return []
@@ -112,6 +114,7 @@ class Staging:
         value: Any = None
         if isinstance(outcome, operations.Published):
             value = {"repeated": outcome.repeated, "rows": outcome.rows}
+            self._core.totals["epochs_published"] += not outcome.repeated
         elif isinstance(request, Published):
             value = {"epoch": outcome}
         return keeper.replied(connection, request.request, value)

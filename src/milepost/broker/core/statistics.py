@@ -58,6 +58,8 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             "rows_dropped": core.totals["rows_dropped"],
             "batches_refused": core.totals["batches_refused"],
             "puts_throttled": core.totals["puts_throttled"],
+            "rows_staged": core.totals["rows_staged"],
+            "epochs_published": core.totals["epochs_published"],
         },
         "errors": dict(core.errors),
         "queues": {
