@@ -1,4 +1,4 @@
-"""`python -m soak`: kills on SQLite and on PostgreSQL, then a disk that fails and one that is full."""
+"""`python -m soak`: kills on SQLite and PostgreSQL, a disk that fails, one that is full, and kills under a pipeline."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from soak.database import database
 from soak.faults import FAULTS, run_fault
+from soak.pipeline import soak_pipeline
 from soak.play import Play
 from soak.stage import Stuck
 
@@ -28,16 +29,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0, help="the longest for each store")
     parser.add_argument("--seed", type=int, default=None, help="of the random choices; another one each time")
     parser.add_argument("--faults", choices=["also", "only", "none"], default="also", help="a failing and a full disk")
+    parser.add_argument("--pipeline", choices=["also", "only", "none"], default="also", help="kills under Spark")
+    parser.add_argument("--pipeline-cycles", type=int, default=24, help="kills under a pipeline")
     parser.add_argument("--keep", action="store_true", help="keep the records also when all is well")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that whoever ends this ends its processes too
     seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
     codes = []
-    if arguments.faults != "only":
+    if arguments.faults != "only" and arguments.pipeline != "only":
         stores = ["sqlite", "postgresql"] if arguments.store == "both" else [arguments.store]
         codes += [soak(store, seed, arguments.cycles, arguments.seconds, arguments.keep) for store in stores]
-    if arguments.faults != "none":
+    if arguments.faults != "none" and arguments.pipeline != "only":
         codes += [run_fault(name, seed) for name in FAULTS]
+    if arguments.pipeline != "none" and arguments.faults != "only":
+        codes.append(soak_pipeline(seed, arguments.pipeline_cycles, arguments.keep))
     return max(codes)
 
 
@@ -67,7 +72,7 @@ def soak(store: str, seed: int, cycles: int, seconds: float, keep: bool = False)
             shutil.rmtree(folder, ignore_errors=True)
         else:
             print(f"the records are in {folder}")
-    again = f"python -m soak --store {store} --cycles {cycles} --seed {seed} --faults none"
+    again = f"python -m soak --store {store} --cycles {cycles} --seed {seed} --faults none --pipeline none"
     print(f"{time.monotonic() - began:.0f} s; the same choices: {again}", flush=True)
     return 0 if well else 1
 

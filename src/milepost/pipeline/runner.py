@@ -75,7 +75,7 @@ class Runner:
     """One run of a pipeline, as a context: `with Runner(pipeline) as runner: runner.run()`.
 
     `once`: process what the input has now, and end. `steering_of` and `drops` (result queues that drop what they have
-    no room for) are for experiments.
+    no room for) are for experiments. `keep_session` leaves the process's Spark session running at the end.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Runner:
         now: Callable[[], float] = time.time,
         steering_of: Callable[[Sequence[int]], Steering] | None = None,
         drops: bool = False,
+        keep_session: bool = False,
     ) -> None:
         self.pipeline = pipeline
         self.beside = Beside(pipeline.name)
@@ -97,6 +98,7 @@ class Runner:
         self._master = master or pipeline.spark.master
         self._checkpoint = Checkpoint(checkpoint or Path(pipeline.checkpoint or default_folder() / pipeline.name))
         self._steering_of = steering_of
+        self._keep_session = keep_session
         self._drops = pipeline.control.queue_bytes if drops else 0
         self.checked: Checked
         self.client: Client
@@ -124,7 +126,14 @@ class Runner:
         self._checkpoint.claim(pipeline, self.client.broker_id)
         feeding = self._prepare()
         self.workers = self._stack.enter_context(
-            Workers(self.checked, feeding, self._master, self._checkpoint.folder, once=self._once, drops=self._drops)
+            Workers(
+                self.checked,
+                feeding,
+                self._master,
+                self._checkpoint.folder,
+                drops=self._drops,
+                keep_session=self._keep_session,
+            )
         )
 
     def _input_schema(self) -> Any:

@@ -44,8 +44,8 @@ class Workers:
         master: str,
         checkpoint: Path,
         *,
-        once: bool = False,
         drops: int = 0,
+        keep_session: bool = False,
     ) -> None:
         self._checked = checked
         self._feeding = feeding
@@ -53,6 +53,7 @@ class Workers:
         self._checkpoint = checkpoint
         self._idle_s = IDLE_S
         self._drops = drops
+        self._keep_session = keep_session
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self._jobs: list[Job] = []
@@ -95,7 +96,8 @@ class Workers:
 
             pipeline = self._checked.pipeline
             self._spark = make_session(pipeline.name, self._master, pipeline.spark.conf)
-            self._stack.callback(self._spark.stop)
+            if not self._keep_session:
+                self._stack.callback(self._spark.stop)
             queries.register(self._spark)
         return self._spark
 
