@@ -173,7 +173,12 @@ class WindowOperator(Operator):
         return pa.schema(columns)
 
     def _loaded(self, state: State) -> tuple[list[pa.Array], Folded]:
-        panes = state["panes"] if state else self._schema().empty_table()
+        if not state or not state["panes"].num_rows:  # nothing is kept, so types may have changed as well
+            state = {
+                "panes": self._schema().empty_table(),
+                "keys": _numbered([pa.nulls(0, kind) for kind in self.key_types]),
+            }
+        panes = state["panes"]
         if panes.schema != self._schema():
             raise ConfigError(f"rule {self.rule.rule!r}: the types of its columns are not those of its state any more")
         columns = [whole(each) for each in panes.columns]
@@ -181,7 +186,7 @@ class WindowOperator(Operator):
         for each in self.partials:
             parts.append(columns[at : at + len(each.types)])
             at += len(each.types)
-        keys = [whole(each) for each in state["keys"].columns] if state else [pa.array([], t) for t in self.key_types]
+        keys = [whole(each) for each in state["keys"].columns]
         if [key.type for key in keys] != self.key_types:
             raise ConfigError(f"rule {self.rule.rule!r}: the types of its keys are not those of its state any more")
         return keys, Folded(ints(columns[0]), ints(columns[1]), ints(columns[2]), parts)
@@ -197,8 +202,11 @@ class WindowOperator(Operator):
             keys = [taken(key, np.flatnonzero(used)) for key in keys]
         columns = [pa.array(numbers), pa.array(panes.places[kept:]), pa.array(panes.rows[kept:])]
         columns += [part[kept:] for parts in panes.parts for part in parts]
-        names = [f"key {number}" for number in range(len(keys))]
-        return {"panes": pa.table(columns, schema=self._schema()), "keys": pa.table(keys, names=names)}
+        return {"panes": pa.table(columns, schema=self._schema()), "keys": _numbered(keys)}
+
+
+def _numbered(keys: list[pa.Array]) -> pa.Table:
+    return pa.table(keys, names=[f"key {number}" for number in range(len(keys))])
 
 
 class MonitorOperator(Operator):

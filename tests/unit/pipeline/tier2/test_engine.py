@@ -221,6 +221,9 @@ def test_absences(rule: Absence, rows: list[Row], cuts: list[int]) -> None:
 
 @given(monitors(), ROWS, CUTS)
 def test_monitors(rule: Monitor, rows: list[Row], cuts: list[int]) -> None:
+    for row in rows:  # a monitor's sums are of doubles, and only these are exact in whatever order
+        row["i"] = None if row["i"] is None else row["i"] % 100
+        row["m"] = None if row["m"] is None else Decimal(int(row["m"]) % 100) / 4
     agrees(rule, rows, cuts)
 
 
@@ -382,6 +385,9 @@ def test_a_window_whose_column_changes_its_type_is_refused() -> None:
         engine.run(state, {"w": pa.table({"_time": [2], "k": ["a"], "v": [1.5]})}, 2)
     with pytest.raises(ConfigError, match="rule 'w': the types of its keys"):
         engine.run(state, {"w": pa.table({"_time": [2], "k": [1], "v": [1]})}, 2)
+    state, _ = engine.run(state, {}, 10)  # the window is over, and nothing kept
+    _, out = engine.run(state, {"w": pa.table({"_time": [12], "k": [1], "v": [1.5]})}, 20)
+    assert [(row["k"], row["x"]) for row in plain(out["w"])] == [(1, 1.5)]
 
 
 def test_dictionaries_and_pieces_are_read_as_what_they_mean() -> None:
