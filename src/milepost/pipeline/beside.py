@@ -28,8 +28,8 @@ MARK: Final = """
            dropped: long, late: long, busy: double, at: timestamp, offset: string?]
 """
 CONTROL: Final = """
-    control: [interval: long, at: timestamp, lane: int, assigned: long, admitted: long, done: long, reference: double,
-              free: double, queued: double, input: double, response: double?, weight: double, dropped: long]
+    control: [interval: long, at: timestamp, lane: int, assigned: long, admitted: long, batch: long, done: long,
+              reference: double, free: double, queued: double, input: double, response: double?, weight: double, dropped: long]
 """
 STATISTIC: Final = """
     statistic: [monitor: string, start: timestamp, stop: timestamp, count: long, rate: double, mean: double?,

@@ -195,7 +195,7 @@ class LaneReader(DataSourceStreamReader):
         driver = self._planning(start["splits"])
         driver.refresh()
         position = int(start["position"])
-        end = min(driver.runs.assigned, driver.admitted, position + self._setting.rows)
+        end = min(driver.runs.assigned, driver.admitted, position + min(self._setting.rows, driver.batch))
         if end <= position:
             return start
         return {
@@ -258,7 +258,7 @@ class _Driver:
         self._control = Tail(self._client, beside.control)
         self.runs: Final = Runs(setting.lane)
         self.monitors: Final = Monitors(self._client, beside, setting.monitors)
-        self.admitted = 0
+        self.admitted = self.batch = 0
         self.refresh()
 
     def refresh(self) -> None:
@@ -266,7 +266,7 @@ class _Driver:
         self.runs.extend(Run.of(log, offset, row) for log, offset, row in self._splits.news())
         for _, _, row in self._control.news():
             if row.lane == self._setting.lane:
-                self.admitted = row.admitted
+                self.admitted, self.batch = row.admitted, row.batch
 
     def place(self, position: int) -> dict[int, int]:
         """From where on to read the splits, to go on at a position."""

@@ -23,6 +23,9 @@ EVERYTHING: Final = 1 << 62  # admitted, where nothing is controlled: more event
 FIRST_EVENTS: Final = 20_000  # admitted before it is known how many bytes an event leaves: some tenths of a second
 DELAY: Final = 0  # intervals: room is taken for what is admitted at once, so the next measurement shows it
 UTMOST: Final = 1_000_000  # events an interval
+WORK: Final = 0.5  # of an interval: what a micro-batch may take, so that each interval sees one end
+LEAST_BATCH: Final = 1_000  # events: below that, what a micro-batch costs anyway is most of it
+SMOOTH: Final = 0.3  # how much of a lane's speed its last micro-batch tells
 
 
 class Commit(NamedTuple):
@@ -48,6 +51,7 @@ class Decided(NamedTuple):
     """What is done about one lane in the next interval."""
 
     admitted: int  # events it may have gone through, ever
+    batch: int  # … and those of one micro-batch
     weight: float
     input: float  # events admitted for this interval
     free: float
@@ -61,6 +65,8 @@ class _Lane:
     admitted: int  # events it may have gone through, ever
     base: int  # … without those of this interval
     origin: int  # events it had finished when this began
+    done: int  # … and by its last micro-batch
+    speed: float = 0.0  # events a second of work
 
 
 class Steering:
@@ -79,7 +85,7 @@ class Steering:
         self._delay = delay
         self._gains = gains
         seconds = control.interval.us / 1e6
-        self._lanes = [_Lane(None, ResponseMeter(), each, each, each) for each in done]
+        self._lanes = [_Lane(None, ResponseMeter(), each, each, each, each) for each in done]
         self._balancer = balancer or Balancer(len(done), interval=seconds)
         self.intervals = 0
 
@@ -95,6 +101,7 @@ class Steering:
         for lane, now in zip(self._lanes, measured, strict=True):
             for commit in now.commits:
                 lane.meter.commit(commit.time, commit.done - lane.origin, commit.busy)
+                self._clock(lane, commit)
             let_in = min(lane.admitted, now.assigned)
             times.append(lane.meter.step(time, now.assigned - lane.origin, let_in - lane.origin))
         if self._control.balance:
@@ -113,8 +120,21 @@ class Steering:
                 used = max(min(lane.admitted, now.assigned), now.done)
                 given = self._input(lane, used - lane.base, now.event_bytes, free)
                 lane.base, lane.admitted = used, used + round(given)
-            decided.append(Decided(lane.admitted, weight, given, free, response))
+            decided.append(Decided(lane.admitted, self._batch(lane), weight, given, free, response))
         return decided
+
+    def _clock(self, lane: _Lane, commit: Commit) -> None:
+        """How fast a lane works, out of one more micro-batch."""
+        if commit.busy > 0 and commit.done > lane.done:
+            speed = (commit.done - lane.done) / commit.busy
+            lane.speed = speed if not lane.speed else (1 - SMOOTH) * lane.speed + SMOOTH * speed
+            lane.done = commit.done
+
+    def _batch(self, lane: _Lane) -> int:
+        """Events of a micro-batch: a lane that takes longer than an interval for one is not seen meanwhile."""
+        if not lane.speed:
+            return FIRST_EVENTS
+        return max(LEAST_BATCH, round(lane.speed * self._control.interval.us / 1e6 * WORK))
 
     def _input(self, lane: _Lane, used: int, event_bytes: float, free: float) -> float:
         """Events to admit; `used` of those of the interval before were there to be taken."""
@@ -148,6 +168,7 @@ def rows(
             "lane": lane,
             "assigned": now.assigned,
             "admitted": to_do.admitted,
+            "batch": to_do.batch,
             "done": now.done,
             "reference": float(control.reference_bytes),
             "free": to_do.free,
