@@ -346,16 +346,17 @@ def test_no_setting_of_the_session_changes_a_result(spark: SparkSession) -> None
 
 def test_nesting_does_not_multiply_the_work(spark: SparkSession) -> None:
     """Each of these writes its argument more than once."""
+    deep = 20
     texts = [
-        "abs(" * 40 + "d" + ")" * 40,
-        "round(" * 40 + "d" + ")" * 40,
-        "abs(" * 40 + "w" + ")" * 40,
-        "(" * 30 + "w" + " + 0.00000000001)" * 30,
-        "(" * 40 + "i" + " % 7)" * 40,
-        "substring(" * 40 + "s" + ", i, 5)" * 40,
-        "i in (" + ", ".join(map(str, range(5_000))) + ")",
-        "d in (" + ", ".join(f"{each}e0" for each in range(500)) + ")",
-        " or ".join(f"(i = {each} and d < {each})" for each in range(300)),
+        "abs(" * deep + "d" + ")" * deep,
+        "round(" * deep + "d" + ")" * deep,
+        "abs(" * deep + "w" + ")" * deep,
+        "(" * deep + "w" + " + 0.00000000001)" * deep,
+        "(" * deep + "z" + " % 0.7)" * deep,
+        "substring(" * deep + "s" + ", i, 5)" * deep,
+        "i in (" + ", ".join(map(str, range(1_000))) + ")",
+        "d in (" + ", ".join(f"{each}e0" for each in range(200)) + ")",
+        " or ".join(f"(i = {each} and d < {each})" for each in range(200)),
     ]
     rng = Random(5)
     messages = [edge_value(rng, EDGES.type) for _ in range(10)]

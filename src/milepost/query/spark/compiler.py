@@ -116,9 +116,8 @@ def _between(node: typed.Between, value: Value, frame: Frame) -> Value:
 
 
 def _in(node: typed.In, value: Value, frame: Frame) -> Value:
-    items = [_compiled(item, frame) for item in node.items]
-    # Spark looks a double up by its bits when there are many, and takes 0.0 and -0.0 for two.
-    if value.type != DOUBLE and all(item.type == value.type and item.leaf for item in items):
+    items = [_like(value, _compiled(item, frame)) for item in node.items]
+    if all(item.type == value.type and item.leaf for item in items):
         return Value(value.column.isin(*(item.column for item in items)), BOOLEAN)
     kind = scalar(node.operand)
 
@@ -127,3 +126,11 @@ def _in(node: typed.In, value: Value, frame: Frame) -> Value:
         return Value(some([comparison("=", operand, item, kind, scalar(each)).column for item, each in pairs]), BOOLEAN)
 
     return value.once(equal)
+
+
+def _like(value: Value, item: Value) -> Value:
+    """A constant in the type of the other side, where that only takes more digits: then Spark can look it up."""
+    exact = isinstance(value.type, s.DecimalType) and item.type != DOUBLE and item.leaf
+    if exact and item.scale == value.scale and item.precision <= value.precision:
+        return Value(item.to(value.type), value.type, True)
+    return item
