@@ -16,6 +16,7 @@ BENCHMARKS = {
     "queues": "what input queues bring: checking and matching in threads",
     "pubsub": "the whole broker, against NATS, Redis, Mosquitto, RabbitMQ and ActiveMQ",
     "durable": "durable topics, against Redis Streams, RabbitMQ and JetStream",
+    "pipeline": "the pipeline on Spark: source, tier 1 against Parquet, splitter, combiner, both tiers",
 }
 
 

@@ -215,11 +215,15 @@ class Runner:
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Go on until an operator orders to stop, `until` says so or, with `once`, until everything is done."""
+        self.steer()
+        self.workers.start()
+        self.run_on(until)
+
+    def run_on(self, until: Callable[[], bool] = lambda: False) -> None:
+        """The same, with everything started."""
         interval = self.pipeline.control.interval.us / 1e6
         targets = {name: ends(self.client, name) for name in self.pipeline.input} if self._once else None
         due = self._now()
-        self.steer()
-        self.workers.start()
         ended = False
         while not until():
             if self.splitter is not None:

@@ -1,0 +1,173 @@
+"""What is measured, each with the events in the topic before the clock starts."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.pipeline import events
+from benchmarks.pipeline.world import World, clock, rows_in
+from milepost.pipeline.beside import Beside, Tail
+from milepost.pipeline.runner import Runner
+
+
+def source(world: World, count: int) -> dict[str, float]:
+    """The streaming source alone, into a sink that does nothing: rows a second over all micro-batches but the first."""
+    topic = world.filled("bench-source", count)
+    stream = (
+        world.spark.readStream.format("milepost")
+        .option("broker", world.broker.address)
+        .option("topic", topic)
+        .option("maxRowsPerTrigger", str(max(100_000, count // 8)))
+        .load()
+    )
+    query = (
+        stream.writeStream.format("noop")
+        .option("checkpointLocation", str(world.folder / f"source-{time.time_ns()}"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    steps = [each for each in query.recentProgress if each["numInputRows"]]
+    rows = sum(each["numInputRows"] for each in steps[1:])
+    seconds = sum(each["durationMs"]["triggerExecution"] for each in steps[1:]) / 1000
+    return {"source_rows_per_s": rows / seconds, "rows": rows, "seconds": seconds}
+
+
+def tier1(world: World, count: int, lanes: int = 2) -> dict[str, float]:
+    """Topic to topic through the pipeline: events a second between the first commit and the last."""
+    topic = world.filled("bench-events", count)
+    name = f"bench{time.time_ns() % 1_000_000}"
+    pipeline = world.pipeline(name, topic, events.RULES, lanes=lanes, output=f"{name}-out")
+    folder = world.folder / name
+    world.spark  # noqa: B018, the session of this process is what the runner uses
+    with Runner(pipeline, checkpoint=folder, once=True, keep_session=True) as runner:
+        runner.run()
+        marks = [row for _, _, row in Tail(world.client, Beside(name).marks).news()]
+    out = rows_in(world.client, f"{name}-out")
+    marks.sort(key=lambda row: row.at)
+    done: dict[int, int] = {}
+    warm = len(marks) // 4  # the first micro-batches compile: sustained is what follows
+    progress: list[tuple[float, int]] = []
+    for row in marks:
+        done[row.lane] = row.position
+        progress.append((row.at.timestamp(), sum(done.values())))
+    (start, first), (end, last) = progress[warm], progress[-1]
+    shutil.rmtree(folder, ignore_errors=True)
+    return {"events_per_s": (last - first) / (end - start), "events": last, "results": out, "micro_batches": len(marks)}
+
+
+def parquet(world: World, count: int) -> float:
+    """The same rules from Parquet to Parquet, by Spark alone: events a second, the better of two after a warm-up."""
+    from pyarrow import parquet as files
+
+    from milepost.pipeline import tier1 as rules
+    from milepost.pipeline.checking import check
+    from milepost.query import parse_schema
+
+    folder = world.folder / "parquet"
+    folder.mkdir(exist_ok=True)
+    for number, piece in enumerate(events.tables(count)):
+        files.write_table(piece, folder / f"{number:05}.parquet")
+    checked = check(
+        world.pipeline("bench-parquet", "bench-events", events.RULES, output="x"), parse_schema(events.SCHEMA)
+    )
+    best = float("inf")
+    for attempt in range(3):
+        out = world.folder / f"parquet-out-{attempt}"
+        began = clock()
+        made = rules.apply(world.spark.read.parquet(str(folder)), checked)
+        made.where("event is not null").select("event.*").write.parquet(str(out))
+        best = min(best, clock() - began) if attempt else best
+        shutil.rmtree(out, ignore_errors=True)
+    return count / best
+
+
+def splitter(world: World, count: int) -> float:
+    """Assigning events to lanes: events a second, the writing of splits included."""
+    from milepost.pipeline.splitter import Splitter
+
+    topic = world.filled("bench-events", count)
+    beside = Beside(f"split{time.time_ns() % 1_000_000}")
+    beside.declare(world.client)
+    made = Splitter(world.client, beside, [topic], 2, {topic: {}}, time.time)
+    began, assigned = clock(), 0
+    while True:
+        now = made.assign()
+        if not now:
+            break
+        assigned += now
+        made.done = [each.assigned for each in made.runs]
+    return assigned / (clock() - began)
+
+
+def combiner(world: World, count: int) -> float:
+    """Merging two lanes' results into one order, as the source of tier 2 does it: rows a second in one task."""
+    from milepost.pipeline.combined import CombinedSetting, Feeding, combine
+    from milepost.pipeline.merging import Cut
+    from milepost.pipeline.to_spark import ToSpark
+    from milepost.pipeline.types import spark_schema
+    from milepost.pipeline.watermark import NEVER, NOWHERE, Reach
+    from milepost.query import parse_schema
+
+    name = f"comb{time.time_ns() % 1_000_000}"
+    beside = Beside(name)
+    schema = parse_schema(events.SCHEMA)
+    beside.declare_lanes(world.client, 2, schema)
+    for number, piece in enumerate(events.tables(count)):
+        world.client.put_many(beside.lane(number % 2), piece)
+    setting = CombinedSetting(world.broker.address, name, (Feeding(name, 2, 0),), "at")
+    convert = ToSpark(schema, spark_schema(schema))
+    ends = tuple(
+        Reach({}, {int(each["log"]): int(each["next"]) for each in world.client.look(beside.lane(lane))["logs"]})
+        for lane in range(2)
+    )
+    best = float("inf")
+    for _ in range(3):
+        began, rows = clock(), 0
+        start = Cut(NEVER, (NOWHERE, NOWHERE), (NOWHERE, NOWHERE))
+        for _, batch in combine(setting, convert, start, Cut(1 << 60, ends, ends)):
+            rows += len(batch)
+        best = min(best, clock() - began)
+    return rows / best
+
+
+def peak(world: World, seconds: float, rate: float) -> dict[str, Any]:
+    """Both tiers and a monitor while events come at a rate: the delay from an event to tier 2's output of it."""
+    from benchmarks.pipeline.live import Feed, Watch
+
+    name = f"peak{time.time_ns() % 1_000_000}"
+    topic = f"{name}-events"
+    world.client.declare_topic(topic, events.SCHEMA, durable=True)
+    pipeline = world.pipeline(name, topic, events.RULES + events.TIER2, lanes=2, output=f"{name}-out", disorder="200ms")
+    world.spark  # noqa: B018
+    with Runner(pipeline, checkpoint=world.folder / name, keep_session=True) as runner:
+        watch = Watch(world.broker.address, f"{name}-out")
+        feed = Feed(world.broker.address, topic, rate)
+        try:
+            until = clock() + seconds
+            runner.run(until=lambda: clock() > until)
+            sent = feed.stop()
+            caught = clock() + 30.0
+            runner.run_on(until=lambda: clock() > caught or sum(runner.totals.done) >= sent)
+            done = sum(runner.totals.done)
+        finally:
+            feed.stop()
+            delays = watch.stop()
+    warm = delays[:, 0] > seconds / 3  # the first micro-batches compile
+    settled = delays[warm, 1]
+    figures = {
+        "sent": sent,
+        "done": done,
+        "measured": len(settled),
+        "events_per_s": sent / seconds,
+        "p50_s": float(np.percentile(settled, 50)) if len(settled) else None,
+        "p99_s": float(np.percentile(settled, 99)) if len(settled) else None,
+    }
+    figures["paper_peak_ok"] = bool(
+        len(settled) and done >= sent and sent >= 0.97 * rate * seconds and figures["p99_s"] < 5.0
+    )
+    return figures
