@@ -18,6 +18,7 @@ from milepost.schema import types as t
 from milepost.schema.types import Atom, Schema
 
 KEY: Final = "#key"
+BY: Final = "#by"  # the text with an address
 FOUND: Final = "#found"  # a struct of the values; its being there tells a row of nulls from no row
 
 _ARROW: Final = {  # unsigned integers as Spark has them
@@ -69,9 +70,9 @@ def _by_prefix(frame: DataFrame, by: Column, lookup: Lookup) -> tuple[DataFrame,
     A join by "is in" would compare every event with every network.
     """
     assert lookup.networks is not None
-    numbers, digits = address(by)
+    numbers, digits = address(BY)
     versions = {network.version for network in lookup.networks}
-    frame = frame.withColumns(
+    frame = frame.withColumn(BY, by).withColumns(
         {name: made for name, made, version in ((V4, numbers, 4), (V6, digits, 6)) if version in versions}
     )
     found: list[Column] = []

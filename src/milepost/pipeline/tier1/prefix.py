@@ -32,9 +32,13 @@ class PrefixGroup:
     rows: pa.Array  # which rows of the table these are
 
 
-def address(text: Column) -> tuple[Column, Column]:
-    """The columns V4 and V6 of a text."""
-    given = Value(text, STRING)
+def address(name: str) -> tuple[Column, Column]:
+    """The columns V4 and V6 of a column of text.
+
+    Of a column and not of an expression, which is written several times here: Spark's way to write it once runs
+    outside the code that it generates.
+    """
+    given = Value(named(name), STRING, leaf=True)
     return v4_number(given).column, v6_digits(given).column
 
 
