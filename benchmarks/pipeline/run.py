@@ -59,7 +59,7 @@ def tier1(run: Run) -> None:
     run.report.table(
         f"Tier 1: discard, derive, enrich; {MASTER}, durable on both ends", ("", "events", "events/s", "of Parquet"),
         [
-            (f"topic -> topic, {int(found['micro_batches'])} micro-batches", int(found["events"]), found["events_per_s"], ratio),
+            (f"topic -> topic, {found['micro_batches']:.0f} micro-batches", int(found["events"]), run.rate, ratio),
             ("Parquet -> Parquet", count, alone, 1.0),
         ],
     )  # fmt: skip

@@ -74,10 +74,10 @@ class Beside:
         ):
             client.declare_topic(name, schema, durable=True, retain=retain)
 
-    def declare_lanes(self, client: Client, lanes: int, schema: Schema) -> None:
-        """Make the topics of the lanes' results."""
+    def declare_lanes(self, client: Client, lanes: int, schema: Schema, *, combined: bool = True) -> None:
+        """Make the topics of the lanes' results. Where another pipeline is to combine them, they wait for it."""
         for lane in range(lanes):
-            client.declare_topic(self.lane(lane), schema, durable=True, retain=_CONSUMED)
+            client.declare_topic(self.lane(lane), schema, durable=True, retain=_CONSUMED if combined else _WEEK)
 
 
 def done_of(client: Client, beside: Beside) -> dict[int, int]:

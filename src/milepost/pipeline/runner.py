@@ -165,7 +165,7 @@ class Runner:
         if pipeline.sources:
             feeding = tuple(Feeding(each, self._lanes_of(each), pipeline.disorder.us) for each in pipeline.sources)
         else:
-            beside.declare_lanes(client, pipeline.lanes, self.checked.result)
+            beside.declare_lanes(client, pipeline.lanes, self.checked.result, combined=self.combines)
             feeding = (Feeding(pipeline.name, pipeline.lanes, pipeline.disorder.us),)
         self._combined = [Beside(each.pipeline).lane(lane) for each in feeding for lane in range(each.lanes)]
         if self.combines:
