@@ -12,18 +12,23 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import milepost
 import milepost.pipeline
 from milepost import errors
 from milepost.pipeline import connection
+from milepost.pipeline import options as known
+from milepost.query import parse_schema
 
 pyspark = pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
+from milepost.pipeline.sink import Staged, StreamSink  # noqa: E402
+from milepost.pipeline.types import spark_schema  # noqa: E402
 from tests.integration import spark_killing  # noqa: E402
 
 pytestmark = [
@@ -36,7 +41,7 @@ pytestmark = [
 ]
 
 SCHEMA = "event: [n: long, who: string?, price: double, at: timestamp]"
-PATIENCE = 120  # seconds, for what hangs: nothing here waits for time to pass
+PATIENCE = 300  # seconds, for what hangs: nothing here waits for time to pass
 
 
 class Broker:
@@ -227,11 +232,14 @@ def test_rows_stay_until_they_are_processed(session, broker, client, tmp_path):
 
 
 def test_a_topic_made_anew_and_a_checkpoint_of_another_query(session, broker, client, topic, tmp_path):
-    stream = source(session, broker, topic, "readStream")
+    stream = source(session, broker, topic, "readStream", maxRowsPerTrigger="3000")
     run(stream, tmp_path / "checkpoint")
     client.delete_topic(topic)
     client.declare_topic(topic, SCHEMA, durable=True)
     put(client, topic, range(10))
+    with pytest.raises(Exception, match="made anew"):
+        run(stream, tmp_path / "checkpoint")
+    put(client, topic, range(10, 6_000))  # longer than the checkpoint is far
     with pytest.raises(Exception, match="made anew"):
         run(stream, tmp_path / "checkpoint")
 
@@ -315,6 +323,33 @@ def test_a_stream_is_routed_by_columns(session, broker, client, topic, tmp_path)
     assert sorted(numbers(client, odd)) == list(range(1, 100, 2))
     with pytest.raises(Exception, match="option 'routes': there is no column 'add'; did you mean 'odd'"):
         run(stream, tmp_path / "other", "milepost", broker=broker.address, routes=json.dumps({"add": odd}))
+
+
+def test_epochs_come_once_and_in_order(broker, client, topic):
+    given = {"broker": broker.address, "topic": topic}
+    sink = StreamSink(known.checked(given, known.WRITING, "writing"), spark_schema(parse_schema(SCHEMA)))
+    rows = {"n": [1], "who": [None], "price": [1.0], "at": [datetime.now(UTC)]}
+
+    def epoch(number, attempt, **changes):
+        message = Staged(**{"sink": topic, "epoch": number, "part": 0, "attempt": attempt} | changes)
+        sink.stage(message, iter([pa.record_batch(rows)]))
+        assert message.rows == 1
+        sink.commit([message, None], number)
+
+    for number, attempt in ((0, 1), (1, 2), (1, 3)):  # the second of an epoch is what a killed driver does again
+        epoch(number, attempt)
+    assert len(numbers(client, topic)) == 5_002
+    with pytest.raises(errors.BrokerError, match="has published epoch 1, and is given epoch 0"):
+        epoch(0, 4)
+    with pytest.raises(errors.BrokerError, match="Spark commits epoch 2"):
+        sink.commit([Staged(topic, 3, 0, 5)], 2)
+    with pytest.raises(errors.BrokerError, match="of different queries or epochs"):
+        sink.commit([Staged(topic, 2, 0, 6), Staged("other", 2, 1, 7)], 2)
+    failed = Staged(topic, 2, 0, 8)
+    sink.stage(failed, iter([pa.record_batch(rows)]))
+    sink.abort([failed, None], 2)
+    sink.commit([Staged(topic, 2, 0, 9)], 2)  # no rows
+    assert len(numbers(client, topic)) == 5_002
 
 
 # Killing

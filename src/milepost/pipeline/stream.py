@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from milepost.client import Client
+from milepost.errors import BrokerError
 from milepost.pipeline import connection
 from milepost.pipeline.options import Options
 from milepost.pipeline.place import resolved
@@ -69,7 +70,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: `start` itself when there is nothing new."""
         position = Position.read(start)
-        there = extents(self.client(position).look(self.topic))
+        looked = self.client(position).look(self.topic)
+        self._require_hold(position, looked)
+        there = extents(looked)
         begin = checked(self.topic, position.logs, there, fail=self.options.failOnDataLoss)
         end = {log: extent.next for log, extent in there.items()}
         if self._target is not None:
@@ -143,8 +146,22 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Make the hold, once. Not before the offsets are in the checkpoint: a name nobody knows holds for ever."""
         name = self.hold_of(position)
         if name and name != self._held:
+            self._require_hold(position, client.look(self.topic))
             client.hold(self.topic, name, dict(logs))
             self._held = name
+
+    def _require_hold(self, position: Position, looked: Mapping[str, Any]) -> None:
+        """A hold that was made and is gone tells of a topic that was deleted, also when the new one is longer."""
+        name = self.hold_of(position)
+        made = not position.initial and position.begun is None  # the end of the first micro-batch is written before it
+        if not name or not made or not self.options.failOnDataLoss:
+            return
+        if all(each["name"] != name for each in looked["subscriptions"]):
+            raise BrokerError(
+                f"topic {self.topic!r} has no hold {name!r}: the topic was deleted and made anew, or somebody removed "
+                "the hold; begin with a new checkpoint, or set the option failOnDataLoss to false to go on at the same "
+                "offsets"
+            )
 
     def hold_of(self, position: Position) -> str:
         """The name of the hold; empty when nothing is held."""

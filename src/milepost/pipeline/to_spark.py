@@ -62,10 +62,10 @@ class ToSpark:
 
     def __call__(self, batch: Batch) -> pa.RecordBatch:
         """The rows of a batch. `IncompatibleSchema` when its version cannot be read as this one."""
+        extra = _metadata(batch) if self.with_metadata else {}
         if batch.schema is not self.schema and batch.schema != self.schema:
             batch = batch.read_as(self.schema)
         table = batch.to_arrow()
-        extra = _metadata(batch) if self.with_metadata else {}
         arrays = []
         for name, convert in self._columns:
             array = extra[name] if name in extra else table.column(name)

@@ -12,6 +12,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from milepost.batch import Batch, Ids, Run
+from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError, InvalidValue, SchemaError
 from milepost.pipeline.from_spark import FromSpark
 from milepost.pipeline.to_spark import ToSpark
@@ -177,3 +178,6 @@ def test_rows_of_other_versions_are_read_as_this_one():
     rows = Batch.encode(new, [{"a": 1, "b": {"c": 2, "d": "x"}}])
     assert ToSpark(old, spark_schema(old))(rows).to_pylist() == [{"a": 1}]
     assert ToSpark(new, spark_schema(new))(Batch.encode(old, [{"a": 1}])).to_pylist() == [{"a": 1, "b": None}]
+    logged = LogBatch.opened(rows.data, new, 3, np.array([41], np.uint64), None)
+    (row,) = ToSpark(old, spark_schema(old, metadata=True))(logged).to_pylist()
+    assert (row["a"], row["_log"], row["_offset"]) == (1, 3, 41)
