@@ -44,6 +44,7 @@
     ├── PipelineFailed            a part of a pipeline that fails again and again
     ├── Closed                    you closed it, and then used it
     └── ConfigError               settings that cannot be
+        └── PipelineError         a pipeline that cannot run: everything that is wrong with it
 
 Each class carries ``code``, which is stable and travels on the wire, and ``retriable``: whether doing
 the same thing again can help. Messages say what happened, to what, and what to do next.
@@ -375,6 +376,23 @@ class ConfigError(MilepostError, ValueError):
     """Settings that contradict each other, or that nobody knows."""
 
     code = "config"
+
+
+class PipelineError(ConfigError):
+    """A pipeline that cannot run. The message lists every problem; `problems` has them apart, as (place, text)."""
+
+    code = "pipeline"
+
+    def __init__(self, what: str, problems: Iterable[tuple[str, str]]) -> None:
+        self.what = what
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        lines = [f"{place}: {text}" if place else text for place, text in self.problems]
+        drawn = "".join("\n  " + line.replace("\n", "\n  ") for line in lines)
+        super().__init__(f"{what} has {'a problem' if count == 1 else f'{count} problems'}:{drawn}")
+
+    def __reduce__(self) -> tuple[type[PipelineError], tuple[str, tuple[tuple[str, str], ...]]]:
+        return type(self), (self.what, self.problems)
 
 
 def from_code(code: str, message: str) -> MilepostError:

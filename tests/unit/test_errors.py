@@ -8,13 +8,22 @@ from collections.abc import Iterator
 import pytest
 
 from milepost import errors
-from milepost.errors import CheckFailed, IncompatibleSchema, InvalidValue, LimitExceeded, MilepostError, QueryTypeError
+from milepost.errors import (
+    CheckFailed,
+    IncompatibleSchema,
+    InvalidValue,
+    LimitExceeded,
+    MilepostError,
+    PipelineError,
+    QueryTypeError,
+)
 
 EXAMPLES = [
     LimitExceeded("BATCH_ROWS", 2, 1, "rows"),
     InvalidValue("no int", "a.b", 3),
     CheckFailed("broken", "price > 0", (1, 2)),
     IncompatibleSchema("no", ("a",)),
+    PipelineError("p", (("[[tier1]] 1", "no such field"),)),
     QueryTypeError("no such field", "a = 1", 1, 1),
 ]
 

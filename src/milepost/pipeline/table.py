@@ -13,8 +13,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from milepost.errors import ConfigError, did_you_mean
-from milepost.pipeline.problem import PipelineError, Problems
+from milepost.errors import ConfigError, PipelineError, did_you_mean
+from milepost.pipeline.problem import Problems
 from milepost.pipeline.quantity import Duration
 
 T = TypeVar("T", bound="Table")
@@ -112,8 +112,8 @@ def build(cls: type[T], values: Mapping[str, Any], place: str, problems: Problem
     try:
         return cls(**values)
     except PipelineError as error:
-        for problem in error.problems:
-            problems.add(joined(place, problem.place), problem.text)
+        for inner, text in error.problems:
+            problems.add(joined(place, inner), text)
     return None
 
 

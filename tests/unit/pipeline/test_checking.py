@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from milepost import parse_schema
+from milepost.errors import PipelineError
 from milepost.pipeline.checked import REJECTS
 from milepost.pipeline.checking import check
 from milepost.pipeline.definition import Late, Pipeline
-from milepost.pipeline.problem import PipelineError
 from milepost.pipeline.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
 from milepost.pipeline.shape import type_of, with_fields
 from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample

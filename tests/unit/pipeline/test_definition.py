@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.errors import ConfigError
+from milepost.errors import ConfigError, PipelineError
 from milepost.pipeline import toml
 from milepost.pipeline.definition import Control, Lane, Late, Pipeline, Spark, load_pipeline
-from milepost.pipeline.problem import PipelineError
 from milepost.pipeline.quantity import MICROSECONDS, Duration, size
 from milepost.pipeline.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
 from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
