@@ -19,7 +19,7 @@ def _scene(name: str) -> Callable[[Stage], None]:
     return play
 
 
-SCENES = tuple(map(_scene, ("schema", "batch", "query", "access", "broker", "durable")))
+SCENES = tuple(map(_scene, ("schema", "batch", "query", "access", "broker", "durable", "pipeline")))
 
 
 def run() -> None:

@@ -39,8 +39,8 @@ def play(stage: Stage) -> None:
     if not warm.installed("numba") or not warm.installed("sqlalchemy"):
         stage.say(f"A broker needs more packages than a client: {escape(warm.SERVER_EXTRA)}")
         return
-    with TemporaryDirectory(prefix="milepost-demo-") as folder, _quiet():
-        broker = _Process(Path(folder))
+    with TemporaryDirectory(prefix="milepost-demo-") as folder, quiet():
+        broker = Process(Path(folder))
         try:
             broker.start()
             asyncio.run(_scene(stage, broker))
@@ -48,7 +48,7 @@ def play(stage: Stage) -> None:
             broker.end()
 
 
-class _Process:
+class Process:
     """`milepost up`, at one address and on one store over all its lives."""
 
     def __init__(self, folder: Path) -> None:
@@ -85,7 +85,7 @@ class _Process:
             self._process = None
 
 
-async def _scene(stage: Stage, broker: _Process) -> None:
+async def _scene(stage: Stage, broker: Process) -> None:
     from milepost.client import AsyncClient
     from milepost.testing.ledger import Ledger
 
@@ -110,7 +110,7 @@ async def _scene(stage: Stage, broker: _Process) -> None:
 
 
 async def _killed(
-    stage: Stage, broker: _Process, feed: AsyncClient, desk: AsyncClient, orders: list[Any], ledger: Ledger
+    stage: Stage, broker: Process, feed: AsyncClient, desk: AsyncClient, orders: list[Any], ledger: Ledger
 ) -> None:
     room = asyncio.Semaphore(UNDER_WAY)
     begun = acknowledged = under_way = 0
@@ -212,7 +212,7 @@ async def _dead(stage: Stage, feed: AsyncClient, desk: AsyncClient) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Clients log that they lost a broker. Here that is part of the play."""
     log, nobody = logging.getLogger("milepost"), logging.NullHandler()
     log.addHandler(nobody)
