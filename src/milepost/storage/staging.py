@@ -21,6 +21,7 @@ from milepost.storage.joining import Piece
 from milepost.storage.operations import Publish, Stage, Staged, Unstage
 
 READ_BYTES: Final = 16 << 20  # of pieces, in one statement
+PIECE_LEAST: Final = 4_096  # bytes that a piece counts for at least: however small, it is a row to look at
 SCHEMAS_KNOWN: Final = 10_000  # kept parsed, some ten kilobytes each at most
 
 
@@ -42,14 +43,22 @@ class Staging:
         self._session = session
         self._time_us = time_us
         self._schemas = schemas
+        self._sinks: dict[str, Sink] = {}  # those that are ours until the transaction ends, as they are now
+        self._changed: set[str] = set()
+
+    def finish(self) -> None:
+        """Write what has become of sinks, before the transaction ends."""
+        for name in sorted(self._changed):
+            sink = self._sinks[name]
+            self._session.run(
+                statements.TOUCH_SINK, sink=sink.number, bytes=sink.bytes, epoch=sink.epoch, time_us=self._time_us
+            )
 
     def stage(self, stage: Stage) -> Staged:
         """Store a piece."""
         session = self._session
-        session.run(statements.MAKE_SINK, name=stage.sink, time_us=self._time_us)
-        sink = self._sink(stage.sink)
-        assert sink is not None
-        rows, size = len(stage.batch), len(stage.batch.data)
+        sink = self._made(stage.sink)
+        rows, size = len(stage.batch), max(len(stage.batch.data), PIECE_LEAST)
         if sink.epoch is not None and stage.epoch <= sink.epoch:
             return Staged(rows, "late")
         place = {"sink": sink.number, "epoch": stage.epoch, "part": stage.part, "attempt": stage.attempt}
@@ -77,24 +86,20 @@ class Staging:
                 self._discard([found[0]])
             (number,) = session.row(statements.MAKE_STAGE, writer=stage.writer, **place)
         session.run(
-            statements.INSERT_PIECE, stage=number, sequence=stage.sequence, topic=stage.topic, rows=rows, bytes=size,
-            data=stage.batch.data,
+            statements.INSERT_PIECE, stage=number, sequence=stage.sequence, topic=stage.topic, rows=rows,
+            bytes=len(stage.batch.data), data=stage.batch.data,
         )  # fmt: skip
         session.run(statements.GROW_STAGE, stage=number, bytes=size)
-        self._touch(sink._replace(bytes=total))
+        self._change(stage.sink, sink._replace(bytes=total))
         return Staged(rows, "staged")
 
     def staged(self, publish: Publish) -> list[Piece] | None:
         """The pieces of an epoch that is to be published, in order; None when it was published before."""
-        sink = self._sink(publish.sink)
-        if sink is not None and sink.epoch is not None and publish.epoch <= sink.epoch:
+        sink = self._made(publish.sink)  # also of an epoch without rows: from here on it is ours alone
+        if sink.epoch is not None and publish.epoch <= sink.epoch:
             return None
-        found: dict[tuple[int, int], tuple[int, int]] = {}
-        if sink is not None:
-            for part, attempt, number, count in self._session.rows(
-                statements.STAGES_OF, sink=sink.number, epoch=publish.epoch
-            ):
-                found[part, attempt] = number, count
+        stages = self._session.rows(statements.STAGES_OF, sink=sink.number, epoch=publish.epoch)
+        found = {(part, attempt): stage for part, attempt, *stage in stages}
         missing = [pair for pair in publish.parts if pair not in found]
         if missing:
             named = ", ".join(f"part {part} (attempt {attempt})" for part, attempt in missing[:3])
@@ -108,20 +113,26 @@ class Staging:
             pieces += self._pieces(*found[pair])
         return pieces
 
-    def _pieces(self, stage: int, count: int) -> Iterator[Piece]:
+    def _pieces(self, stage: int, count: int, size: int) -> Iterator[Piece]:
         """The pieces of a stage, some megabytes at a time: a session that is silent for long is ended by its server."""
-        sizes = [row[0] for row in self._session.rows(statements.PIECE_SIZES, stage=stage)]
-        if len(sizes) != count:
-            raise CorruptLog(f"of {count} pieces that are staged together, {len(sizes)} are there: unstage their epoch")
-        first = 0
-        while first < count:
-            stop, size = first + 1, sizes[first]
-            while stop < count and size + sizes[stop] <= READ_BYTES:
-                size += sizes[stop]
-                stop += 1
+        stops = [count]
+        if size > READ_BYTES:
+            sizes = [row[0] for row in self._session.rows(statements.PIECE_SIZES, stage=stage)]
+            stops, size = [], 0
+            for place, more in enumerate(sizes):
+                if size and size + more > READ_BYTES:
+                    stops.append(place)
+                    size = 0
+                size += more
+            stops.append(count)
+        first = there = 0
+        for stop in stops:
             for piece, topic, rows, data in self._session.rows(statements.PIECES, stage=stage, first=first, stop=stop):
+                there += 1
                 yield self._opened(piece, topic, rows, data)
             first = stop
+        if there != count:
+            raise CorruptLog(f"of {count} pieces that are staged together, {there} are there: unstage their epoch")
 
     def publish(self, publish: Publish, copied: list[int]) -> None:
         """The rows of an epoch are in the log: move the sink's epoch, and let go of everything else up to it.
@@ -131,14 +142,10 @@ class Staging:
         session = self._session
         if copied:
             session.each(statements.DELETE_PIECE, [{"piece": number} for number in copied])
-        session.run(statements.MAKE_SINK, name=publish.sink, time_us=self._time_us)  # of an epoch without rows
-        sink = self._sink(publish.sink)
-        assert sink is not None
-        taken = {
-            number
-            for part, attempt, number, _ in session.rows(statements.STAGES_OF, sink=sink.number, epoch=publish.epoch)
-            if (part, attempt) in set(publish.parts)
-        }
+        sink = self._made(publish.sink)
+        named = set(publish.parts)
+        stages = session.rows(statements.STAGES_OF, sink=sink.number, epoch=publish.epoch)
+        taken = {number for part, attempt, number, *_ in stages if (part, attempt) in named}
         freed = 0
         over: list[int] = []
         for number, _, size in session.rows(statements.STAGES_UP_TO, sink=sink.number, epoch=publish.epoch):
@@ -148,7 +155,7 @@ class Staging:
         if taken:
             session.each(statements.DELETE_STAGE, [{"stage": number} for number in sorted(taken)])
         self._discard(over)
-        self._touch(sink._replace(epoch=publish.epoch, bytes=sink.bytes - freed))
+        self._change(publish.sink, sink._replace(epoch=publish.epoch, bytes=sink.bytes - freed))
 
     def unstage(self, unstage: Unstage) -> None:
         """Throw away what is staged for an epoch."""
@@ -158,21 +165,31 @@ class Staging:
         rows = self._session.rows(statements.STAGES_UP_TO, sink=sink.number, epoch=unstage.epoch)
         gone = [(number, size) for number, epoch, size in rows if epoch == unstage.epoch]
         self._discard([number for number, _ in gone])
-        self._touch(sink._replace(bytes=sink.bytes - sum(size for _, size in gone)))
+        self._change(unstage.sink, sink._replace(bytes=sink.bytes - sum(size for _, size in gone)))
 
     def epoch(self, name: str) -> int | None:
         """The last epoch that a sink has published."""
         sink = self._sink(name)
         return None if sink is None else sink.epoch
 
-    def _sink(self, name: str) -> Sink | None:
-        row = self._session.row(statements.FIND_SINK, name=name)
-        return None if row is None else Sink(*row)
+    def _made(self, name: str) -> Sink:
+        if name not in self._sinks:
+            self._session.run(statements.MAKE_SINK, name=name, time_us=self._time_us)
+        found = self._sink(name)
+        assert found is not None
+        return found
 
-    def _touch(self, sink: Sink) -> None:
-        self._session.run(
-            statements.TOUCH_SINK, sink=sink.number, bytes=sink.bytes, epoch=sink.epoch, time_us=self._time_us
-        )
+    def _sink(self, name: str) -> Sink | None:
+        if name not in self._sinks:
+            row = self._session.row(statements.FIND_SINK, name=name)
+            if row is None:
+                return None
+            self._sinks[name] = Sink(*row)
+        return self._sinks[name]
+
+    def _change(self, name: str, sink: Sink) -> None:
+        self._sinks[name] = sink
+        self._changed.add(name)
 
     def _discard(self, stages: list[int]) -> None:
         discard(self._session, stages)

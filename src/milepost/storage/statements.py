@@ -324,7 +324,7 @@ INSERT_PIECE: Final = Statement("""
     VALUES (:stage, :sequence, :topic, :rows, :bytes, :data)""")
 # What is staged for one epoch, and for all up to one.
 STAGES_OF: Final = Statement("""
-    SELECT part, attempt, number, pieces FROM stages WHERE sink = :sink AND epoch = :epoch""")
+    SELECT part, attempt, number, pieces, bytes FROM stages WHERE sink = :sink AND epoch = :epoch""")
 STAGES_UP_TO: Final = Statement("SELECT number, epoch, bytes FROM stages WHERE sink = :sink AND epoch <= :epoch")
 # The pieces of a stage: how large they are, and some of them whole.
 PIECE_SIZES: Final = Statement("SELECT bytes FROM pieces WHERE stage = :stage ORDER BY sequence")

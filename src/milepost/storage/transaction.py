@@ -145,6 +145,7 @@ class Transaction:
                 except MilepostError as error:
                     self._outcomes[place] = error
         self._flush()
+        self._staging.finish()
         return Committed(self._outcomes, self._entries)
 
     def learned(self) -> None:

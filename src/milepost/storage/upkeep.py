@@ -142,10 +142,11 @@ class Upkeep:
 
     def _remove_pieces(self, stage: int) -> int:
         session = self._session
-        rows = _bounded(session.rows(statements.DISCARDED_PIECES, stage=stage, most=STEP_ENTRIES), size=1)
+        found = session.rows(statements.DISCARDED_PIECES, stage=stage, most=STEP_ENTRIES)
+        rows = _bounded(found, size=1)
         if rows:
             session.run(statements.DELETE_FIRST_PIECES, stage=stage, last=rows[-1][0])
-        else:
+        if len(rows) == len(found) < STEP_ENTRIES:
             session.run(statements.DISCARDED_DONE, stage=stage)
         return 1
 

@@ -105,6 +105,18 @@ def test_an_epoch_may_be_empty_and_may_leave_some_out(rig: Rig) -> None:
     assert rig.do(store, Epoch("sink")) == 7
 
 
+def test_an_epoch_of_many_parts(rig: Rig) -> None:
+    store = rig.open()
+    topic = rig.topic(store)
+    rig.write(store, *(piece(topic, [part + 1], part=part) for part in range(300)))
+    publish = Publish("sink", 1, tuple((part, 0) for part in reversed(range(300))))
+    committed = rig.write(store, publish)
+    assert committed.outcomes == [Published(False, 300)]
+    assert len(committed.entries) == 1, "small pieces are joined"
+    assert stamps(rig, store, topic) == list(range(300, 0, -1))
+    assert left(rig) == NOTHING
+
+
 def test_parts_come_in_the_order_they_are_named_in_and_attempts_that_are_not_named_go(rig: Rig) -> None:
     store = rig.open()
     one, two = rig.topic(store), rig.topic(store, "two")
@@ -318,7 +330,7 @@ def test_appends_around_a_publish_keep_their_places(rig: Rig) -> None:
 def test_a_sink_has_a_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     store = rig.open()
     topic = rig.topic(store)
-    size = len(rows(5, [1]).data)
+    size = staging.PIECE_LEAST  # which a small one counts for
     monkeypatch.setattr(limits, "STAGED_BYTES", 3 * size)
     for sequence in range(3):
         rig.do(store, piece(topic, [sequence + 1], sequence))
@@ -337,6 +349,8 @@ def test_a_sink_has_a_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.do(store, Unstage("sink", 2))
     rig.do(store, piece(topic, [9], epoch=2))
     assert rig.sql("SELECT bytes FROM sinks WHERE name = 'sink'") == [(size,)]
+    with pytest.raises(LimitExceeded):
+        rig.do(store, piece(topic, [10], 1, epoch=2, size=2 * size))
 
 
 def test_what_a_silent_sink_has_staged_goes(rig: Rig) -> None:
@@ -474,14 +488,24 @@ class Model:
         self.staged = {key: kept for key, kept in self.staged.items() if key[:2] != (given.sink, given.epoch)}
 
 
-def check_script(rig: Rig, script: list[Any]) -> None:
+def check_script(rig: Rig, script: list[Any], together: int) -> None:
+    """`together` operations are a transaction."""
     store = rig.open()
     topics = [rig.topic(store), rig.topic(store, "two")]
     model = Model(topics)
     stamp = 0
-    for step in script:
-        what, *rest = step
+    group: list[tuple[Any, Any]] = []
+
+    def write() -> None:
+        outcomes = rig.write(store, *(operation for operation, _ in group)).outcomes
+        for outcome, (operation, expected) in zip(outcomes, group, strict=True):
+            assert type(outcome) is expected if isinstance(expected, type) else outcome == expected, operation
+        group.clear()
+
+    for what, *rest in [*script, ("maintain",)]:
         operation: Any
+        if what in ("reopen", "maintain") or len(group) == together:
+            write()
         if what == "reopen":
             store.close()
             store = rig.open()
@@ -514,8 +538,7 @@ def check_script(rig: Rig, script: list[Any]) -> None:
         else:
             operation = Unstage(sink, rest[1])
             expected = model.unstage(operation)
-        (outcome,) = rig.write(store, operation).outcomes
-        assert type(outcome) is expected if isinstance(expected, type) else outcome == expected, step
+        group.append((operation, expected))
     for topic in topics:
         assert stamps(rig, store, topic) == model.seen[topic]
     for sink, epoch in model.epochs.items():
@@ -528,19 +551,21 @@ def check_script(rig: Rig, script: list[Any]) -> None:
         assert stamps(rig, store, topic) == model.seen[topic]
 
 
-@given(scripts)
-def test_any_script_does_what_the_model_says(script: list[Any]) -> None:
+@given(scripts, st.integers(1, 5))
+def test_any_script_does_what_the_model_says(script: list[Any], together: int) -> None:
     with fresh() as rig:
-        check_script(rig, script)
+        check_script(rig, script, together)
 
 
 @settings(max_examples=10, suppress_health_check=EACH)
-@given(script=scripts)
-def test_any_script_does_what_the_model_says_on_postgresql(postgresql_server: Server, script: list[Any]) -> None:
+@given(script=scripts, together=st.integers(1, 5))
+def test_any_script_does_what_the_model_says_on_postgresql(
+    postgresql_server: Server, script: list[Any], together: int
+) -> None:
     url = postgresql_server.database()
     rig = Rig(url)
     try:
-        check_script(rig, script)
+        check_script(rig, script, together)
     finally:
         rig.close()
         postgresql_server.drop(url)
