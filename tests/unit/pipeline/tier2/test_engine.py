@@ -494,3 +494,14 @@ def test_values_in_sets_and_sketches_count_as_rows_of_the_state() -> None:
         asked = Aggregate("a", function, "v", 0.5 if function == "quantile" else None)
         with pytest.raises(LimitExceeded, match="rule 'w' keeps"):
             Engine([Window("w", (), 1000, 1000, (asked,))], state_rows=90).run(None, {"w": rows}, 100)
+
+
+def test_doubles_mean_what_they_mean_in_queries() -> None:
+    engine = Engine([Window("w", ("k",), 10, 10, (Aggregate("s", "sum", "v"), Aggregate("a", "avg", "v")))])
+    keys, values = [0.0, -0.0, math.nan, None, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0, math.inf, -math.inf]
+    _, out = engine.run(None, {"w": pa.table({"_time": [1] * 6, "k": keys, "v": values})}, 10)
+    assert [(row["k"], row["count"], row["s"], row["a"]) for row in plain(out["w"])] == [
+        (0.0, 2, 3.0, 1.5),  # the two zeros are one key
+        (None, 2, 7.0, 3.5),  # NaN reads as null
+        (1.0, 2, None, None),  # and so does a sum that is NaN
+    ]
