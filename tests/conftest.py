@@ -24,6 +24,18 @@ settings.register_profile(
 settings.load_profile("check")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep a group of tests in one worker, also where pytest-xdist writes its name to where pytest no longer looks."""
+    if not config.getoption("loadgroup", False):
+        return
+    for item in items:
+        groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
+        known: Any = getattr(item, "_id", None)
+        if groups and known is not None and "@" not in item.nodeid.rpartition("]")[2]:
+            item._id = type(known).parse(f"{item.nodeid}@{'_'.join(groups)}")  # type: ignore[attr-defined]
+
+
 class Server:
     """A PostgreSQL server of the tests' own, in a folder that goes with it."""
 
