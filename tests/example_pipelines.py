@@ -166,6 +166,9 @@ def through(checked: Checked, event: Row) -> tuple[Row | None, Row | None]:
             return None, _reject(checked, event, each.label, reason)
     if checked.time is not None and now[checked.time] is None:
         return None, _reject(checked, event, "time", f"the event has no time: {checked.time} is null")
+    for field in fields_of(checked.result):
+        if now[field.name] is None and not isinstance(field.type, t.Optional):
+            return None, _reject(checked, event, "schema", f"results need a value, and there is none: {field.name}")
     return now, None
 
 

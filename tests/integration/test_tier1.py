@@ -212,6 +212,19 @@ def test_a_rejected_event_is_told_as_it_came_in(spark: Any) -> None:
     assert told["place"]["rack"] == event["place"]["rack"]
 
 
+def test_messages_of_an_older_version_are_rejected_when_results_need_what_they_lack(spark: Any) -> None:
+    checked = check(pipeline(Derive({"fast": "ms < 10"}), Project(["at", "fast", "user", "kind"])), EVENTS)
+    event = rows(2)[1]
+    old = [event | {"kind": None}, event | {"ms": None}, event | {"user": None}, event | {"at": None, "kind": None}]
+    found = run(spark, checked, old)
+    assert sum(row["event"] is not None for row in found) == 1  # a user may be missing
+    assert sorted((row["reject"]["rule"], row["reject"]["reason"]) for row in found if row["reject"] is not None) == [
+        ("schema", "results need a value, and there is none: fast"),
+        ("schema", "results need a value, and there is none: kind"),
+        ("time", "the event has no time: at is null"),
+    ]
+
+
 def test_a_sample_is_drawn_by_the_event_alone(spark: Any) -> None:
     events = [row | {"at": START, "ms": number} for number, row in enumerate(rows(2000))]
     shares = {}

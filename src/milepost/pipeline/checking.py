@@ -144,10 +144,13 @@ class _Checking:
             self.problems.add("tier1", f"the event time {self.time!r} has become a {kind}, and must stay a timestamp")
 
     def _rejecting(self, result: Schema) -> bool:
+        """Whether anything can be rejected; a field that results require may be missing in older messages."""
+        if self.pipeline.sources:
+            return False
         for step in self.pipeline.tier1:
             if isinstance(step, Cleanse) or (isinstance(step, Enrich) and step.missing == "reject"):
                 return True
-        return any(field.name == self.time and isinstance(field.type, Optional) for field in fields_of(result))
+        return self.time is not None or any(not isinstance(field.type, Optional) for field in fields_of(result))
 
     # Tier 1
 

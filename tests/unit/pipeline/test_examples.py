@@ -14,7 +14,7 @@ def test_what_an_example_expects_is_what_its_rules_mean(example: Example) -> Non
     assert expected
     assert any(expected.values())
     assert {topic: in_order(rows) for topic, rows in expected.items()} == {
-        topic: in_order(rows) for topic, rows in outputs.items()
+        topic: in_order(rows) for topic, rows in outputs.items() if rows or topic in expected
     }
 
 

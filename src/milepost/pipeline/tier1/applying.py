@@ -6,7 +6,8 @@ results and rejects, and a micro-batch writes both or neither.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -16,7 +17,7 @@ from milepost.errors import ConfigError
 from milepost.pipeline.checked import REJECTS, Checked, CheckedStep
 from milepost.pipeline.shape import MARK, MONITOR, fields_of
 from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
-from milepost.pipeline.tier1.columns import EVENT, MARK_TYPE, REJECT, named
+from milepost.pipeline.tier1.columns import HIDDEN, MARK_TYPE, REJECT, named
 from milepost.pipeline.tier1.enriching import enriched
 from milepost.query.spark import column, field_type, struct_type
 from milepost.schema.types import Optional
@@ -46,9 +47,9 @@ class _Run:
     def __init__(self, frame: DataFrame, checked: Checked) -> None:
         self.checked = checked
         self.schema = checked.input
-        self.time: str | None = checked.pipeline.time
         self._require_columns(frame)
-        self.original: str | None = EVENT if _changes_before_reject(checked) else None
+        # Where each field of the event as it came in is by now: rejects tell all of it.
+        self.origin = {field.name: field.name for field in fields_of(checked.input)}
         keep: list[Column] = [named(field.name) for field in fields_of(checked.input)]
         self.beside = [MARK, REJECT]
         if checked.monitor_type is not None:
@@ -56,9 +57,6 @@ class _Run:
             self.beside.append(MONITOR)
         mark = named(MARK) if MARK in frame.columns else f.lit(None).cast(MARK_TYPE)
         keep += [mark.alias(MARK), f.lit(None).cast(reject_type()).alias(REJECT)]
-        if self.original is not None:
-            keep.append(f.struct(*(named(field.name) for field in fields_of(checked.input))).alias(EVENT))
-            self.beside.append(EVENT)
         self.frame = frame.select(*keep)
 
     def _require_columns(self, frame: DataFrame) -> None:
@@ -73,7 +71,7 @@ class _Run:
         for step in self.checked.steps:
             self._take(step)
             self.schema = step.after
-        self._require_time()
+        self._require_fields()
         fields = [named(field.name) for field in fields_of(self.schema)]
         return self.frame.select(
             f.when(self._is_event(), f.struct(*fields)).alias("event"),
@@ -95,16 +93,15 @@ class _Run:
                 reason = step.reason or f"not true: {step.where}"
                 self._reject(~self._holds(checked), checked.label, reason)
             case Project() as step:
-                self._select({name: named(name) for name in step.fields})
-                self.time = self.time if self.time in step.fields else None
+                self._select({name: named(name) for name in step.fields}, {name: name for name in step.fields})
             case Rename() as step:
-                names = [field.name for field in fields_of(self.schema)]
-                self._select({step.names.get(name, name): named(name) for name in names})
-                self.time = step.names.get(self.time, self.time) if self.time is not None else None
+                stay = {field.name: step.names.get(field.name, field.name) for field in fields_of(self.schema)}
+                self._select({new: named(old) for old, new in stay.items()}, stay)
             case Derive():
                 made = {name: self._derived(checked, name) for name in checked.queries}
+                names = [field.name for field in fields_of(checked.after)]
                 self._select(
-                    {field.name: made.get(field.name, named(field.name)) for field in fields_of(checked.after)}
+                    {name: made.get(name, named(name)) for name in names}, {n: n for n in names if n not in made}
                 )
             case Sample() as step:
                 self._sample(step)
@@ -120,35 +117,53 @@ class _Run:
         bare = kind.type if isinstance(kind, Optional) else kind
         return column(checked.queries[name]).try_cast(field_type(bare, checked.after))
 
-    def _select(self, fields: dict[str, Column]) -> None:
+    def _select(self, fields: dict[str, Column], stay: Mapping[str, str]) -> None:
+        """Other columns instead of the event's. `stay` are those that go on as they are, old names to new ones.
+
+        What came in and does not stay is carried along under a name of its own, where rejects can tell it: as a column,
+        because a struct of the whole event would be put together for every row, rejected or not.
+        """
+        hidden: list[Column] = []
+        for name, now in self.origin.items():
+            if now.startswith(HIDDEN):
+                hidden.append(named(now))
+            elif now in stay:
+                self.origin[name] = stay[now]
+            else:
+                self.origin[name] = f"{HIDDEN}{name}"
+                hidden.append(named(now).alias(self.origin[name]))
         self.frame = self.frame.select(
-            *(each.alias(name) for name, each in fields.items()), *(named(name) for name in self.beside)
+            *(each.alias(name) for name, each in fields.items()), *(named(name) for name in self.beside), *hidden
         )
 
     def _reject(self, wrong: Column, label: str, reason: str | Column) -> None:
         """Mark events as rejected; `wrong` must never be null."""
-        names = [field.name for field in fields_of(self.checked.input)]
-        whole = named(EVENT) if self.original is not None else f.struct(*map(named, names))
-        at = whole.getField(self.checked.pipeline.time) if self.original is not None else named(self._time_now())
+        came_in = [named(now).alias(name) for name, now in self.origin.items()]
         told = f.struct(
-            at.alias("at"),
+            named(self.origin[self.checked.pipeline.time]).alias("at"),
             f.lit(label).alias("rule"),
             (reason if isinstance(reason, Column) else f.lit(reason)).alias("reason"),
-            f.to_json(whole, _JSON).alias("event"),
+            f.to_json(f.struct(*came_in), _JSON).alias("event"),
         ).cast(reject_type())
         rejected = f.when(self._is_event() & wrong, told).otherwise(named(REJECT))
         self.frame = self.frame.withColumn(REJECT, rejected)
 
-    def _time_now(self) -> str:
-        assert self.time is not None  # what leaves it out is a change, and then the original is kept
-        return self.time
+    def _require_fields(self) -> None:
+        """An event without a time has no place in the order of results; one without another field that results have.
 
-    def _require_time(self) -> None:
-        """An event without a time has no place in the order of results."""
-        name = self.checked.time
-        if any(field.name == name and isinstance(field.type, Optional) for field in fields_of(self.schema)):
-            assert name is not None
-            self._reject(named(name).isNull(), "time", f"the event has no time: {name} is null")
+        Also what the schema of the input requires may be missing: in messages of an older version, which lacks it.
+        """
+        time = self.checked.time
+        if time is not None:
+            self._reject(named(time).isNull(), "time", f"the event has no time: {time} is null")
+        required = [
+            each.name for each in fields_of(self.schema) if each.name != time and not isinstance(each.type, Optional)
+        ]
+        if required:
+            missing = f.coalesce(*(f.when(named(name).isNull(), f.lit(name)) for name in required))
+            self._reject(
+                missing.isNotNull(), "schema", f.concat(f.lit("results need a value, and there is none: "), missing)
+            )
 
     def _sample(self, step: Sample) -> None:
         """By a hash of what the event is, so that a repeated micro-batch draws the same events."""
@@ -170,18 +185,5 @@ class _Run:
                 f.coalesce(column(checked.queries["by"]).try_cast(s.StringType()), f.lit("null")),
             )
             self._reject(~found, checked.label, reason)
-        self._select({field.name: named(field.name) for field in fields_of(checked.after)})
-
-
-def _changes_before_reject(checked: Checked) -> bool:
-    """Whether a step that can reject comes after one that takes something of the event as it came in away."""
-    changed = False
-    known = {field.name for field in fields_of(checked.input)}
-    for each in checked.steps:
-        step: Any = each.step
-        if changed and (isinstance(step, Cleanse) or (isinstance(step, Enrich) and step.missing == "reject")):
-            return True
-        changed |= isinstance(step, Project | Rename) or (
-            isinstance(step, Derive) and not known.isdisjoint(step.fields)
-        )
-    return changed and checked.rejecting
+        names = [field.name for field in fields_of(checked.after)]
+        self._select({name: named(name) for name in names}, {name: name for name in names})

@@ -12,7 +12,7 @@ MARK_TYPE: Final = s.StructType(
     [s.StructField("position", s.LongType()), s.StructField("time", s.TimestampType())]
 )  # of `_mark`: not null in rows that are no events
 REJECT: Final = "#reject"  # null until a step rejects the event
-EVENT: Final = "#event"  # the event as it came in, where rejects need it and steps have changed it
+HIDDEN: Final = "#in/"  # and a field of the event as it came in, which results do not have
 
 
 def named(name: str) -> Column:
