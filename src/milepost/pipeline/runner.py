@@ -102,6 +102,7 @@ class Runner:
         self._drops = pipeline.control.queue_bytes if drops else 0
         self.checked: Checked
         self.client: Client
+        self.steering: Steering
 
     # Beginning
 
@@ -188,7 +189,8 @@ class Runner:
         self._read_marks()
         done = list(self.totals.done)
         self.totals.commits = [[] for _ in done]  # of runs before this one: they say nothing about now
-        self.steering = self._steering_of(done) if self._steering_of else Steering(pipeline.control, done)
+        if done:
+            self.steering = self._steering_of(done) if self._steering_of else Steering(pipeline.control, done)
         self._orders = Tail(client, beside.orders)
         self._orders.news()
         return feeding
