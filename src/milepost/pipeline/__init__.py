@@ -8,9 +8,12 @@ from typing import Any, Final
 _WHERE: Final = {
     "MilepostDataSource": "milepost.pipeline.datasource",
     "register": "milepost.pipeline.datasource",
+    "Pipeline": "milepost.pipeline.definition",
+    "load_pipeline": "milepost.pipeline.definition",
+    "Runner": "milepost.pipeline.runner",
 }
 
-__all__ = ["MilepostDataSource", "register"]
+__all__ = ["MilepostDataSource", "Pipeline", "Runner", "load_pipeline", "register"]
 
 
 def __getattr__(name: str) -> Any:

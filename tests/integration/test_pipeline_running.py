@@ -1,0 +1,213 @@
+"""Pipelines as they are run: through kills, on a cluster, by two at once, and with things that do not fit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milepost.client import Client
+from milepost.errors import BrokerError, ConfigError
+from milepost.pipeline.beside import Beside
+from milepost.pipeline.definition import Pipeline
+from milepost.pipeline.runner import Runner
+from soak.pipeline import PipelinePlay
+from soak.stage import Broker
+from tests.integration.spark_cluster import Cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+SCHEMA = "event: [number: long, at: timestamp, host: string, load: double]"
+START = datetime(2026, 3, 1, tzinfo=UTC)
+RULES = """
+name = "{name}"
+broker = "{broker}"
+input = "events"
+time = "at"
+disorder = "1s"
+output = "{name}-out"
+
+[[tier1]]
+discard = "number % 7 = 0"
+
+[[tier2]]
+name = "counts"
+to = "{name}-counts"
+window = "1s"
+by = ["host"]
+compute = {{ least = "min(number)" }}
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("broker")
+    made = Broker(folder, str(folder / "store.db"))
+    made.start()
+    made.wait()
+    with Client(made.address) as client:
+        client.declare_topic("events", SCHEMA, durable=True)
+        client.put_many("events", rows(6_000))
+    yield made.address
+    made.stop()
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "number": number,
+            "at": START + timedelta(milliseconds=2 * number - number * 37 % 500),
+            "host": f"host-{number % 5}",
+            "load": number % 11 / 4,
+        }
+        for number in range(count)
+    ]
+
+
+def run(broker: str, name: str, folder: Path, *more: str, during: Any = None) -> str:
+    """`milepost pipeline run --once` in a process of its own, as a user does it; what it said."""
+    file = folder / f"{name}.toml"
+    file.write_text(RULES.format(name=name, broker=broker))
+    log = folder / f"{name}.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "milepost.cli", "pipeline", "run", str(file), "--once",
+             "--checkpoint", str(folder / f"{name}-checkpoint"), *more],
+            stdout=said, stderr=said, start_new_session=True, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )  # fmt: skip
+    try:
+        if during is not None:
+            during()
+        code = process.wait(400)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, 9)
+            process.wait()
+    told = log.read_text(errors="replace")
+    assert code == 0, told[-4000:]
+    return told
+
+
+def held(client: Client, topic: str) -> list[dict[str, Any]]:
+    ends = {int(each["log"]): int(each["next"]) for each in client.look(topic)["logs"]}
+    return [row for batch in client.read(topic, {}, ends) for row in batch.to_pylist()]
+
+
+def test_kills_of_driver_worker_and_broker_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    play = PipelinePlay(tmp_path, seed)
+    try:
+        play.open()
+        play.cycles(3)
+        complaints = play.close()
+    finally:
+        play.clear()
+    assert not complaints, f"seed {seed}: {complaints}"
+    assert set(play.kills) == {"driver", "worker", "broker"}
+
+
+def test_a_cluster_makes_the_same_as_one_machine_and_goes_on_without_a_worker(broker: str, tmp_path: Path) -> None:
+    run(broker, "alone", tmp_path)
+    with Client(broker) as client, Cluster(tmp_path) as cluster:
+
+        def kill_one() -> None:
+            """When something has come through, and so its executors are at work."""
+            from time import monotonic
+
+            until = monotonic() + 300
+            while monotonic() < until:
+                names = {each.name for each in client.topics("spread.marks")}
+                if names and sum(int(each["next"]) for each in client.look("spread.marks")["logs"]):
+                    cluster.kill(0)
+                    return
+
+        run(broker, "spread", tmp_path, "--master", cluster.url, during=kill_one)
+        assert cluster.workers[0].poll() is not None
+        for what in ("out", "counts"):
+            alone, spread = (
+                Counter(tuple(sorted(row.items())) for row in held(client, f"{name}-{what}"))
+                for name in ("alone", "spread")
+            )
+            assert alone == spread
+        numbers = [row["number"] for row in held(client, "spread-out")]
+    assert sorted(numbers) == [number for number in range(6_000) if number % 7]
+
+
+def test_it_goes_on_where_it_was_and_without_its_checkpoint_too(broker: str, tmp_path: Path, spark: Any) -> None:
+    pipeline = Pipeline.from_toml(RULES.format(name="again", broker=broker))
+    for folder in ("first", "first", "second"):
+        with Runner(pipeline, checkpoint=tmp_path / folder, once=True, keep_session=True) as runner:
+            runner.run()
+    with Client(broker) as client:
+        numbers = [row["number"] for row in held(client, "again-out")]
+    assert sorted(numbers) == [number for number in range(6_000) if number % 7]
+
+
+def test_a_checkpoint_of_another_pipeline_is_refused(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline.from_toml(RULES.format(name="own", broker=broker))
+    with Runner(pipeline, checkpoint=tmp_path / "own"):
+        pass
+    with pytest.raises(ConfigError, match="is that of pipeline 'own', and this one is 'other'"):
+        with Runner(Pipeline.from_toml(RULES.format(name="other", broker=broker)), checkpoint=tmp_path / "own"):
+            pass
+    with pytest.raises(ConfigError, match="is of 2 lanes, and there are 3 now"):
+        with Runner(replace(pipeline, lanes=3), checkpoint=tmp_path / "own"):
+            pass
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty"):
+        with Runner(pipeline, checkpoint=tmp_path / "junk"):
+            pass
+
+
+def test_an_input_that_is_not_there_or_not_durable_is_said(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline.from_toml(RULES.format(name="own", broker=broker))
+    with pytest.raises(BrokerError, match="the broker has none; declare it first"):
+        with Runner(replace(pipeline, input=("nothing",)), checkpoint=tmp_path / "a"):
+            pass
+    with Client(broker) as client:
+        client.declare_topic("live-events", SCHEMA)
+    with pytest.raises(BrokerError, match="is live"):
+        with Runner(replace(pipeline, input=("live-events",)), checkpoint=tmp_path / "b"):
+            pass
+
+
+def test_late_events_go_where_the_rule_says_and_are_counted(broker: str, tmp_path: Path, spark: Any) -> None:
+    text = RULES.format(name="late", broker=broker).replace('input = "events"', 'input = "late-events"')
+    pipeline = Pipeline.from_toml(text.replace("[[tier1]]", '[late]\nto = "late-late"\n\n[[tier1]]', 1))
+    with Client(broker) as client:
+        client.declare_topic("late-events", SCHEMA, durable=True)
+        client.put_many("late-events", rows(1_000))
+        late = 0
+        for more in ([], [{"number": 5_001, "at": START, "host": "late", "load": 1.0}]):
+            if more:
+                client.put_many("late-events", more)
+            with Runner(pipeline, checkpoint=tmp_path / "late", once=True, keep_session=True) as runner:
+                runner.run()
+                late = runner.totals.late
+        assert [row["number"] for row in held(client, "late-late")] == [5_001]
+        assert late == 1
+        assert 5_001 not in [row["number"] for row in held(client, "late-out")]
+
+
+def test_a_second_runner_takes_over(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline.from_toml(RULES.format(name="two", broker=broker))
+    with Runner(pipeline, checkpoint=tmp_path / "a") as first:
+        with Runner(pipeline, checkpoint=tmp_path / "b") as second:
+            assert second.splitter is not None
+            second.splitter.assign()
+            with pytest.raises(BrokerError):
+                assert first.splitter is not None
+                first.splitter.assign()
+    with Client(broker) as client:
+        runs = held(client, Beside("two").splits)
+    taken = [offset for run in runs for offset in range(run["start"], run["stop"])]
+    assert sorted(taken) == list(range(6_000))
