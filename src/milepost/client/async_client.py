@@ -147,6 +147,11 @@ class AsyncClient:
             raise Closed("this client is not connected; write `async with AsyncClient(...)`, or await connect()")
         return self._host.broker_id
 
+    @property
+    def failure(self) -> MilepostError | None:
+        """What ended this client for good, closing it included; None while it works, or connects again by itself."""
+        return self._session.failure
+
     # Topics
 
     async def declare_topic(

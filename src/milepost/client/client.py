@@ -22,7 +22,7 @@ from milepost.client.start import Start
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
 from milepost.client.topic import Retention, TopicInfo
-from milepost.errors import Closed, InvalidValue
+from milepost.errors import Closed, InvalidValue, MilepostError
 
 T = TypeVar("T")
 
@@ -119,6 +119,11 @@ class Client:
     def broker_id(self) -> str:
         """See `AsyncClient.broker_id`."""
         return self._client.broker_id
+
+    @property
+    def failure(self) -> MilepostError | None:
+        """See `AsyncClient.failure`."""
+        return self._client.failure
 
     def declare_topic(
         self,
