@@ -400,6 +400,18 @@ def test_a_broker_that_does_not_come_back_ends_the_work(tmp_path):
         client.stage("s", 0, 0, 0, "t", rows)
     with pytest.raises(errors.ConnectionLost, match="option 'broker'"):
         connection.client(broker.address, 1.0, patient=False)
+    broker.start()
+    try:
+        with connection.using(broker.address, 60.0) as client:
+            assert numbers(client, "t") == [0, 1, 2]
+            client.close()
+        with connection.using(broker.address, 60.0) as client:  # one that is closed is not used again
+            assert numbers(client, "t") == [0, 1, 2]
+        with pytest.raises(errors.StateLost, match="the checkpoint is of another"):
+            connection.client(broker.address, 60.0, expected="another")
+    finally:
+        connection.drop(broker.address)
+        broker.kill()
 
 
 def test_a_worker_that_is_killed_while_it_writes(session, ground):

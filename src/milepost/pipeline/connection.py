@@ -18,20 +18,19 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Final
+from weakref import WeakSet
 
 from milepost.client import Client
 from milepost.client.backoff import Backoff
 from milepost.errors import ConnectionLost, MilepostError, StateLost, TimedOut
 
-WINDOW_BYTES: Final = (
-    16 << 20
-)  # of what a broker may send ahead: a task reads as fast as it can, and is alone in its process
-
+WINDOW_BYTES: Final = 16 << 20  # that a broker may send ahead: a task reads as fast as it can, alone in its process
 WATCH_SECONDS: Final = 1.0  # between two looks: small beside any patience
 
 _clients: dict[tuple[int, str], Client] = {}
-_given_up: set[int] = set()  # by id(): clients that the watch has closed
+_given_up: WeakSet[Client] = WeakSet()  # that the watch has closed
 _lock = threading.Lock()
+_closing = threading.Lock()
 
 
 def client(broker: str, timeout: float, *, expected: str = "", patient: bool = True) -> Client:
@@ -43,6 +42,9 @@ def client(broker: str, timeout: float, *, expected: str = "", patient: bool = T
     key = os.getpid(), broker
     with _lock:
         found = _clients.get(key)
+        if found is not None and found.failure is not None:  # what it did not recover from may be over by now
+            _close(found)
+            found = None
         if found is None:
             found = _clients[key] = _connected(broker, timeout, patient)
             _forget_others(key[0])
@@ -62,9 +64,8 @@ def using(broker: str, timeout: float, *, expected: str = "") -> Iterator[Client
     try:
         yield found
     except (MilepostError, CancelledError) as error:
-        gave_up = id(found) in _given_up
-        drop(broker)
-        if gave_up:
+        drop(broker, found)
+        if found in _given_up:
             raise ConnectionLost(
                 f"the broker at {broker} has been away for more than {timeout:g} s, the option 'timeout'"
             ) from error
@@ -80,8 +81,8 @@ def _watch(pid: int, broker: str, watched: Client, timeout: float) -> None:
             time.sleep(WATCH_SECONDS)
             away = 0.0 if watched.statistics().connected else away + WATCH_SECONDS
             if away >= timeout:
-                _given_up.add(id(watched))
-                _close(watched)
+                _given_up.add(watched)
+                drop(broker, watched)  # whoever comes next begins with patience again
                 return
 
     threading.Thread(target=look, name="milepost watch", daemon=True).start()
@@ -107,20 +108,23 @@ def _forget_others(pid: int) -> None:
         del _clients[other]
 
 
-def drop(broker: str) -> None:
-    """Close the client of this process, after an error that it does not recover from; the next call connects anew."""
+def drop(broker: str, only: Client | None = None) -> None:
+    """Close the client of this process, or this one, after an error or for good; the next call connects anew."""
+    key = os.getpid(), broker
     with _lock:
-        found = _clients.pop((os.getpid(), broker), None)
+        found = only or _clients.get(key)
+        if _clients.get(key) is found:
+            _clients.pop(key, None)
     if found is not None:
         _close(found)
-        _given_up.discard(id(found))
 
 
 def _close(each: Client) -> None:
-    try:
-        each.close()
-    except (MilepostError, RuntimeError):
-        pass  # it was broken already
+    with _closing:  # the watch and the work that it ends may both get here; the second finds it done
+        try:
+            each.close()
+        except (MilepostError, CancelledError, RuntimeError):
+            pass  # it was broken already
 
 
 @atexit.register
