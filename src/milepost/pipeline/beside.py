@@ -93,16 +93,20 @@ def combiner_hold(reader: str, topic: str) -> str:
     return f"{reader}: tier 2 of {topic}"
 
 
-def queued_bytes(client: Client, beside: Beside, lane: int, row_bytes: float = 0.0) -> float:
-    """The result queue of a lane: bytes that it has committed and its combiner has not consumed.
-
-    `row_bytes`: what a result takes, where the topic is empty and cannot tell. Where several pipelines combine one
-    lane, the slowest counts.
+def queue(client: Client, beside: Beside, lane: int) -> tuple[int, float]:
+    """The result queue of a lane: results that it has committed and its combiner has not consumed, and the bytes of
+    one; 0.0 where the topic is empty and cannot tell. Where several pipelines combine one lane, the slowest counts.
     """
     told = client.look(beside.lane(lane))
     rows, size = (sum(int(each[name]) for each in told["logs"]) for name in ("rows", "bytes"))
     behind = max((int(each["behind"]) for each in told["subscriptions"] if each.get("hold")), default=0)
-    return behind * (size / rows if rows else row_bytes)
+    return behind, size / rows if rows else 0.0
+
+
+def queued_bytes(client: Client, beside: Beside, lane: int) -> float:
+    """The same in bytes."""
+    rows, each = queue(client, beside, lane)
+    return rows * each
 
 
 def ends(client: Client, topic: str) -> dict[int, int]:

@@ -24,13 +24,16 @@ from milepost.errors import ConfigError
 from milepost.pipeline import connection
 from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold
 from milepost.pipeline.lane import MARK, Monitors, constant, mark_row, monitor_type
-from milepost.pipeline.merging import BATCH_ROWS, Cut, cut, merged
+from milepost.pipeline.merging import BATCH_ROWS, Cut, cut, merged, rows_between
 from milepost.pipeline.options import PATIENCE_S
+from milepost.pipeline.pace import Pace
 from milepost.pipeline.to_spark import ToSpark
 from milepost.pipeline.watermark import NEVER, NOWHERE, LaneFold, Mark, Quiet, Reach, least, watermark
 from milepost.schema import Schema
 
 OUT_ROWS: Final = 50_000  # of one record batch
+WORK_S: Final = 0.5  # that a micro-batch should take
+LEAST_ROWS: Final = 5_000  # of a micro-batch: below that, what it costs anyway is most of it
 IDLE_S: Final = 5.0  # without anything assigned, after which the order of what is there is final
 
 
@@ -53,6 +56,7 @@ class CombinedSetting:
     time: str
     monitors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rows: int = BATCH_ROWS
+    work_s: float = WORK_S
     idle_s: float = IDLE_S
     timeout: float = PATIENCE_S
 
@@ -269,6 +273,7 @@ class _Driver:
         self._client = connection.client(setting.broker, setting.timeout)
         self._feeds: list[_Feed] = []
         self._released: tuple[Reach, ...] = ()
+        self._pace = Pace(setting.work_s, min(LEAST_ROWS, setting.rows), setting.rows)
         lows = list(at.lows)
         for each in setting.feeding:
             folds = [LaneFold(low) for low in lows[: each.lanes]]
@@ -279,6 +284,7 @@ class _Driver:
     def next(self, before: Cut) -> Cut:
         """The end of the micro-batch that begins there; `before` itself when there is nothing."""
         now = time.time()
+        self._pace.asked(now)
         told = []
         for feed in self._feeds:
             feed.refresh()
@@ -286,7 +292,10 @@ class _Driver:
             told.append((feed.watermark(silent), silent))
         folds = [fold for feed in self._feeds for fold in feed.folds]
         disorder = max(each.disorder_us for each in self._setting.feeding)
-        return cut(folds, before, least(told), disorder, self._setting.rows)
+        after = cut(folds, before, least(told), disorder, self._pace.rows)
+        if after != before:
+            self._pace.began(time.time(), rows_between(before.lows, after.ends))
+        return after
 
     def release(self, at: Cut) -> None:
         """What is before the lows is not asked for again."""

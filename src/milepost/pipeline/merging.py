@@ -29,12 +29,12 @@ def cut(folds: Sequence[LaneFold], before: Cut, time_us: int, disorder_us: int, 
     the bound is taken; when none is, the earliest that brings the time on.
     """
     ends = tuple(fold.end for fold in folds)
-    if time_us > before.time_us and _rows(before.lows, ends) > most:
+    if time_us > before.time_us and rows_between(before.lows, ends) > most:
         for candidate in sorted({reach.time_us - disorder_us for fold in folds for reach in fold.later}, reverse=True):
             if before.time_us < candidate < time_us:
                 time_us = candidate
                 ends = tuple(_first_at(fold, candidate + disorder_us) for fold in folds)
-                if _rows(before.lows, ends) <= most:
+                if rows_between(before.lows, ends) <= most:
                     break
     ends = tuple(_further(end, old) for end, old in zip(ends, before.ends, strict=True))
     time_us = max(time_us, before.time_us)
@@ -58,7 +58,8 @@ def _further(one: Reach, other: Reach) -> Reach:
     return other if _behind(one, other) else one
 
 
-def _rows(lows: Sequence[Reach], ends: Sequence[Reach]) -> int:
+def rows_between(lows: Sequence[Reach], ends: Sequence[Reach]) -> int:
+    """How many results a micro-batch reads."""
     return sum(sum(end.rows.values()) - sum(low.rows.values()) for low, end in zip(lows, ends, strict=True))
 
 

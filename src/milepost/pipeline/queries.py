@@ -20,6 +20,7 @@ from milepost.pipeline.plumbing import FORMAT, PipelineDataSource
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+WORK: Final = 0.25  # of an interval of control: a micro-batch of tier 2, as result queues empty in steps of it
 POOL: Final = "spark.scheduler.pool"  # a local property: queries in pools of their own take turns
 
 
@@ -71,7 +72,13 @@ def start_tier2(
     pipeline = checked.pipeline
     assert checked.time is not None
     setting = CombinedSetting(
-        pipeline.broker, pipeline.name, feeding, checked.time, monitors_of(checked), idle_s=idle_s
+        pipeline.broker,
+        pipeline.name,
+        feeding,
+        checked.time,
+        monitors_of(checked),
+        work_s=WORK * pipeline.control.interval.us / 1e6,
+        idle_s=idle_s,
     )
     made = Tier2(checked)
     shards = int(spark.conf.get("spark.sql.shuffle.partitions") or "2")

@@ -20,7 +20,7 @@ from typing import Any, Final
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
 from milepost.pipeline import steering
-from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, queued_bytes
+from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, queue
 from milepost.pipeline.checked import Checked
 from milepost.pipeline.checking import check
 from milepost.pipeline.checkpoint import Checkpoint
@@ -53,9 +53,9 @@ class Totals:
         """Of a pipeline that has done nothing."""
         return cls([0] * lanes, [0] * lanes, [0] * lanes, [[] for _ in range(lanes)])
 
-    def event_bytes(self, lane: int) -> float:
-        """What an event leaves in a lane's result queue, on average; 0 while that is not known."""
-        return self.bytes[lane] / self.done[lane] if self.done[lane] and self.rows[lane] else 0.0
+    def results(self, lane: int) -> float:
+        """Results of an event, on average; 0 while that is not known."""
+        return self.rows[lane] / self.done[lane] if self.done[lane] else 0.0
 
     def add(self, row: Any) -> None:
         """One mark."""
@@ -185,6 +185,7 @@ class Runner:
             client.hold(beside.splits, beside.hold(f"lane {lane}"))
         self.splitter = Splitter(client, beside, pipeline.input, lanes, starting, self._now) if lanes else None
         self.totals = Totals.of(lanes)
+        self._row_bytes = [0.0] * lanes  # of a result, by lane
         self._marks = Tail(client, beside.marks)
         self._read_marks()
         done = list(self.totals.done)
@@ -261,15 +262,20 @@ class Runner:
         measured = []
         for lane, runs in enumerate(self.splitter.runs):
             done = self.totals.done[lane]
-            queued = queued_bytes(self.client, self.beside, lane) if self._queues else None
-            event_bytes = self.totals.event_bytes(lane)
+            queued = None
+            if self._queues:
+                rows, each = queue(self.client, self.beside, lane)
+                # The same measure for what waits and for what will: an event must not grow when it is committed.
+                self._row_bytes[lane] = each or self._row_bytes[lane]
+                queued = rows * self._row_bytes[lane]
+            event_bytes = self.totals.results(lane) * self._row_bytes[lane]
             commits, self.totals.commits[lane] = tuple(self.totals.commits[lane]), []
             measured.append(Measured(runs.assigned, done, queued, event_bytes, commits, self.totals.dropped))
         decided = self.steering.step(self._now(), measured)
         self.splitter.weights = [each.weight for each in decided]
-        rows = steering.rows(self.steering.intervals, self._now(), self.pipeline.control, measured, decided)
-        self.client.put_many(self.beside.control, rows)
-        return rows
+        told = steering.rows(self.steering.intervals, self._now(), self.pipeline.control, measured, decided)
+        self.client.put_many(self.beside.control, told)
+        return told
 
     # Ending by itself
 

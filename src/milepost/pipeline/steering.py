@@ -119,6 +119,8 @@ class Steering:
                 # What was admitted and not there to take is not owed later.
                 used = max(min(lane.admitted, now.assigned), now.done)
                 given = self._input(lane, used - lane.base, now.event_bytes, free)
+                if lane.controller is None and now.event_bytes <= 0:
+                    given = max(0.0, given - (used - now.done))  # once, and not in every interval until it is known
                 lane.base, lane.admitted = used, used + round(given)
             decided.append(Decided(lane.admitted, self._batch(lane), weight, given, free, response))
         return decided
