@@ -60,7 +60,7 @@ def checked(given: Mapping[str, str], known: Iterable[Option], what: str) -> Opt
                 continue
             names = [each.name for each in table.values()]
             near = did_you_mean(key, names) or f"; there are {', '.join(names)}"
-            raise ConfigError(f"option {key!r}: {what} has no such option{near}")
+            raise ConfigError(f"option {_WRITTEN.get(key.lower(), key)!r}: {what} has no such option{near}")
         try:
             values[option.name] = option.read(text)
         except MilepostError as error:
@@ -200,3 +200,5 @@ WRITING: Final = (
     Option("sink", name),
 )
 BATCH_WRITING: Final = (*WRITING, Option("writeId", name))
+
+_WRITTEN: Final = {option.name.lower(): option.name for table in (BATCH, STREAM, BATCH_WRITING) for option in table}
