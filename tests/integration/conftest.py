@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from milepost.pipeline.session import unpack_python
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,6 +29,7 @@ def spark() -> Iterator[SparkSession]:
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    unpack_python()
     with tempfile.TemporaryDirectory(prefix="milepost-spark-", ignore_cleanup_errors=True) as folder:
         # Spark's own Python leaves sockets and files to the collector here and there, which is no fault of a test.
         with warnings.catch_warnings():
@@ -48,6 +51,7 @@ def spark() -> Iterator[SparkSession]:
                 .config("spark.local.dir", str(Path(folder) / "local"))
                 .config("spark.python.sql.dataFrameDebugging.enabled", "false")  # it walks the stack at each call
                 .config("spark.log.level", "ERROR")
+                .config("spark.python.daemon.module", "milepost.pipeline.daemon")
                 .getOrCreate()
             )
         yield session

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +53,36 @@ def require_java() -> None:
         raise ConfigError(NO_JAVA)
 
 
+def unpack_python() -> None:
+    """Let Spark's Python processes import PySpark from where it is installed, unless SPARK_HOME is set already.
+
+    Spark puts the archive `python/lib/pyspark.zip` of its home before everything else, and Python keeps no compiled
+    code of archives: each process that Spark starts to plan, read or commit compiles PySpark anew, for more than half a
+    second. A home with everything but that archive, made of links in the user's cache, has them all compiled already.
+    """
+    if "SPARK_HOME" in os.environ:
+        return
+    import pyspark
+
+    package = Path(pyspark.__file__).parent
+    if not (package / "bin" / "spark-submit").exists():
+        return  # a Spark that is installed in another way knows where it is
+    told = blake2b(f"{package} {pyspark.__version__}".encode(), digest_size=8).hexdigest()
+    cache = os.environ.get("XDG_CACHE_HOME") or ""
+    home = (Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache") / "milepost" / f"spark-{told}"
+    try:
+        if not home.exists():
+            home.parent.mkdir(parents=True, exist_ok=True)
+            made = Path(tempfile.mkdtemp(dir=home.parent, prefix="spark-"))
+            for each in ("bin", "jars", "sbin"):
+                (made / each).symlink_to(package / each)
+            made.rename(home)
+    except OSError:
+        if not home.exists():  # a cache that cannot be written, or somebody who was faster
+            return
+    os.environ["SPARK_HOME"] = str(home)
+
+
 def make_session(name: str, master: str = "local[2]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """A session; the one that this process has, if it has one. Workers run this Python."""
     require_java()
@@ -59,6 +91,7 @@ def make_session(name: str, master: str = "local[2]", conf: Mapping[str, str] | 
     except ImportError:
         raise ConfigError(NO_SPARK) from None
 
+    unpack_python()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"milepost {name}").master(master)
