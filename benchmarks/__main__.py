@@ -17,6 +17,7 @@ BENCHMARKS = {
     "pubsub": "the whole broker, against NATS, Redis, Mosquitto, RabbitMQ and ActiveMQ",
     "durable": "durable topics, against Redis Streams, RabbitMQ and JetStream",
     "pipeline": "the pipeline on Spark: source, tier 1 against Parquet, splitter, combiner, both tiers",
+    "control": "flow control and load balancing of a pipeline on Spark, with a CPU hog",
 }
 
 

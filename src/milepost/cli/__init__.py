@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from milepost.cli import demo, get, pipeline, put, running, sub, top, topic, type, unsubscribe, up, warm
+from milepost.cli import bench, demo, get, pipeline, put, running, sub, top, topic, type, unsubscribe, up, warm
 from milepost.errors import MilepostError
 
 __all__ = ["app", "main"]
@@ -56,6 +56,7 @@ pipeline.app.command("status", epilog=running.STATUS_EXAMPLES)(running.status)
 pipeline.app.command("stop", epilog="Example:\n  milepost pipeline stop dns")(running.stop)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(type.app, name="type")
+app.add_typer(bench.app, name="bench")
 app.command("warm", epilog=warm.EXAMPLES)(warm.run)
 
 PLAIN: Final[Mapping[str, Any]] = {"markup": False, "highlight": False, "emoji": False, "soft_wrap": True}

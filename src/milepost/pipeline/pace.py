@@ -1,8 +1,8 @@
 """How many rows a micro-batch may have, so that it takes about as long as it should.
 
-A micro-batch of Spark has a fixed cost, which wants large ones; and while one runs nothing is seen of it, and nothing can
-be changed, which wants short ones. How many rows are short depends on the machine, the rules and what else runs, so the
-bound follows the last micro-batches: it grows while full ones are short, and shrinks as soon as one is long.
+A micro-batch of Spark has a fixed cost, which wants large ones; and while one runs nothing is seen of it, and nothing
+can be changed, which wants short ones. How many rows are short depends on the machine, the rules and what else runs, so
+the bound follows the last micro-batches: it grows while full ones are short, and shrinks as soon as one is long.
 """
 
 from __future__ import annotations

@@ -1,0 +1,39 @@
+"""`milepost bench`: experiments on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Experiments on this machine.")
+
+
+@app.callback()
+def _group() -> None:
+    """Experiments on this machine."""
+
+
+@app.command(
+    epilog="""Examples:
+  milepost bench control
+  milepost bench control --out /tmp/report
+  milepost bench control --quick    [dim]# a simulation, and a glimpse of Spark[/]
+"""
+)
+def control(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="where plots go")] = Path("control-report"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="simulate, and run Spark for seconds only; QUICK=1 is the same")
+    ] = False,
+) -> None:
+    """Show what flow control and load balancing do, with a CPU hog on one of two cores.
+
+    Starts a broker, Spark and a source of events of its own, for about eight
+    minutes, and stops all of them. The last line is JSON.
+    """
+    from milepost.pipeline.experiments import bench
+
+    bench.run(out, quick=quick or os.environ.get("QUICK", "") not in ("", "0"))

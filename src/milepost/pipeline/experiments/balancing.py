@@ -1,0 +1,141 @@
+"""Figure 8: two lanes on two cores and a hog on one of them, with round robin and with the balancer.
+
+The same run has both, first the one and then the other, so that both meet the same warm Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from milepost.pipeline.control.trace import Trace
+from milepost.pipeline.experiments import pipelines
+from milepost.pipeline.experiments.account import Account, mean_between
+from milepost.pipeline.experiments.hog import Hog
+from milepost.pipeline.experiments.program import Script
+from milepost.pipeline.experiments.run import Run, Tell
+from milepost.pipeline.experiments.stage import Stage
+
+PATTERNS: Final = 150  # that each lane looks for
+FIRST_RATE: Final = 1_000.0  # events a second, until lanes are known
+LOAD: Final = 0.4  # of what both lanes do without the hog
+PROCESSES: Final = 4  # of the hog: it leaves about a fifth
+CALM_S: Final = 4.0  # the response time below which a backlog counts as gone
+PATIENCE: Final = 30  # intervals for that
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long each part takes, in intervals."""
+
+    warm: int = 12
+    before: int = 12
+    round_robin: int = 20
+    balanced: int = 30
+
+
+@dataclass
+class Part:
+    """One way to split."""
+
+    before_s: float  # mean delay
+    during_s: float
+    trace: Trace
+    hog: tuple[float, float]  # in the trace's seconds
+
+    @property
+    def ratio(self) -> float:
+        return self.during_s / self.before_s
+
+
+@dataclass
+class Balancing:
+    """What the run with two lanes has shown."""
+
+    rate: float = 0.0  # events a second
+    speeds: tuple[float, ...] = ()  # of the lanes, events a second of work
+    parts: dict[str, Part] = field(default_factory=dict)
+    account: Account | None = None
+
+
+ROUND_ROBIN: Final = "round robin"
+BALANCED: Final = "balanced"
+
+
+def balance(stage: Stage, plan: Plan, tell: Tell) -> Balancing:
+    """Both parts."""
+    first, other = stage.cores
+    pipeline = pipelines.two_lanes("split", stage.address, (first, other), PATTERNS, balance=False)
+    everywhere = stage.all_cores
+    with Run(stage, pipeline, tier2=everywhere, others=everywhere, tell=tell) as run, Hog(first, PROCESSES) as hog:
+        made = _BalanceRun(run, hog, plan, tell)
+        run.run(made.script())
+        found = made.found
+        came, took = run.delays()
+        for name, (start, begun, ended, stop) in made.spans.items():
+            seen = run.program.seen
+            trace = run.trace(start, stop, delays=True)
+            found.parts[name] = Part(
+                mean_between(came, took, seen[start].time, seen[begun].time),
+                mean_between(came, took, seen[begun].time, seen[ended].time),
+                trace,
+                (seen[begun].time - seen[start].time, seen[ended].time - seen[start].time),
+            )
+        found.account = run.account()
+        tell(str(found.account))
+        return found
+
+
+class _BalanceRun:
+    def __init__(self, run: Run, hog: Hog, plan: Plan, tell: Tell) -> None:
+        self.run, self.hog, self.plan, self.tell = run, hog, plan, tell
+        self.found = Balancing()
+        self.spans: dict[str, tuple[int, int, int, int]] = {}
+
+    def script(self) -> Script:
+        run, plan, found = self.run, self.plan, self.found
+        run.load.offer(FIRST_RATE)
+        yield from run.started()
+        self.tell("Spark runs; finding out what the lanes can do")
+        for _ in range(plan.warm):
+            found.speeds = run.program.speeds
+            run.load.offer(max(FIRST_RATE, LOAD * sum(found.speeds)))
+            yield 1
+        found.rate = run.load.rate
+        self.tell(f"the lanes do {' and '.join(f'{each:,.0f}' for each in found.speeds)} events/s of work")
+        self.tell(f"{found.rate:,.0f} events/s are offered")
+        yield from self._calm()
+        yield from self._part(ROUND_ROBIN, False, plan.round_robin)
+        yield from self._calm()
+        yield from self._part(BALANCED, True, plan.balanced)
+        yield from run.drained()
+
+    def _part(self, name: str, balanced: bool, hogged: int) -> Script:
+        run = self.run
+        run.program.balance(balanced)
+        run.load.offer(self.found.rate)
+        yield 4
+        self.tell(f"Figure 8: {name}")
+        start = run.now
+        yield self.plan.before
+        self.tell("the hog comes")
+        begun = run.now
+        self.hog.start()
+        yield hogged
+        self.hog.stop()
+        ended = run.now - 1
+        self.tell("the hog leaves")
+        yield 2
+        self.spans[name] = start, begun, ended, run.now
+
+    def _calm(self) -> Script:
+        """Until what waits is gone."""
+        run = self.run
+        run.load.offer(self.found.rate / 2)
+        for _ in range(PATIENCE):
+            times = [one.response for one in run.program.seen[-1].decided]
+            if all(each is not None and each < CALM_S for each in times):
+                break
+            yield 1
+        run.load.offer(self.found.rate)
+        yield 2

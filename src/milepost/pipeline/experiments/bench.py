@@ -1,0 +1,262 @@
+"""All experiments, their plots, a table, and the figures as one line of JSON: `milepost bench control`."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from milepost.pipeline.control import report, simulation
+from milepost.pipeline.control.identification import Identified
+from milepost.pipeline.control.model import Model
+from milepost.pipeline.control.placement import place_pi, spectral_radius
+from milepost.pipeline.control.simulation import PAPER_POLES
+from milepost.pipeline.control.trace import Trace, settled_after
+from milepost.pipeline.experiments import balancing, flowing
+from milepost.pipeline.experiments.run import Tell
+from milepost.pipeline.experiments.stage import Stage
+from milepost.pipeline.session import require_java
+
+SETTLED: Final = 10  # intervals in which free space is to be back
+BALANCED: Final = 1.3  # times the delay before the hog, at most
+ROUND_ROBIN: Final = 3.0  # … which round robin exceeds
+PIPE_COLUMNS: Final = 140  # where there is no terminal to ask
+KIND: Final = ".png"
+
+
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Run them, draw into the folder `out`, and print; returns the figures.
+
+    `quick`: the figures are of the plant simulation, and the real Spark runs for some intervals only.
+    """
+    require_java()
+    console = Console() if Console().is_terminal else Console(width=PIPE_COLUMNS)
+    progress = Console(stderr=True)
+    began = time.monotonic()
+
+    def tell(what: str) -> None:
+        progress.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {what}", highlight=False)
+
+    out.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, Any] = {"bench": "control", "quick": quick}
+    rows = _quick(out, figures, tell) if quick else _whole(out, figures, tell)
+    figures["seconds"] = time.monotonic() - began
+    _show(console, rows, figures, out)
+    print(json.dumps(_rounded(figures)), flush=True)
+    return figures
+
+
+Row = tuple[str, str, str, bool | None]  # what, measured, the bar, whether it is met
+
+
+def _whole(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
+    with Stage() as stage:
+        tell(f"a broker of its own listens on {stage.address}")
+        flow = flowing.flow(stage, flowing.Plan(), tell)
+        dropping = flowing.drop(stage, flow.capacity, flow.event_bytes, tell)
+        balanced = balancing.balance(stage, balancing.Plan(), tell)
+    return _flow(flow, out, figures) + _drops(dropping, out, figures) + _balance(balanced, out, figures)
+
+
+def _flow(flow: flowing.Flowing, out: Path, figures: dict[str, Any]) -> list[Row]:
+    assert flow.account is not None
+    report.figure6(flow.flow, out / f"figure6{KIND}", flow.hog)
+    figures |= {
+        "settle_intervals": flow.settle_intervals,
+        "left_band": flow.furthest > flowing.BAND,
+        "furthest": flow.furthest,
+        "events_lost": flow.account.lost,
+        "events_doubled": flow.account.doubled,
+        "events_put": flow.account.put,
+        "capacity_events_per_s": flow.capacity,
+        "hog_left": flow.slowed,
+        "waiting_at_input": flow.waiting,
+        "identified": _identified(flow.identified, flow.event_bytes),
+    }
+    settled = flow.settle_intervals
+    rows: list[Row] = [
+        ("tier 2's capacity", f"{flow.capacity:,.0f} events/s", "", None),
+        ("identified", _model(flow.identified) or flow.unidentified, "", None),
+        ("Figure 6: the hog leaves of it", f"{flow.slowed:.2f}", "", None),
+        (
+            "furthest from the reference",
+            f"{100 * flow.furthest:.1f} %",
+            f"> {100 * flowing.BAND:.0f} %",
+            flow.furthest > flowing.BAND,
+        ),
+        (
+            "back within 5 % after",
+            "never" if settled is None else f"{settled} intervals",
+            f"<= {SETTLED}",
+            settled is not None and settled <= SETTLED,
+        ),
+        ("events lost, of those put", f"{flow.account.lost:,} of {flow.account.put:,}", "0", flow.account.lost == 0),
+        ("waiting at the input when the hog left", f"{flow.waiting:,} events", "", None),
+    ]
+    if len(flow.wrong):
+        traces = {"no delay in the model": flow.wrong, "redesigned": flow.right}
+        report.figure9(traces, out / f"figure9{KIND}")
+        wrong, right = flowing.swing(flow.wrong), flowing.swing(flow.right)
+        model = Model(1.0, -flow.event_bytes, 0.0, 1)
+        radius = spectral_radius(model, place_pi(Model(1.0, -flow.event_bytes), PAPER_POLES))
+        figures |= {"wrong_swing": wrong, "redesigned_swing": right, "wrong_radius": radius}
+        told = f"{100 * wrong:.0f} % of the reference, against {100 * right:.0f} %"
+        rows.append(("Figure 9: free space swings by", told, "more", wrong > 2 * right))
+    return rows
+
+
+def _drops(found: flowing.Dropping, out: Path, figures: dict[str, Any]) -> list[Row]:
+    assert found.account is not None
+    report.figure3(found.trace, out / f"figure3{KIND}")
+    figures |= {
+        "offered_per_s": found.offered,
+        "drops": found.total,
+        "drops_per_s": found.dropped,
+        "uncontrolled_lost": found.account.lost,
+    }
+    least, most = found.dropped[0], found.dropped[-1]
+    return [
+        ("Figure 3: dropped, at the least load and at the most", f"{least:,.0f} and {most:,.0f} events/s", "", None),
+        ("lost, and counted as dropped", f"{found.account.lost:,} and {found.total:,}", "", None),
+    ]
+
+
+def _balance(found: balancing.Balancing, out: Path, figures: dict[str, Any]) -> list[Row]:
+    assert found.account is not None
+    robin, balanced = found.parts[balancing.ROUND_ROBIN], found.parts[balancing.BALANCED]
+    report.figure8({name: part.trace for name, part in found.parts.items()}, out / f"figure8{KIND}", robin.hog)
+    figures |= {
+        "balanced_ratio": balanced.ratio,
+        "round_robin_ratio": robin.ratio,
+        "balanced_delay_s": [balanced.before_s, balanced.during_s],
+        "round_robin_delay_s": [robin.before_s, robin.during_s],
+        "balance_events_per_s": found.rate,
+        "lane_speeds": list(found.speeds),
+        "balance_lost": found.account.lost,
+    }
+    shown = [
+        (part, f"{part.before_s:.2f} s to {part.during_s:.2f} s, {part.ratio:.2f} times") for part in (robin, balanced)
+    ]
+    return [
+        ("Figure 8: round robin's mean delay", shown[0][1], f"> {ROUND_ROBIN}", robin.ratio > ROUND_ROBIN),
+        ("the balancer's", shown[1][1], f"<= {BALANCED}", balanced.ratio <= BALANCED),
+        ("lost in both", f"{found.account.lost:,} of {found.account.put:,}", "0", found.account.lost == 0),
+    ]
+
+
+def _quick(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
+    """Short enough for a test: all figures by simulation, and a glimpse of the real thing."""
+    tell("simulated: Figures 3, 6, 8 and 9")
+    rows = simulated(out, figures)
+    with Stage() as stage:
+        tell(f"a broker of its own listens on {stage.address}")
+        flow = flowing.flow(stage, flowing.QUICK, tell)
+    assert flow.account is not None
+    report.figure6(flow.flow, out / f"figure6-spark{KIND}", flow.hog)
+    figures |= {
+        "events_lost": flow.account.lost,
+        "events_doubled": flow.account.doubled,
+        "events_put": flow.account.put,
+        "capacity_events_per_s": flow.capacity,
+    }
+    rows.append(("on Spark: tier 2's capacity", f"{flow.capacity:,.0f} events/s", "", None))
+    lost = flow.account.lost
+    rows.append(("on Spark: events lost, of those put", f"{lost:,} of {flow.account.put:,}", "0", lost == 0))
+    return rows
+
+
+def simulated(out: Path, figures: dict[str, Any]) -> list[Row]:
+    """The figures of the plant simulation."""
+    dropping, flow = simulation.no_control(), simulation.flow_control()
+    wrong, right = simulation.wrong_delay(), simulation.flow_control(delay=1)
+    balanced, robin = simulation.load_balancing(), simulation.load_balancing(balanced=False)
+    report.figure3(dropping.trace, out / f"figure3{KIND}")
+    report.figure6(flow.trace, out / f"figure6{KIND}", simulation.HOG)
+    report.figure8({"round robin": robin.trace, "balanced": balanced.trace}, out / f"figure8{KIND}", simulation.HOG)
+    report.figure9({"no delay in the model": wrong.trace, "redesigned": right.trace}, out / f"figure9{KIND}")
+    free = flow.trace.between(*simulation.HOG).column("measurement")
+    ratios = {name: _ratio(one.trace) for name, one in (("balanced", balanced), ("round robin", robin))}
+    found = simulation.identified(_practice(), 15_000, 25_000)
+    figures |= {
+        "simulated": True,
+        "settle_intervals": settled_after(free, simulation.REFERENCE, flowing.BAND),
+        "left_band": bool((np.abs(free / simulation.REFERENCE - 1) > flowing.BAND).any()),
+        "balanced_ratio": ratios["balanced"],
+        "round_robin_ratio": ratios["round robin"],
+        "wrong_swing": flowing.swing(wrong.trace),
+        "redesigned_swing": flowing.swing(right.trace),
+        "drops": int(dropping.trace.column("dropped").sum()),
+        "identified": _identified(found, simulation.EVENT_BYTES),
+    }
+    return [
+        ("simulated: identified", _model(found), "", None),
+        ("simulated: back within 5 % after", f"{figures['settle_intervals']} intervals", f"<= {SETTLED}", None),
+        ("simulated: round robin", f"{ratios['round robin']:.1f} times", f"> {ROUND_ROBIN}", None),
+        ("simulated: balanced", f"{ratios['balanced']:.2f} times", f"<= {BALANCED}", None),
+    ]
+
+
+def _practice() -> Any:
+    from milepost.pipeline.control.plant import Plant
+
+    return Plant([40_000.0], lambda _: 1e6, combiner=simulation.CAPACITY, bound=round(2 * simulation.REFERENCE))
+
+
+def _ratio(trace: Trace) -> float:
+    start, stop = simulation.HOG
+    before, during = (trace.between(*span).column("delay") for span in ((60.0, start), (start, stop)))
+    return float(np.nanmean(during) / np.nanmean(before))
+
+
+def _identified(found: Identified | None, event_bytes: float) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    model, quality = found.model, found.quality
+    return {
+        "a": model.a,
+        "b": model.b,
+        "c": model.c,
+        "delay": model.delay,
+        "r2": quality.r2,
+        "gain_error": quality.gain_error,
+        "residual": quality.residual,
+        "samples": quality.samples,
+        "by_delay": {str(delay): value for delay, value in quality.by_delay.items()},
+        "event_bytes": event_bytes,
+    }
+
+
+def _model(found: Identified | None) -> str:
+    if found is None:
+        return ""
+    model, quality = found.model, found.quality
+    return (
+        f"a = {model.a:.3f}, b = {model.b:.1f} ± {quality.gain_error:.1f}, delay {model.delay}, "
+        f"R² of the change {quality.r2:.2f}, {quality.samples} intervals"
+    )
+
+
+def _show(console: Console, rows: list[Row], figures: dict[str, Any], out: Path) -> None:
+    table = Table("", "measured", "bar", "", title="Control", title_justify="left")
+    for what, measured, bar, met in rows:
+        table.add_row(what, measured, bar, "" if met is None else "met" if met else "[bold red]missed[/]")
+    console.print(table)
+    figures["missed"] = [what for what, _, _, met in rows if met is False]
+    drawn = ", ".join(sorted(each.name for each in out.glob(f"*{KIND}")))
+    console.print(f"drawn in {out}: {drawn}", highlight=False)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    if isinstance(value, float):
+        return None if math.isnan(value) else round(value, 3)
+    return value

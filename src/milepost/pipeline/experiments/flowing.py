@@ -1,0 +1,270 @@
+"""Figures 3, 6 and 9, and the identification of what they are about: one lane whose results tier 2 takes.
+
+Tier 2 has a core of its own, and everything else the other one; so the result queue fills when more is admitted than
+tier 2 takes, and the hog on its core decides how much that is. All sizes are chosen by what tier 2 turns out to do on
+this machine, its *capacity* in events a second: the free space to hold is that of so many seconds of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from milepost.errors import InvalidValue
+from milepost.pipeline.control import FlowController, Identified, Model, excitation, identify, place_pi, settled_after
+from milepost.pipeline.control.simulation import PAPER_POLES
+from milepost.pipeline.control.trace import Trace
+from milepost.pipeline.experiments import pipelines
+from milepost.pipeline.experiments.account import Account
+from milepost.pipeline.experiments.hog import Hog
+from milepost.pipeline.experiments.program import Given, Later, Script
+from milepost.pipeline.experiments.run import Run, Tell
+from milepost.pipeline.experiments.stage import Stage
+
+PATTERNS: Final = 100  # that tier 2 looks for: some thousand events a second of one core
+FIRST_PIECE: Final = 2_000  # events of a lane's micro-batch, before the capacity is known
+FIRST_QUEUE: Final = 2_000_000  # bytes, likewise
+FIRST_EVENTS: Final = 20_000
+
+REFERENCE_S: Final = 20.0  # seconds of the capacity that fit into the free space to hold
+QUEUE_S: Final = 26.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
+PIECE_S: Final = 0.3  # … and into a micro-batch of the lane: the queue is seen to move in steps of it
+BAND: Final = 0.05  # of the reference
+OVERLOAD: Final = 1.2  # of the capacity: what is offered before and during the hog
+PROCESSES: Final = 2  # of the hog: it leaves about a third
+
+STEPS: Final = (0.6, 0.8, 1.0, 1.2, 1.4, 1.6)  # of the capacity: what is offered where nothing is controlled
+STEP_INTERVALS: Final = 4
+DROPPING_S: Final = 4.0  # seconds of the capacity that fit into a queue that drops
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long each part takes, in intervals."""
+
+    warm: int = 12
+    settle: int = 7
+    excite: int = 22
+    before: int = 8
+    hog: int = 22
+    after: int = 8
+    wrong: int = 16
+    right: int = 16
+
+
+QUICK: Final = Plan(warm=2, settle=2, excite=0, before=0, hog=3, after=0, wrong=0, right=0)
+
+
+@dataclass
+class Flowing:
+    """What the run with one lane has shown."""
+
+    capacity: float = 0.0  # events a second
+    event_bytes: float = 0.0
+    identified: Identified | None = None
+    unidentified: str = ""  # why not
+    settle_intervals: int | None = None  # None: it did not settle while the hog ran
+    furthest: float = 0.0  # from the reference, as a share of it, after the hog came
+    slowed: float = 0.0  # what the hog left of the capacity
+    waiting: int = 0  # events at the input when the hog ended
+    account: Account | None = None
+    flow: Trace = field(default_factory=Trace)
+    hog: tuple[float, float] = (0.0, 0.0)  # in the trace's seconds
+    wrong: Trace = field(default_factory=Trace)
+    right: Trace = field(default_factory=Trace)
+
+
+def flow(stage: Stage, plan: Plan, tell: Tell) -> Flowing:
+    """Identification, Figure 6 and Figure 9, one after the other in one run."""
+    first, other = stage.cores
+    pipeline = pipelines.one_lane("flow", stage.address, first, PATTERNS, FIRST_QUEUE)
+    with Run(stage, pipeline, tier2=[other], others=[first], tell=tell) as run, Hog(other, PROCESSES) as hog:
+        made = _FlowRun(run, hog, plan, tell)
+        run.run(made.script())
+        made.found.account = run.account()
+        tell(str(made.found.account))
+        return made.found
+
+
+class _FlowRun:
+    def __init__(self, run: Run, hog: Hog, plan: Plan, tell: Tell) -> None:
+        self.run, self.hog, self.plan, self.tell = run, hog, plan, tell
+        self.found = Flowing()
+
+    def script(self) -> Script:
+        run, plan = self.run, self.plan
+        yield from self._warm()
+        yield from self._sized()
+        if plan.excite:
+            yield from self._excite()
+        yield from self._hogged()
+        if plan.wrong:
+            self.tell("Figure 9: the controller that does not know of a delay")
+            yield from self._late(wrong=True)
+            self.tell("Figure 9: the one that does")
+            yield from self._late(wrong=False)
+        yield from run.drained()
+
+    def _warm(self) -> Script:
+        run, program = self.run, self.run.program
+        program.piece = FIRST_PIECE
+        run.load.add(FIRST_EVENTS)
+        yield from run.started()
+        self.tell("Spark runs; finding out what tier 2 can do")
+        for _ in range(self.plan.warm):
+            run.load.offer(max(1_000.0, OVERLOAD * taken(run, 4)))
+            yield 1
+
+    def _sized(self) -> Script:
+        run, program, found = self.run, self.run.program, self.found
+        found.capacity = max(100.0, taken(run, max(2, self.plan.warm // 2)))
+        found.event_bytes = program.seen[-1].measured[0].event_bytes
+        second = found.capacity * found.event_bytes
+        program.bound(QUEUE_S * second, REFERENCE_S * second)
+        program.piece = round(PIECE_S * found.capacity)
+        self.tell(f"tier 2 takes {found.capacity:,.0f} events/s; {REFERENCE_S * second / 1e6:.1f} MB are to stay free")
+        self._offer(OVERLOAD)
+        yield self.plan.settle
+
+    def _offer(self, times: float) -> None:
+        self.run.load.offer(times * self.found.capacity)
+
+    @property
+    def _each(self) -> float:
+        """Events of the capacity in an interval."""
+        return self.found.capacity * self.run.pipeline.control.interval.us / 1e6
+
+    def _excite(self) -> Script:
+        run, program, found = self.run, self.run.program, self.found
+        self.tell("identification: more and fewer events than tier 2 takes, in turns")
+        each = taken(run, self.plan.settle) * run.pipeline.control.interval.us / 1e6
+        inputs = excitation(0.5 * each, 1.5 * each, self.plan.excite, hold=1)
+        start = run.now
+        program.law = Given(inputs.tolist())
+        yield self.plan.excite
+        seen = program.seen[start:]
+        try:
+            found.identified = identify(
+                [one.decided[0].input for one in seen], [one.decided[0].free for one in seen], delays=(0, 1, 2)
+            )
+        except InvalidValue as error:
+            found.unidentified = str(error)
+        program.renew()
+
+    def _hogged(self) -> Script:
+        run, plan, found = self.run, self.plan, self.found
+        self.tell("Figure 6: flow control")
+        start = run.now
+        self._offer(OVERLOAD)
+        yield plan.before
+        self.tell("the hog comes")
+        begun = run.now
+        self.hog.start()
+        yield plan.hog
+        found.slowed = taken(run, plan.hog - 2) / found.capacity
+        self.hog.stop()
+        ended = run.now
+        found.waiting = run.load.put() - run.program.seen[-1].measured[0].done
+        self.tell(f"the hog leaves; it left {found.slowed:.2f} of the capacity; {found.waiting:,} events wait")
+        self._offer(0.6)
+        yield plan.after
+        found.flow = run.trace(start, run.now)
+        times = found.flow.column("time")
+        found.hog = (float(times[begun - start]), float(times[min(ended - start, len(times) - 1)]))
+        reference = run.program.control.reference_bytes
+        free = np.array([one.decided[0].free for one in run.program.seen[begun:ended]])
+        found.settle_intervals = settled_after(free, reference, BAND)
+        found.furthest = float(np.abs(free / reference - 1).max())
+
+    def _late(self, *, wrong: bool) -> Script:
+        """Decisions that are carried out an interval late, by a controller that knows it or does not."""
+        run, found = self.run, self.found
+        model = Model(1.0, -found.event_bytes, found.event_bytes * self._each, 0 if wrong else 1)
+        controller = FlowController(
+            model,
+            run.program.control.reference_bytes,
+            run.pipeline.control.settling,
+            (0.0, 4 * self._each),
+            start=self._each,
+            gains=place_pi(model, PAPER_POLES) if wrong else None,
+        )
+        start = run.now
+        run.program.law = Later(controller, 1)
+        for _ in range(self.plan.wrong if wrong else self.plan.right):
+            # Enough waits for whatever is admitted, and little more: it has to be done in the end.
+            waiting = run.load.put() - run.program.seen[-1].measured[0].done
+            self._offer(1.6 if waiting < 10 * self._each else 0.4)
+            yield 1
+        trace = run.trace(start, run.now)
+        run.program.renew()
+        if wrong:
+            found.wrong = trace
+        else:
+            found.right = trace
+
+
+def taken(run: Run, intervals: int) -> float:
+    """Events a second whose results tier 2 took in the last intervals."""
+    seen = run.program.seen[-intervals - 1 :]
+    if len(seen) < 2:
+        return 0.0
+    one, last = seen[0].measured[0], seen[-1].measured[0]
+    if last.event_bytes <= 0:
+        return 0.0
+    events = (last.done - (last.queued or 0.0) / last.event_bytes) - (one.done - (one.queued or 0.0) / last.event_bytes)
+    return max(0.0, events / max(1e-6, seen[-1].time - seen[0].time))
+
+
+def swing(trace: Trace) -> float:
+    """From the least to the most free space in the second half, as a share of the reference."""
+    free = trace.column("measurement")[len(trace) // 2 :]
+    if len(free) == 0:
+        return float("nan")
+    return float(np.ptp(free) / trace.column("set_point")[0])
+
+
+@dataclass
+class Dropping:
+    """What the run without control has shown."""
+
+    offered: list[float] = field(default_factory=list)  # events a second, by step
+    dropped: list[float] = field(default_factory=list)  # … of which the result queue had no room for
+    account: Account | None = None
+    total: int = 0  # events dropped, as the lane counts them
+    trace: Trace = field(default_factory=Trace)
+
+
+def drop(stage: Stage, capacity: float, event_bytes: float, tell: Tell, step: int = STEP_INTERVALS) -> Dropping:
+    """Figure 3: a bounded result queue, nothing that is held back, and ever more events."""
+    first, other = stage.cores
+    bound = round(DROPPING_S * capacity * event_bytes)
+    pipeline = pipelines.one_lane("drop", stage.address, first, PATTERNS, bound, flow=False)
+    found = Dropping()
+    with Run(stage, pipeline, tier2=[other], others=[first], tell=tell, drops=True) as run:
+
+        def script() -> Script:
+            run.program.piece = round(PIECE_S * capacity)
+            run.load.offer(STEPS[0] * capacity / 2)
+            yield from run.started()
+            tell("Figure 3: ever more events, and no control")
+            yield 2
+            start = run.now
+            for times in STEPS:
+                begun = run.program.seen[-1]
+                run.load.offer(times * capacity)
+                yield step
+                now = run.program.seen[-1]
+                seconds = now.time - begun.time
+                found.offered.append((now.put - begun.put) / seconds)
+                found.dropped.append((now.measured[0].dropped - begun.measured[0].dropped) / seconds)
+                tell(f"{found.offered[-1]:,.0f} events/s offered, {found.dropped[-1]:,.0f} dropped")
+            found.trace = run.trace(start, run.now)
+            yield from run.drained()
+
+        run.run(script())
+        found.account = run.account()
+        found.total = run.runner.totals.dropped
+        tell(str(found.account))
+    return found

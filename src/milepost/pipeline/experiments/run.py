@@ -1,0 +1,174 @@
+"""One pipeline on the stage, from its start to the last event: what every experiment has in common."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+import numpy as np
+
+from milepost.client import Client
+from milepost.pipeline.control.trace import Record, Trace
+from milepost.pipeline.definition import Pipeline
+from milepost.pipeline.experiments import account, events
+from milepost.pipeline.experiments.load import Load
+from milepost.pipeline.experiments.pipelines import input_of
+from milepost.pipeline.experiments.program import Director, Program, Script, Seen
+from milepost.pipeline.experiments.stage import Stage, pin
+from milepost.pipeline.runner import Runner
+
+START_INTERVALS: Final = 60  # for the first results to come; only there to end what hangs
+DRAIN_INTERVALS: Final = 90
+
+Tell = Callable[[str], None]
+
+
+class Run:
+    """A pipeline, a load and a program for it, as a context. `tier2` are the cores of tier 2, `others` those of the
+    rest that is not a lane.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        pipeline: Pipeline,
+        *,
+        tier2: Iterable[int],
+        others: Iterable[int],
+        tell: Tell,
+        drops: bool = False,
+    ) -> None:
+        self._stage = stage
+        self.pipeline: Final = pipeline
+        self._tier2, self._others = set(tier2), set(others)
+        self._drops = drops
+        self._tell = tell
+        self._stack = ExitStack()
+        self.load: Load
+        self.client: Client
+        self.program: Program
+        self.runner: Runner
+
+    def __enter__(self) -> Run:
+        try:
+            self._begin()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _begin(self) -> None:
+        stage, name = self._stage, self.pipeline.name
+        stage.pin_broker(self._others)
+        self.client = self._stack.enter_context(Client(stage.address))
+        self.client.declare_topic(input_of(name), events.SCHEMA, durable=True)
+        puts = stage.folder / f"{name}.puts"
+        self.load = self._stack.enter_context(Load(stage.address, input_of(name), puts, self._others))
+        self.runner = Runner(
+            self.pipeline,
+            checkpoint=stage.folder / f"{name}.checkpoint",
+            steering_of=self._steering,
+            drops=self._drops,
+        )
+        self._stack.enter_context(self.runner)
+        # Spark's JVM is a process of its own, whose threads and workers stay where they are put.
+        gateway: Any = self.runner.workers.spark.sparkContext._gateway
+        pin(gateway.proc.pid, self._tier2)
+        os.sched_setaffinity(0, self._others)
+
+    def _steering(self, done: Sequence[int]) -> Program:
+        self.program = Program(self.pipeline.control, done, self._put)
+        return self.program
+
+    def _put(self) -> int:
+        return self.load.put()
+
+    def run(self, script: Script) -> None:
+        """Run until the script ends."""
+        self.runner.run(until=Director(self.program, script, lambda: None))
+
+    # What scripts are made of
+
+    def started(self) -> Script:
+        """Until tier 2 has taken results of every lane."""
+        for waited in range(START_INTERVALS):
+            if all(self.runner.totals.rows) and self.runner.totals.alerts:
+                return
+            if waited and waited % 5 == 0:
+                self._tell(f"waiting for Spark: {sum(self.runner.totals.done):,} events done")
+            yield 1
+        raise TimeoutError(f"no results after {START_INTERVALS} intervals: this machine is too busy")
+
+    def drained(self) -> Script:
+        """Put no more, and go on until everything is through."""
+        self.load.end()
+        ended = False
+        for waited in range(DRAIN_INTERVALS):
+            left = self.load.put() - sum(self.runner.totals.done)
+            if waited and waited % 5 == 0:
+                self._tell(f"draining: {left:,} events wait")
+            if left == 0 and not ended:
+                assert self.runner.splitter is not None
+                self.runner.splitter.end()  # nothing more comes: the combiner need not wait for what is out of order
+                ended = True
+            elif ended and account.combined(self.client, self.pipeline.name, self.pipeline.lanes):
+                return
+            yield 1
+        self._tell("it is not through yet, and is left as it is")
+
+    # What is told afterwards
+
+    @property
+    def now(self) -> int:
+        """The number of the next interval."""
+        return len(self.program.seen)
+
+    def account(self) -> account.Account:
+        """What became of every event; called when it is drained."""
+        waiting = max(0, self.load.put() - sum(self.runner.totals.done))
+        return account.account(self.client, self.pipeline.name, self.load.put(), waiting)
+
+    def delays(self) -> tuple[events.Numbers, Any]:
+        """When each event came, and how long it took."""
+        came = self.load.times()
+        return came, account.delays(self.client, self.pipeline.name, came)
+
+    def trace(self, first: int = 0, stop: int | None = None, delays: bool = False) -> Trace:
+        """The intervals from one to before another, with times from the first on."""
+        seen = self.program.seen[first:stop]
+        came, took = self.delays() if delays else (np.zeros(0, np.int64), np.zeros(0))
+        trace = Trace()
+        before = self.program.seen[first - 1] if first else seen[0]
+        for number, now in enumerate(seen):
+            mean = math.nan
+            if delays and number + 1 < len(seen):
+                mean = account.mean_between(came, took, now.time, seen[number + 1].time)
+            for lane in range(len(now.measured)):
+                trace.add(_record(number, now.time - seen[0].time, lane, before, now, mean))
+            before = now
+        return trace
+
+
+def _record(number: int, time: float, lane: int, before: Seen, now: Seen, delay: float) -> Record:
+    measured, decided = now.measured[lane], now.decided[lane]
+    return Record(
+        k=number,
+        time=time,
+        lane=lane,
+        set_point=float(now.control.reference_bytes) if now.control.flow else None,
+        measurement=decided.free,
+        input=decided.input,
+        weight=decided.weight,
+        response_time=decided.response,
+        delay=None if math.isnan(delay) else delay,
+        queue_bytes=round(measured.queued or 0.0),
+        waiting=max(0, measured.assigned - measured.done),
+        offered=round((now.put - before.put) / len(now.measured)),
+        dropped=measured.dropped - before.measured[lane].dropped,
+    )
