@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -77,8 +79,10 @@ class Run:
             drops=self._drops,
         )
         self._stack.enter_context(self.runner)
-        # Spark's JVM is a process of its own, whose threads and workers stay where they are put.
-        gateway: Any = self.runner.workers.spark.sparkContext._gateway
+        # Spark's JVM is a process of its own, whose threads and workers stay where they are put. What it says when its
+        # workers are stopped is of no interest to anybody.
+        with _errors_to(stage.folder / "spark.log"):
+            gateway: Any = self.runner.workers.spark.sparkContext._gateway
         pin(gateway.proc.pid, self._tier2)
         os.sched_setaffinity(0, self._others)
 
@@ -153,6 +157,20 @@ class Run:
                 trace.add(_record(number, now.time - seen[0].time, lane, before, now, mean))
             before = now
         return trace
+
+
+@contextmanager
+def _errors_to(file: Path) -> Iterator[None]:
+    """Let processes that are started meanwhile write their errors to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with file.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _record(number: int, time: float, lane: int, before: Seen, now: Seen, delay: float) -> Record:
