@@ -65,7 +65,7 @@ def parquet(world: World, count: int) -> float:
     from pyarrow import parquet as files
 
     from milepost.pipeline import tier1 as rules
-    from milepost.pipeline.checking import check
+    from milepost.pipeline.definition.checking import check
     from milepost.query import parse_schema
 
     folder = world.folder / "parquet"
@@ -108,8 +108,8 @@ def combiner(world: World, count: int) -> float:
     """Merging two lanes' results into one order, as the source of tier 2 does it: rows a second in one task."""
     from milepost.pipeline.combined import CombinedSetting, Feeding, combine
     from milepost.pipeline.merging import Cut
-    from milepost.pipeline.to_spark import ToSpark
-    from milepost.pipeline.types import spark_schema
+    from milepost.pipeline.source.to_spark import ToSpark
+    from milepost.pipeline.source.types import spark_schema
     from milepost.pipeline.watermark import NEVER, NOWHERE, Reach
     from milepost.query import parse_schema
 

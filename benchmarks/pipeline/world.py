@@ -35,8 +35,8 @@ class World:
         """A session with the settings that `milepost pipeline run` has."""
         if self._spark is None:
             from milepost.pipeline import queries
-            from milepost.pipeline.datasource import register
             from milepost.pipeline.session import make_session
+            from milepost.pipeline.source.datasource import register
 
             self._spark = make_session("benchmark", MASTER, {"spark.driver.memory": "2g"})
             register(self._spark)

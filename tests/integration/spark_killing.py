@@ -11,10 +11,10 @@ import signal
 import sys
 from pathlib import Path
 
-from milepost.pipeline import connection
-from milepost.pipeline.datasource import MilepostDataSource
-from milepost.pipeline.sink import StreamSink
-from milepost.pipeline.stream import TopicStream
+from milepost.pipeline.source import connection
+from milepost.pipeline.source.datasource import MilepostDataSource
+from milepost.pipeline.source.sink import StreamSink
+from milepost.pipeline.source.stream import TopicStream
 
 
 class KillingDataSource(MilepostDataSource):

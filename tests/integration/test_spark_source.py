@@ -18,8 +18,8 @@ import pytest
 import milepost
 import milepost.pipeline
 from milepost import errors
-from milepost.pipeline import connection
-from milepost.pipeline import options as known
+from milepost.pipeline.source import connection
+from milepost.pipeline.source import options as known
 from milepost.query import parse_schema
 
 pyspark = pytest.importorskip("pyspark")
@@ -27,8 +27,8 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark import cloudpickle  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
-from milepost.pipeline.sink import Staged, StreamSink  # noqa: E402
-from milepost.pipeline.types import spark_schema  # noqa: E402
+from milepost.pipeline.source.sink import Staged, StreamSink  # noqa: E402
+from milepost.pipeline.source.types import spark_schema  # noqa: E402
 from tests.integration import spark_killing  # noqa: E402
 
 pytestmark = [

@@ -16,11 +16,11 @@ import pytest
 
 from milepost import parse_schema
 from milepost.errors import ConfigError
-from milepost.pipeline.checked import REJECTS, Checked
-from milepost.pipeline.checking import check
 from milepost.pipeline.definition import Pipeline
-from milepost.pipeline.shape import fields_of, visible
-from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
+from milepost.pipeline.definition.checked import REJECTS, Checked
+from milepost.pipeline.definition.checking import check
+from milepost.pipeline.definition.shape import fields_of, visible
+from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from tests.example_pipelines import Example, examples, in_order, through
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -192,7 +192,7 @@ def test_a_verb_does_what_the_plain_evaluator_does(spark: Any, steps: list[Any])
 
 
 def test_rules_read_the_monitor_and_so_do_derived_fields(spark: Any) -> None:
-    from milepost.pipeline.rule import MonitorRule
+    from milepost.pipeline.definition.rule import MonitorRule
 
     steps = [Derive({"slow": "ms > monitor.slow.p50"}), Discard("ms > monitor.slow.p99")]
     checked = check(pipeline(*steps, monitor=[MonitorRule("slow", of="ms", quantiles=(0.5, 0.99))]), EVENTS)

@@ -46,8 +46,8 @@ def check(
     and tables are read.
     """
     from milepost.cli import plan
-    from milepost.pipeline.checking import check as checked
     from milepost.pipeline.definition import load_pipeline
+    from milepost.pipeline.definition.checking import check as checked
 
     pipeline = load_pipeline(file)
     events = _given(schema) if schema is not None else _known(pipeline, broker or pipeline.broker)

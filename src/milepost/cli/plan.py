@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from rich.markup import escape
 from rich.tree import Tree
 
-from milepost.pipeline.checked import Checked, CheckedRule, CheckedStep
-from milepost.pipeline.rule import AbsenceRule, MonitorRule, SequenceRule, WindowRule
-from milepost.pipeline.shape import fields_of
-from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
+from milepost.pipeline.definition.checked import Checked, CheckedRule, CheckedStep
+from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, WindowRule
+from milepost.pipeline.definition.shape import fields_of
+from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from milepost.schema.types import Schema
 
 

@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import Any, Final
 
 _WHERE: Final = {
-    "MilepostDataSource": "milepost.pipeline.datasource",
-    "register": "milepost.pipeline.datasource",
-    "Pipeline": "milepost.pipeline.definition",
-    "load_pipeline": "milepost.pipeline.definition",
+    "MilepostDataSource": "milepost.pipeline.source.datasource",
+    "register": "milepost.pipeline.source.datasource",
+    "Pipeline": "milepost.pipeline.definition.pipeline",
+    "load_pipeline": "milepost.pipeline.definition.pipeline",
     "Runner": "milepost.pipeline.runner",
 }
 

@@ -29,7 +29,8 @@ MARK: Final = """
 """
 CONTROL: Final = """
     control: [interval: long, at: timestamp, lane: int, assigned: long, admitted: long, batch: long, done: long,
-              reference: double, free: double, queued: double, input: double, response: double?, weight: double, dropped: long]
+              reference: double, free: double, queued: double, input: double, response: double?, weight: double,
+              dropped: long]
 """
 STATISTIC: Final = """
     statistic: [monitor: string, start: timestamp, stop: timestamp, count: long, rate: double, mean: double?,

@@ -21,13 +21,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline import connection
 from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold
 from milepost.pipeline.lane import MARK, Monitors, constant, mark_row, monitor_type
 from milepost.pipeline.merging import BATCH_ROWS, Cut, cut, merged, rows_between
-from milepost.pipeline.options import PATIENCE_S
 from milepost.pipeline.pace import Pace
-from milepost.pipeline.to_spark import ToSpark
+from milepost.pipeline.source import connection
+from milepost.pipeline.source.options import PATIENCE_S
+from milepost.pipeline.source.to_spark import ToSpark
 from milepost.pipeline.watermark import NEVER, NOWHERE, LaneFold, Mark, Quiet, Reach, least, watermark
 from milepost.schema import Schema
 

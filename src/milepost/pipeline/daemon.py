@@ -1,8 +1,7 @@
 """The process that Spark forks its Python workers from: `spark.python.daemon.module` names it.
 
-Spark puts an archive of its own Python before everything else, and Python keeps no compiled code of archives: each of the
-half dozen daemons of a query would compile PySpark anew, which takes seconds. Here it comes from where it is installed,
-and what every worker needs is imported once, before they are forked.
+What every worker needs is imported once, before they are forked: each would take the better part of a second for it.
+Where Spark puts an archive of its own Python before everything else, which Python cannot keep compiled, that is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ def main() -> None:
     import pyarrow  # noqa: F401
     import pyspark.sql.datasource
     import pyspark.sql.pandas.serializers
-    import pyspark.worker
+    import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
 
     import milepost.pipeline.plumbing  # noqa: F401

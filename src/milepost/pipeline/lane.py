@@ -24,10 +24,10 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from milepost.client import Client
 from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError
-from milepost.pipeline import connection
 from milepost.pipeline.beside import Beside, Tail, done_of
-from milepost.pipeline.options import PATIENCE_S
-from milepost.pipeline.ranges import Part, Range, RangeReader
+from milepost.pipeline.source import connection
+from milepost.pipeline.source.options import PATIENCE_S
+from milepost.pipeline.source.ranges import Part, Range, RangeReader
 from milepost.pipeline.splits import Run, Runs, partitioned
 from milepost.pipeline.tier2.rules import quantile_name
 from milepost.schema import Schema

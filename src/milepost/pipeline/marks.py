@@ -12,10 +12,10 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from milepost.pipeline import connection
 from milepost.pipeline.beside import Beside, queued_bytes
-from milepost.pipeline.options import Options
-from milepost.pipeline.sink import Staged, StreamSink
+from milepost.pipeline.source import connection
+from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.sink import Staged, StreamSink
 
 
 @dataclass(frozen=True)

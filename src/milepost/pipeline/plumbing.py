@@ -7,14 +7,14 @@ from typing import Final
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from milepost.pipeline import connection, topics
-from milepost.pipeline import options as known
 from milepost.pipeline.combined import CombinedReader, CombinedSetting, combined_type
 from milepost.pipeline.lane import LaneReader, LaneSetting, lane_type
 from milepost.pipeline.marks import MarkSetting, MarkSink
-from milepost.pipeline.options import Option
-from milepost.pipeline.sink import StreamSink
-from milepost.pipeline.types import spark_schema
+from milepost.pipeline.source import connection, topics
+from milepost.pipeline.source import options as known
+from milepost.pipeline.source.options import Option
+from milepost.pipeline.source.sink import StreamSink
+from milepost.pipeline.source.types import spark_schema
 from milepost.schema import Schema
 
 FORMAT: Final = "milepost-pipeline"

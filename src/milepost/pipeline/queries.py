@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from milepost.pipeline import tier1
 from milepost.pipeline.beside import IEP, Beside
-from milepost.pipeline.checked import Checked
 from milepost.pipeline.combined import CombinedSetting, Feeding
-from milepost.pipeline.iep import Tier2
+from milepost.pipeline.definition.checked import Checked
 from milepost.pipeline.lane import LaneSetting
 from milepost.pipeline.marks import MarkSetting
 from milepost.pipeline.plumbing import FORMAT, PipelineDataSource
+from milepost.pipeline.tier2.applying import Tier2
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

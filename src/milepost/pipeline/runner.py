@@ -21,12 +21,12 @@ from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
 from milepost.pipeline import steering
 from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, queue
-from milepost.pipeline.checked import Checked
-from milepost.pipeline.checking import check
 from milepost.pipeline.checkpoint import Checkpoint
 from milepost.pipeline.combined import Feeding
 from milepost.pipeline.definition import Pipeline
-from milepost.pipeline.place import resolved
+from milepost.pipeline.definition.checked import Checked
+from milepost.pipeline.definition.checking import check
+from milepost.pipeline.source.place import resolved
 from milepost.pipeline.splitter import Splitter
 from milepost.pipeline.steering import Commit, Measured, Steering
 from milepost.pipeline.workers import Workers

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import PipelineFailed
-from milepost.pipeline.checked import Checked
 from milepost.pipeline.combined import IDLE_S, Feeding
+from milepost.pipeline.definition.checked import Checked
 from milepost.pipeline.session import make_session
 
 if TYPE_CHECKING:

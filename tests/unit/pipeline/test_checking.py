@@ -8,12 +8,12 @@ import pytest
 
 from milepost import parse_schema
 from milepost.errors import PipelineError
-from milepost.pipeline.checked import REJECTS
-from milepost.pipeline.checking import check
 from milepost.pipeline.definition import Late, Pipeline
-from milepost.pipeline.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
-from milepost.pipeline.shape import type_of, with_fields
-from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
+from milepost.pipeline.definition.checked import REJECTS
+from milepost.pipeline.definition.checking import check
+from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
+from milepost.pipeline.definition.shape import type_of, with_fields
+from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from milepost.query import expression
 
 EVENTS = parse_schema("""

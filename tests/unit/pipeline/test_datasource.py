@@ -8,7 +8,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline.datasource import KINDS, FilteringDataSource, MilepostDataSource
+from milepost.pipeline.source.datasource import KINDS, FilteringDataSource, MilepostDataSource
 
 EMPTY = StructType().add("n", "long")
 

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.errors import ConfigError, PipelineError
-from milepost.pipeline import toml
-from milepost.pipeline.definition import Control, Lane, Late, Pipeline, Spark, load_pipeline
-from milepost.pipeline.quantity import MICROSECONDS, Duration, size
-from milepost.pipeline.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
-from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
+from milepost.pipeline.definition import Control, Lane, Late, Pipeline, Spark, load_pipeline, toml
+from milepost.pipeline.definition.quantity import MICROSECONDS, Duration, size
+from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
+from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from tests.example_pipelines import examples
 
 WHOLE = """

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from milepost import parse_schema
-from milepost.pipeline.checking import check
 from milepost.pipeline.definition import Control, Lane, Late, Pipeline, Spark
-from milepost.pipeline.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
-from milepost.pipeline.step import VERBS
-from milepost.pipeline.table import key_of
+from milepost.pipeline.definition.checking import check
+from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
+from milepost.pipeline.definition.step import VERBS
+from milepost.pipeline.definition.table import key_of
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "pipeline.md").read_text()
 FILES = re.findall(r"^```toml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)

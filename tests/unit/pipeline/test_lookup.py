@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from milepost.errors import ConfigError
-from milepost.pipeline.lookup import load
-from milepost.pipeline.step import Enrich
+from milepost.pipeline.definition.lookup import load
+from milepost.pipeline.definition.step import Enrich
 from milepost.query import kinds
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from milepost.errors import ConfigError
-from milepost.pipeline import options
+from milepost.pipeline.source import options
 
 
 def stream(**given):

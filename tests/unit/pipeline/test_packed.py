@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from milepost.pipeline.packed import Packing, Running, Stateful, Unpacking
+from milepost.pipeline.tier2.packed import Packing, Running, Stateful, Unpacking
 from milepost.pipeline.tier2.rules import TIME, Aggregate, Monitor, Window
 
 pandas = pytest.importorskip("pandas")

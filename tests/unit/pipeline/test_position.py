@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.errors import BrokerError, ConfigError
-from milepost.pipeline.position import Extent, Position, advanced, checked, pieces
+from milepost.pipeline.source.position import Extent, Position, advanced, checked, pieces
 
 offsets = st.dictionaries(st.integers(1, 5), st.integers(0, 10_000), max_size=4)
 

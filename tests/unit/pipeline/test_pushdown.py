@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
 from milepost import query
-from milepost.pipeline.pushdown import predicate
+from milepost.pipeline.source.pushdown import predicate
 from milepost.schema import text
 
 KEY = uuid.UUID(int=7)

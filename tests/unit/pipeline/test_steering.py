@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milepost.pipeline.definition import Control
-from milepost.pipeline.quantity import Duration
+from milepost.pipeline.definition.quantity import Duration
 from milepost.pipeline.steering import EVERYTHING, Commit, Measured, Steering, rows
 
 CONTROL = Control(queue_bytes=1_000_000, reference=500_000)

@@ -14,9 +14,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from milepost.batch import Batch, Ids, Run
 from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError, InvalidValue, SchemaError
-from milepost.pipeline.from_spark import FromSpark
-from milepost.pipeline.to_spark import ToSpark
-from milepost.pipeline.types import METADATA, schema_of, spark_schema
+from milepost.pipeline.source.from_spark import FromSpark
+from milepost.pipeline.source.to_spark import ToSpark
+from milepost.pipeline.source.types import METADATA, schema_of, spark_schema
 from milepost.schema import text
 from milepost.schema.types import Optional, Schema
 from tests import strategies

@@ -14,9 +14,9 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as s
 
 from milepost.errors import ConfigError
-from milepost.pipeline.checked import REJECTS, Checked, CheckedStep
-from milepost.pipeline.shape import MARK, MONITOR, fields_of
-from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
+from milepost.pipeline.definition.checked import REJECTS, Checked, CheckedStep
+from milepost.pipeline.definition.shape import MARK, MONITOR, fields_of
+from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from milepost.pipeline.tier1.columns import HIDDEN, MARK_TYPE, REJECT, named
 from milepost.pipeline.tier1.enriching import enriched
 from milepost.query.spark import column, field_type, struct_type

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as s
 
-from milepost.pipeline.lookup import Lookup
+from milepost.pipeline.definition.lookup import Lookup
 from milepost.pipeline.tier1.columns import named
 from milepost.pipeline.tier1.prefix import V4, V6, address, groups
 from milepost.query.spark import field_type

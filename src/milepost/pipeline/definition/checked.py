@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from milepost.pipeline.aggregate import WindowAggregate
-from milepost.pipeline.definition import Pipeline
-from milepost.pipeline.lookup import Lookup
-from milepost.pipeline.rule import MonitorRule, Rule
-from milepost.pipeline.step import Step
+from milepost.pipeline.definition.aggregate import WindowAggregate
+from milepost.pipeline.definition.lookup import Lookup
+from milepost.pipeline.definition.pipeline import Pipeline
+from milepost.pipeline.definition.rule import MonitorRule, Rule
+from milepost.pipeline.definition.step import Step
 from milepost.query.expression import Expression, Predicate
 from milepost.schema import types as t
 from milepost.schema.types import Field, Optional, Schema, Tuple

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from milepost.client import Client
 from milepost.errors import ConfigError
-from milepost.pipeline.options import Place
-from milepost.pipeline.position import extents
+from milepost.pipeline.source.options import Place
+from milepost.pipeline.source.position import extents
 
 
 def resolved(client: Client, topic: str, place: Place, option: str) -> dict[int, int]:

@@ -10,10 +10,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline import connection, pushdown
-from milepost.pipeline.options import Options
-from milepost.pipeline.place import resolved
-from milepost.pipeline.ranges import Part, RangeReader, parts
+from milepost.pipeline.source import connection, pushdown
+from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.place import resolved
+from milepost.pipeline.source.ranges import Part, RangeReader, parts
 from milepost.schema import Schema
 
 

@@ -27,10 +27,10 @@ from pyspark.sql.types import StructType
 
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError, InvalidValue, did_you_mean
-from milepost.pipeline import connection, topics
-from milepost.pipeline.from_spark import FromSpark
-from milepost.pipeline.options import Options
-from milepost.pipeline.types import schema_of
+from milepost.pipeline.source import connection, topics
+from milepost.pipeline.source.from_spark import FromSpark
+from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.types import schema_of
 from milepost.schema import Schema
 
 QUERY_ID: Final = "sql.streaming.queryId"  # local properties that Spark sets for the tasks of a micro-batch

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from milepost import limits
 from milepost.errors import ConfigError, did_you_mean
-from milepost.pipeline import toml
-from milepost.pipeline.problem import Problems
-from milepost.pipeline.quantity import Duration, size
-from milepost.pipeline.rule import MonitorRule, Rule, read_rule, rules
-from milepost.pipeline.step import Step, at, read_step, steps
-from milepost.pipeline.table import Table, build, option, plain, read
+from milepost.pipeline.definition import toml
+from milepost.pipeline.definition.problem import Problems
+from milepost.pipeline.definition.quantity import Duration, size
+from milepost.pipeline.definition.rule import MonitorRule, Rule, read_rule, rules
+from milepost.pipeline.definition.step import Step, at, read_step, steps
+from milepost.pipeline.definition.table import Table, build, option, plain, read
 
 LANES: Final = 64  # each is a streaming query with threads of its own; a cluster of more takes several pipelines
 RULES: Final = 1_000  # steps, rules and monitors: Spark's plan of one query holds them all

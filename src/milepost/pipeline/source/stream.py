@@ -25,11 +25,11 @@ from pyspark.sql.types import StructType
 
 from milepost.client import Client
 from milepost.errors import BrokerError
-from milepost.pipeline import connection
-from milepost.pipeline.options import Options
-from milepost.pipeline.place import resolved
-from milepost.pipeline.position import Extent, Position, advanced, checked, extents
-from milepost.pipeline.ranges import Part, RangeReader, parts
+from milepost.pipeline.source import connection
+from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.place import resolved
+from milepost.pipeline.source.position import Extent, Position, advanced, checked, extents
+from milepost.pipeline.source.ranges import Part, RangeReader, parts
 from milepost.schema import Schema
 
 NO_HOLD: Final = "none"  # as the option `hold`: let the broker remove rows whether they were read or not

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from milepost.batch.arrow import arrow_schema
 from milepost.batch.inference import schema_of
 from milepost.errors import ConfigError, MilepostError, SchemaError, did_you_mean
-from milepost.pipeline.step import Enrich
+from milepost.pipeline.definition.step import Enrich
 from milepost.query import kinds, parse_schema, subnet
 from milepost.query.kinds import Scalar
 from milepost.query.place import described

@@ -23,8 +23,8 @@ from milepost.batch.block import arrow_type
 from milepost.batch.ids import COUNTER_BITS
 from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError, did_you_mean
-from milepost.pipeline import hexadecimal
-from milepost.pipeline.types import METADATA
+from milepost.pipeline.source import hexadecimal
+from milepost.pipeline.source.types import METADATA
 from milepost.schema import Schema
 from milepost.schema.flat import SuperVariant
 from milepost.schema.types import Atom, List, Optional, Tuple, Type, Variant

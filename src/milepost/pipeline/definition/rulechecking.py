@@ -9,10 +9,10 @@ from typing import Any
 
 from milepost import query
 from milepost.errors import SchemaError
-from milepost.pipeline.aggregate import WindowAggregate, read_aggregate
-from milepost.pipeline.checked import CheckedRule
-from milepost.pipeline.rule import AbsenceRule, Rule, SequenceRule, ThresholdRule, WindowRule
-from milepost.pipeline.shape import RESERVED, fields_of, type_of, visible, with_fields
+from milepost.pipeline.definition.aggregate import WindowAggregate, read_aggregate
+from milepost.pipeline.definition.checked import CheckedRule
+from milepost.pipeline.definition.rule import AbsenceRule, Rule, SequenceRule, ThresholdRule, WindowRule
+from milepost.pipeline.definition.shape import RESERVED, fields_of, type_of, visible, with_fields
 from milepost.query.expression import Expression, Predicate
 from milepost.query.place import unknown
 from milepost.schema import types as t

@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 
 from milepost.client.logbatch import LogBatch
 from milepost.errors import IncompatibleSchema
-from milepost.pipeline import connection
-from milepost.pipeline.position import Logs, pieces
-from milepost.pipeline.to_spark import ToSpark
+from milepost.pipeline.source import connection
+from milepost.pipeline.source.position import Logs, pieces
+from milepost.pipeline.source.to_spark import ToSpark
 from milepost.schema import Schema
 
 BATCH_ROWS: Final = 65_536  # of a record batch for Spark: each costs it a fixed time, and this makes it small

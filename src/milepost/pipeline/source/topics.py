@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 from milepost import query
 from milepost.client import Client, TopicInfo
 from milepost.errors import ConfigError, MilepostError, UnknownTopic, did_you_mean
-from milepost.pipeline.types import METADATA, spark_schema
+from milepost.pipeline.source.types import METADATA, spark_schema
 from milepost.schema import Schema
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from milepost.pipeline.shape import of_kind, type_of
+from milepost.pipeline.definition.shape import of_kind, type_of
 from milepost.query import ast, kinds
 from milepost.query.checker import Checker
 from milepost.query.expression import Expression

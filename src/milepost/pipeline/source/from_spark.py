@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from milepost.batch import DynamicValue
 from milepost.batch.arrow import ABSENT
 from milepost.errors import InvalidValue, did_you_mean
-from milepost.pipeline import hexadecimal
+from milepost.pipeline.source import hexadecimal
 from milepost.query import parse_schema
 from milepost.query.spark import case_field
 from milepost.schema import Schema

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias, get_args
 
 from milepost.errors import ConfigError
-from milepost.pipeline.problem import Problems
-from milepost.pipeline.quantity import Duration
-from milepost.pipeline.table import Table, option, read
+from milepost.pipeline.definition.problem import Problems
+from milepost.pipeline.definition.quantity import Duration
+from milepost.pipeline.definition.table import Table, option, read
 from milepost.pipeline.tier2.rules import quantile_name
 
 SLIDES: Final = 1_000  # windows that one event may be in: each keeps its own aggregate

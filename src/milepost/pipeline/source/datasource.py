@@ -20,13 +20,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline import connection, topics
-from milepost.pipeline import options as known
-from milepost.pipeline.batch import FilteringTopicReader, TopicReader
-from milepost.pipeline.options import Option, Options
-from milepost.pipeline.sink import BatchSink, StreamSink
-from milepost.pipeline.stream import TopicStream
-from milepost.pipeline.types import spark_schema
+from milepost.pipeline.source import connection, topics
+from milepost.pipeline.source import options as known
+from milepost.pipeline.source.batch import FilteringTopicReader, TopicReader
+from milepost.pipeline.source.options import Option, Options
+from milepost.pipeline.source.sink import BatchSink, StreamSink
+from milepost.pipeline.source.stream import TopicStream
+from milepost.pipeline.source.types import spark_schema
 from milepost.schema import Schema
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"

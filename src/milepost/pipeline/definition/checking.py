@@ -11,14 +11,14 @@ from typing import Final, TypeVar
 
 from milepost import query
 from milepost.errors import ConfigError, MilepostError, QueryError
-from milepost.pipeline.checked import REJECTS, Checked, CheckedMonitor, CheckedRule, CheckedStep
-from milepost.pipeline.definition import Pipeline
-from milepost.pipeline.lookup import Lookup, load
-from milepost.pipeline.problem import Problems
-from milepost.pipeline.rulechecking import RuleChecking
-from milepost.pipeline.shape import MONITOR, RESERVED, fields_of, monitor_type, type_of, visible, with_fields
-from milepost.pipeline.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample, Step
-from milepost.pipeline.table import joined
+from milepost.pipeline.definition.checked import REJECTS, Checked, CheckedMonitor, CheckedRule, CheckedStep
+from milepost.pipeline.definition.lookup import Lookup, load
+from milepost.pipeline.definition.pipeline import Pipeline
+from milepost.pipeline.definition.problem import Problems
+from milepost.pipeline.definition.rulechecking import RuleChecking
+from milepost.pipeline.definition.shape import MONITOR, RESERVED, fields_of, monitor_type, type_of, visible, with_fields
+from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample, Step
+from milepost.pipeline.definition.table import joined
 from milepost.query.expression import Expression, Predicate
 from milepost.query.place import unknown
 from milepost.schema import types as t

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from milepost.errors import ConfigError, did_you_mean
-from milepost.pipeline.problem import Problems
-from milepost.pipeline.table import Table, build, fitted, joined, listed, option, plain, read
+from milepost.pipeline.definition.problem import Problems
+from milepost.pipeline.definition.table import Table, build, fitted, joined, listed, option, plain, read
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from milepost.pipeline.shape import MONITOR
+from milepost.pipeline.definition.shape import MONITOR
 from milepost.pipeline.tier2.engine import Engine
 from milepost.pipeline.tier2.pack import pack, shard, unpack
 from milepost.pipeline.tier2.rules import Monitor, Rule

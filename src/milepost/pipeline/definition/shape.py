@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from milepost.pipeline.rule import MonitorRule
+from milepost.pipeline.definition.rule import MonitorRule
 from milepost.query import typed
 from milepost.query.expression import Expression
 from milepost.query.kinds import DOUBLE as DOUBLE_KIND

@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from milepost.errors import ConfigError, PipelineError, did_you_mean
-from milepost.pipeline.problem import Problems
-from milepost.pipeline.quantity import Duration
+from milepost.pipeline.definition.problem import Problems
+from milepost.pipeline.definition.quantity import Duration
 
 T = TypeVar("T", bound="Table")
 

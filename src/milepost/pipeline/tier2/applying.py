@@ -25,14 +25,14 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from milepost.pipeline.beside import Beside
-from milepost.pipeline.checked import Checked, CheckedMonitor, CheckedRule
+from milepost.pipeline.definition.checked import Checked, CheckedMonitor, CheckedRule
+from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
+from milepost.pipeline.definition.shape import MONITOR, fields_of
 from milepost.pipeline.lane import MARK
-from milepost.pipeline.packed import PACKED, RUN, STATE, Packing, Running, Stateful, Unpacking
-from milepost.pipeline.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
-from milepost.pipeline.shape import MONITOR, fields_of
+from milepost.pipeline.source.types import spark_schema
+from milepost.pipeline.tier2.packed import PACKED, RUN, STATE, Packing, Running, Stateful, Unpacking
 from milepost.pipeline.tier2.rules import FIRST, THEN, TIME, Absence, Aggregate, Monitor, Rule, Window, quantile_name
 from milepost.pipeline.tier2.rules import Sequence as Sequenced
-from milepost.pipeline.types import spark_schema
 from milepost.query.spark import column
 
 OUT: Final = "out"  # the column of tier 1's results, for the output topic
