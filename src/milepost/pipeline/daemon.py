@@ -1,7 +1,7 @@
 """The process that Spark forks its Python workers from: `spark.python.daemon.module` names it.
 
 What every worker needs is imported once, before they are forked: each would take the better part of a second for it.
-Where Spark puts an archive of its own Python before everything else, which Python cannot keep compiled, that is left out.
+Where Spark puts an archive of its own Python before everything else, which Python cannot keep compiled, it is left out.
 """
 
 from __future__ import annotations
