@@ -27,6 +27,31 @@ _V6_DIGITS: Final = 32
 _GROUP_DIGITS: Final = 4
 
 
+def _v6_texts() -> str:
+    """Every text of an IPv6 address: where `::` stands, at least one group is left out."""
+    group = f"{_GROUP}:"
+    whole = [f"(?:{group}){{7}}{_GROUP}", f"(?:{group}){{6}}{_V4}"]
+    short = [f"(?:{group}){{1,7}}:", f"::(?:{group}){{0,6}}{_GROUP}", "::", f"::(?:{group}){{0,5}}{_V4}"]
+    short += [f"(?:{group}){{1,{7 - after}}}:(?:{group}){{{after - 1}}}{_GROUP}" for after in range(1, 7)]
+    short += [f"(?:{group}){{1,{5 - before}}}:(?:{group}){{{before}}}{_V4}" for before in range(5)]
+    return rf"\A(?:{'|'.join((*whole, *short))})\z"
+
+
+_ONLY_V6: Final = _v6_texts()
+
+
+def _v4_texts(network: IPv4Network) -> str:
+    """Every text of an address of a network: bytes that are fixed, one that is in a range, and any."""
+    fixed, bits = divmod(network.prefixlen, 8)
+    own = list(network.network_address.packed)
+    parts = [str(byte) for byte in own[:fixed]]
+    if bits:
+        first = own[fixed]
+        parts.append(f"(?:{'|'.join(str(byte) for byte in range(first, first + (1 << (8 - bits))))})")
+    parts += [_BYTE] * (4 - len(parts))
+    return r"\A" + r"\.".join(parts) + r"\z"
+
+
 def in_subnet(text: Value, network: Network) -> Value:
     """Whether an address is in a network; null when the text is no address, false for the other version."""
     return text.once(lambda plain: Value(_in_subnet(plain.column, network), BOOLEAN))
@@ -43,15 +68,15 @@ def v6_digits(text: Value) -> Value:
 
 
 def _in_subnet(text: Column, network: Network) -> Column:
-    first, last = int(network.network_address), int(network.broadcast_address)
     if isinstance(network, IPv4Network):
-        in_v4 = _v4(text).between(f.lit(first).cast("bigint"), f.lit(last).cast("bigint"))
-        in_v6 = _v6(text).once(lambda digits: Value(f.when(digits.column.isNotNull(), f.lit(False)), BOOLEAN))
-    else:
-        in_v4 = f.lit(False)
-        ends = f.lit(f"{first:032x}"), f.lit(f"{last:032x}")
-        in_v6 = _v6(text).once(lambda digits: Value(digits.column.between(*ends), BOOLEAN))
-    return f.when(text.rlike(_ONLY_V4), in_v4).when(text.isNotNull(), in_v6.column)
+        # Patterns and not numbers: a few calls, where what calculates numbers is code too long for Java to compile.
+        inside = text.rlike(_v4_texts(network))
+        outside = text.rlike(_ONLY_V4) | text.rlike(_ONLY_V6)
+        return f.when(inside, f.lit(True)).when(outside, f.lit(False))
+    first, last = int(network.network_address), int(network.broadcast_address)
+    ends = f.lit(f"{first:032x}"), f.lit(f"{last:032x}")
+    in_v6 = _v6(text).once(lambda digits: Value(digits.column.between(*ends), BOOLEAN))
+    return f.when(text.rlike(_ONLY_V4), f.lit(False)).when(text.isNotNull(), in_v6.column)
 
 
 def _v4(text: Column) -> Column:
