@@ -152,7 +152,10 @@ def peak(world: World, seconds: float, rate: float) -> dict[str, Any]:
             runner.run(until=lambda: clock() > until)
             sent = feed.stop()
             caught = clock() + 30.0
-            runner.run_on(until=lambda: clock() > caught or sum(runner.totals.done) >= sent)
+            runner.run_on(
+                until=lambda: clock() > caught
+                or (sum(runner.totals.done) >= sent and rows_in(world.client, f"{name}-out") >= sum(runner.totals.rows))
+            )
             done = sum(runner.totals.done)
         finally:
             feed.stop()

@@ -7,8 +7,9 @@ topic of control, which the lanes' sources obey and the report draws.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -23,9 +24,10 @@ EVERYTHING: Final = 1 << 62  # admitted, where nothing is controlled: more event
 FIRST_EVENTS: Final = 20_000  # admitted before it is known how many bytes an event leaves: some tenths of a second
 DELAY: Final = 0  # intervals: room is taken for what is admitted at once, so the next measurement shows it
 UTMOST: Final = 1_000_000  # events an interval
-WORK: Final = 0.5  # of an interval: what a micro-batch may take, so that each interval sees one end
+WORK: Final = 0.75  # of an interval: what a micro-batch may take, so that each interval sees one end
 LEAST_BATCH: Final = 1_000  # events: below that, what a micro-batch costs anyway is most of it
-SMOOTH: Final = 0.3  # how much of a lane's speed its last micro-batch tells
+RECENT: Final = 12  # micro-batches that a lane's speed is taken from: some ten seconds
+FIXED: Final = 0.8  # of the shortest micro-batch: what it takes without events
 
 
 class Commit(NamedTuple):
@@ -66,7 +68,9 @@ class _Lane:
     base: int  # … without those of this interval
     origin: int  # events it had finished when this began
     done: int  # … and by its last micro-batch
-    speed: float = 0.0  # events a second of work
+    recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=RECENT))  # events and seconds
+    last: float = 0.0  # when it committed its last micro-batch
+    waiting: bool = False  # whether it had more to do at the end of the interval before
 
 
 class Steering:
@@ -100,9 +104,11 @@ class Steering:
         times = []
         for lane, now in zip(self._lanes, measured, strict=True):
             for commit in now.commits:
-                lane.meter.commit(commit.time, commit.done - lane.origin, commit.busy)
-                self._clock(lane, commit)
+                busy = self._worked(lane, commit)
+                lane.meter.commit(commit.time, commit.done - lane.origin, busy)
+                self._clock(lane, commit, busy)
             let_in = min(lane.admitted, now.assigned)
+            lane.waiting = let_in > now.done
             times.append(lane.meter.step(time, now.assigned - lane.origin, let_in - lane.origin))
         if self._control.balance:
             self._balancer.step(times)
@@ -125,18 +131,32 @@ class Steering:
             decided.append(Decided(lane.admitted, self._batch(lane), weight, given, free, response))
         return decided
 
-    def _clock(self, lane: _Lane, commit: Commit) -> None:
-        """How fast a lane works, out of one more micro-batch."""
-        if commit.busy > 0 and commit.done > lane.done:
-            speed = (commit.done - lane.done) / commit.busy
-            lane.speed = speed if not lane.speed else (1 - SMOOTH) * lane.speed + SMOOTH * speed
+    def _worked(self, lane: _Lane, commit: Commit) -> float:
+        """Seconds that a micro-batch took. What Spark does before and after its tasks is not in `busy`, and under a
+        hog it is most of it; of a lane that had more to do, all of the time since its last commit is meant.
+        """
+        before, lane.last = lane.last, commit.time
+        return max(commit.busy, commit.time - before) if lane.waiting and before else commit.busy
+
+    def _clock(self, lane: _Lane, commit: Commit, busy: float) -> None:
+        """One more micro-batch: its events, and how long it took."""
+        if busy > 0 and commit.done > lane.done:
+            lane.recent.append((commit.done - lane.done, busy))
             lane.done = commit.done
 
     def _batch(self, lane: _Lane) -> int:
-        """Events of a micro-batch: a lane that takes longer than an interval for one is not seen meanwhile."""
-        if not lane.speed:
+        """Events of a micro-batch: a lane that takes longer than an interval for one is not seen meanwhile.
+
+        A micro-batch takes a time of its own, whatever is in it; most of what the shortest took is that. However long it
+        is, at least as much again is for events: otherwise less would be admitted because little was.
+        """
+        if not lane.recent:
             return FIRST_EVENTS
-        return max(LEAST_BATCH, round(lane.speed * self._control.interval.us / 1e6 * WORK))
+        fixed = FIXED * min(busy for _, busy in lane.recent)
+        events, seconds = (sum(column) for column in zip(*lane.recent, strict=True))
+        rate = events / (seconds - len(lane.recent) * fixed)
+        target = WORK * self._control.interval.us / 1e6
+        return max(LEAST_BATCH, round(rate * max(target - fixed, fixed)))
 
     def _input(self, lane: _Lane, used: int, event_bytes: float, free: float) -> float:
         """Events to admit; `used` of those of the interval before were there to be taken."""
