@@ -72,6 +72,12 @@ class _Lane:
     last: float = 0.0  # when it committed its last micro-batch
     waiting: bool = False  # whether it had more to do at the end of the interval before
 
+    @property
+    def speed(self) -> float:
+        """Events a second, while it works; 0 while that is not known."""
+        seconds = sum(busy for _, busy in self.recent)
+        return sum(events for events, _ in self.recent) / seconds if seconds else 0.0
+
 
 class Steering:
     """Decides for all lanes of one pipeline. `done` is where they were left by whoever ran it before."""
@@ -147,8 +153,8 @@ class Steering:
     def _batch(self, lane: _Lane) -> int:
         """Events of a micro-batch: a lane that takes longer than an interval for one is not seen meanwhile.
 
-        A micro-batch takes a time of its own, whatever is in it; most of what the shortest took is that. However long it
-        is, at least as much again is for events: otherwise less would be admitted because little was.
+        A micro-batch takes a time of its own, whatever is in it; most of what the shortest took is that. However long
+        it is, at least as much again is for events: otherwise less would be admitted because little was.
         """
         if not lane.recent:
             return FIRST_EVENTS
