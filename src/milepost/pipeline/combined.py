@@ -293,6 +293,8 @@ class _Driver:
         folds = [fold for feed in self._feeds for fold in feed.folds]
         disorder = max(each.disorder_us for each in self._setting.feeding)
         after = cut(folds, before, least(told), disorder, self._pace.rows)
+        if after.time_us == before.time_us and not all(silent for _, silent in told):
+            return before  # nothing to merge yet: a micro-batch would cost as much as one with results
         if after != before:
             self._pace.began(time.time(), rows_between(before.lows, after.ends))
         return after

@@ -2,7 +2,8 @@
 
 A micro-batch of Spark has a fixed cost, which wants large ones; and while one runs nothing is seen of it, and nothing
 can be changed, which wants short ones. How many rows are short depends on the machine, the rules and what else runs, so
-the bound follows the last micro-batches: it grows while full ones are short, and shrinks as soon as one is long.
+the bound follows the last micro-batches. Their fixed cost is told apart from what rows cost by how both go together: a
+bound that took the one for the other would shrink on a slow machine, and make it slower still.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ from __future__ import annotations
 from typing import Final
 
 STEP: Final = 2.0  # the most that one micro-batch changes the bound by: it may have been an odd one
-FULL: Final = 0.5  # of the bound: fewer rows say nothing about as many as the bound allows
+WEIGHT: Final = 0.15  # of the last micro-batch, in what is known of them
+APART: Final = 0.1  # of the mean: rows that vary by less do not tell fixed from other costs
+WORTH: Final = 3.0  # times its fixed cost: what a micro-batch may take, however long that is
 
 
 class Pace:
     """The bound of one query's micro-batches. Times are in seconds, by any clock."""
 
-    def __init__(self, seconds: float, least: int, most: int) -> None:
+    def __init__(self, seconds: float, least: int, most: int, first: int = 0) -> None:
+        """`first`: the bound before anything is known; by default the least."""
         self._seconds = seconds
         self._least, self._most = least, most
         self._under_way: tuple[float, int] | None = None
-        self.rows = min(max(least, 1), most)
+        self._means: list[float] | None = None  # of rows, seconds, their squares' and their product's
+        self.rows = min(max(least, first, 1), most)
 
     def began(self, now: float, rows: int) -> None:
         """A micro-batch of so many rows begins."""
@@ -32,8 +37,26 @@ class Pace:
             return
         began, rows = self._under_way
         self._under_way = None
-        took = max(now - began, 1e-3)
-        wanted = min(max(self._seconds / took, 1 / STEP), STEP)
-        if wanted > 1 and rows < FULL * self.rows:
-            return
-        self.rows = min(max(round(self.rows * wanted), self._least), self._most)
+        self.learn(rows, now - began)
+
+    def learn(self, rows: int, seconds: float) -> None:
+        """A micro-batch is over."""
+        took = max(seconds, 1e-3)
+        new = [float(rows), took, float(rows) * rows, rows * took]
+        old = self._means or new
+        self._means = [before + WEIGHT * (after - before) for before, after in zip(old, new, strict=True)]
+        fixed, each = self._costs()
+        wanted = (max(self._seconds, WORTH * fixed) - fixed) / each
+        wanted = min(max(wanted, self.rows / STEP), self.rows * STEP)
+        self.rows = round(min(max(wanted, self._least), self._most))
+
+    def _costs(self) -> tuple[float, float]:
+        """Seconds of a micro-batch without rows, and of a row."""
+        assert self._means is not None
+        rows, took, squares, products = self._means
+        rows = max(rows, 1.0)
+        variance = squares - rows * rows
+        if variance <= (APART * rows) ** 2:
+            return 0.0, took / rows
+        each = min(max((products - rows * took) / variance, 1e-9), took / rows)
+        return took - each * rows, each

@@ -20,6 +20,9 @@ from milepost.pipeline.tier2.applying import Tier2
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+EVERY: Final = (
+    0.25  # of an interval of control: no micro-batch begins sooner after the one before, or cores are never idle
+)
 WORK: Final = 0.25  # of an interval of control: a micro-batch of tier 2, as result queues empty in steps of it
 POOL: Final = "spark.scheduler.pool"  # a local property: queries in pools of their own take turns
 
@@ -103,12 +106,14 @@ def _start(
     spark.sparkContext.setLocalProperty(POOL, name)
     try:
         writer: Any = frame.writeStream.format(FORMAT).queryName(name).outputMode("append")
-        made: StreamingQuery = writer.options(
+        writer = writer.options(
             broker=checked.pipeline.broker,
             routes=json.dumps(routes),
             marks=marks.json(),
             checkpointLocation=str(checkpoint),
-        ).start()
+        )
+        every = round(EVERY * checked.pipeline.control.interval.us / 1_000)
+        made: StreamingQuery = writer.trigger(processingTime=f"{every} milliseconds").start()
         return made
     finally:
         spark.sparkContext.setLocalProperty(POOL, None)  # type: ignore[arg-type]

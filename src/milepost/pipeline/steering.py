@@ -7,9 +7,8 @@ topic of control, which the lanes' sources obey and the report draws.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +18,7 @@ from milepost.pipeline.control.model import Model
 from milepost.pipeline.control.placement import Gains
 from milepost.pipeline.control.response import ResponseMeter
 from milepost.pipeline.definition import Control
+from milepost.pipeline.pace import Pace
 
 EVERYTHING: Final = 1 << 62  # admitted, where nothing is controlled: more events than there will be
 FIRST_EVENTS: Final = 20_000  # admitted before it is known how many bytes an event leaves: some tenths of a second
@@ -26,8 +26,7 @@ DELAY: Final = 0  # intervals: room is taken for what is admitted at once, so th
 UTMOST: Final = 1_000_000  # events an interval
 WORK: Final = 0.75  # of an interval: what a micro-batch may take, so that each interval sees one end
 LEAST_BATCH: Final = 1_000  # events: below that, what a micro-batch costs anyway is most of it
-RECENT: Final = 12  # micro-batches that a lane's speed is taken from: some ten seconds
-FIXED: Final = 0.8  # of the shortest micro-batch: what it takes without events
+MOST_BATCH: Final = 1_000_000  # events: as many as an interval admits at most
 
 
 class Commit(NamedTuple):
@@ -64,19 +63,13 @@ class Decided(NamedTuple):
 class _Lane:
     controller: FlowController | None
     meter: ResponseMeter
+    pace: Pace
     admitted: int  # events it may have gone through, ever
     base: int  # … without those of this interval
     origin: int  # events it had finished when this began
     done: int  # … and by its last micro-batch
-    recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=RECENT))  # events and seconds
     last: float = 0.0  # when it committed its last micro-batch
     waiting: bool = False  # whether it had more to do at the end of the interval before
-
-    @property
-    def speed(self) -> float:
-        """Events a second, while it works; 0 while that is not known."""
-        seconds = sum(busy for _, busy in self.recent)
-        return sum(events for events, _ in self.recent) / seconds if seconds else 0.0
 
 
 class Steering:
@@ -95,7 +88,18 @@ class Steering:
         self._delay = delay
         self._gains = gains
         seconds = control.interval.us / 1e6
-        self._lanes = [_Lane(None, ResponseMeter(), each, each, each, each) for each in done]
+        self._lanes = [
+            _Lane(
+                None,
+                ResponseMeter(),
+                Pace(WORK * seconds, LEAST_BATCH, MOST_BATCH, FIRST_EVENTS),
+                each,
+                each,
+                each,
+                each,
+            )
+            for each in done
+        ]
         self._balancer = balancer or Balancer(len(done), interval=seconds)
         self.intervals = 0
 
@@ -147,22 +151,12 @@ class Steering:
     def _clock(self, lane: _Lane, commit: Commit, busy: float) -> None:
         """One more micro-batch: its events, and how long it took."""
         if busy > 0 and commit.done > lane.done:
-            lane.recent.append((commit.done - lane.done, busy))
+            lane.pace.learn(commit.done - lane.done, busy)
             lane.done = commit.done
 
     def _batch(self, lane: _Lane) -> int:
-        """Events of a micro-batch: a lane that takes longer than an interval for one is not seen meanwhile.
-
-        A micro-batch takes a time of its own, whatever is in it; most of what the shortest took is that. However long
-        it is, at least as much again is for events: otherwise less would be admitted because little was.
-        """
-        if not lane.recent:
-            return FIRST_EVENTS
-        fixed = FIXED * min(busy for _, busy in lane.recent)
-        events, seconds = (sum(column) for column in zip(*lane.recent, strict=True))
-        rate = events / (seconds - len(lane.recent) * fixed)
-        target = WORK * self._control.interval.us / 1e6
-        return max(LEAST_BATCH, round(rate * max(target - fixed, fixed)))
+        """Events of a micro-batch: a lane that takes longer than an interval for one is not seen meanwhile."""
+        return lane.pace.rows
 
     def _input(self, lane: _Lane, used: int, event_bytes: float, free: float) -> float:
         """Events to admit; `used` of those of the interval before were there to be taken."""

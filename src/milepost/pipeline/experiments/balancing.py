@@ -18,7 +18,9 @@ from milepost.pipeline.experiments.stage import Stage
 
 PATTERNS: Final = 150  # that each lane looks for
 FIRST_RATE: Final = 1_000.0  # events a second, until lanes are known
-LOAD: Final = 0.4  # of what both lanes do without the hog
+FIRST_EVENTS: Final = 20_000
+OVERLOAD: Final = 1.3  # of what they do: until it is known how much that is
+LOAD: Final = 0.45  # of that: what is offered
 PROCESSES: Final = 4  # of the hog: it leaves about a fifth
 CALM_S: Final = 4.0  # the response time below which a backlog counts as gone
 PATIENCE: Final = 30  # intervals for that
@@ -28,7 +30,7 @@ PATIENCE: Final = 30  # intervals for that
 class Plan:
     """How long each part takes, in intervals."""
 
-    warm: int = 12
+    warm: int = 10
     before: int = 12
     round_robin: int = 20
     balanced: int = 30
@@ -53,7 +55,7 @@ class Balancing:
     """What the run with two lanes has shown."""
 
     rate: float = 0.0  # events a second
-    speeds: tuple[float, ...] = ()  # of the lanes, events a second of work
+    speeds: tuple[float, ...] = ()  # of the lanes, events a second
     parts: dict[str, Part] = field(default_factory=dict)
     account: Account | None = None
 
@@ -94,15 +96,15 @@ class _BalanceRun:
 
     def script(self) -> Script:
         run, plan, found = self.run, self.plan, self.found
-        run.load.offer(FIRST_RATE)
+        run.load.add(FIRST_EVENTS)
         yield from run.started()
         self.tell("Spark runs; finding out what the lanes can do")
         for _ in range(plan.warm):
-            found.speeds = run.program.speeds
-            run.load.offer(max(FIRST_RATE, LOAD * sum(found.speeds)))
+            run.load.offer(max(FIRST_RATE, OVERLOAD * sum(self._rates(4))))
             yield 1
-        found.rate = run.load.rate
-        self.tell(f"the lanes do {' and '.join(f'{each:,.0f}' for each in found.speeds)} events/s of work")
+        found.speeds = self._rates(plan.warm // 2)
+        found.rate = LOAD * sum(found.speeds)
+        self.tell(f"the lanes do {' and '.join(f'{each:,.0f}' for each in found.speeds)} events/s")
         self.tell(f"{found.rate:,.0f} events/s are offered")
         yield from self._calm()
         yield from self._part(ROUND_ROBIN, False, plan.round_robin)
@@ -128,10 +130,17 @@ class _BalanceRun:
         yield 2
         self.spans[name] = start, begun, ended, run.now
 
+    def _rates(self, intervals: int) -> tuple[float, ...]:
+        """Events a second of each lane in the last intervals."""
+        seen = self.run.program.seen[-intervals - 1 :]
+        seconds = max(1e-6, seen[-1].time - seen[0].time)
+        pairs = zip(seen[0].measured, seen[-1].measured, strict=True)
+        return tuple((last.done - one.done) / seconds for one, last in pairs)
+
     def _calm(self) -> Script:
         """Until what waits is gone."""
         run = self.run
-        run.load.offer(self.found.rate / 2)
+        run.load.offer(self.found.rate / 10)
         for _ in range(PATIENCE):
             times = [one.response for one in run.program.seen[-1].decided]
             if all(each is not None and each < CALM_S for each in times):

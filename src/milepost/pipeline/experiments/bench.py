@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +46,7 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
         progress.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {what}", highlight=False)
 
     out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is stopped on the way out
     figures: dict[str, Any] = {"bench": "control", "quick": quick}
     rows = _quick(out, figures, tell) if quick else _whole(out, figures, tell)
     figures["seconds"] = time.monotonic() - began

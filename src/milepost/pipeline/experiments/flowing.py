@@ -24,16 +24,19 @@ from milepost.pipeline.experiments.run import Run, Tell
 from milepost.pipeline.experiments.stage import Stage
 
 PATTERNS: Final = 100  # that tier 2 looks for: some thousand events a second of one core
-FIRST_PIECE: Final = 2_000  # events of a lane's micro-batch, before the capacity is known
+FIRST_PIECE: Final = 4_000  # events of a lane's micro-batch, before the capacity is known
 FIRST_QUEUE: Final = 2_000_000  # bytes, likewise
 FIRST_EVENTS: Final = 20_000
 
 REFERENCE_S: Final = 20.0  # seconds of the capacity that fit into the free space to hold
 QUEUE_S: Final = 26.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
-PIECE_S: Final = 0.3  # … and into a micro-batch of the lane: the queue is seen to move in steps of it
+PIECE_S: Final = 0.5  # … and into a micro-batch of the lane: the queue is seen to move in steps of it
 BAND: Final = 0.05  # of the reference
 OVERLOAD: Final = 1.2  # of the capacity: what is offered before and during the hog
 PROCESSES: Final = 2  # of the hog: it leaves about a third
+
+STEADY: Final = 3  # intervals within half the band: settled
+PATIENCE: Final = 30  # intervals to wait for that
 
 STEPS: Final = (0.6, 0.8, 1.0, 1.2, 1.4, 1.6)  # of the capacity: what is offered where nothing is controlled
 STEP_INTERVALS: Final = 4
@@ -132,18 +135,36 @@ class _FlowRun:
         self.run.load.offer(times * self.found.capacity)
 
     @property
+    def _interval(self) -> float:
+        """Seconds."""
+        return self.run.pipeline.control.interval.us / 1e6
+
+    @property
     def _each(self) -> float:
         """Events of the capacity in an interval."""
-        return self.found.capacity * self.run.pipeline.control.interval.us / 1e6
+        return self.found.capacity * self._interval
+
+    def _settled(self) -> Script:
+        """Until the free space has been where it should be for some intervals."""
+        seen = self.run.program.seen
+        for _ in range(PATIENCE):
+            last = [one.decided[0].free / one.control.reference_bytes for one in seen[-STEADY:]]
+            if all(abs(each - 1) < BAND / 2 for each in last):
+                return
+            yield 1
+        self.tell("the free space does not settle; going on")
 
     def _excite(self) -> Script:
         run, program, found = self.run, self.run.program, self.found
+        yield from self._settled()
         self.tell("identification: more and fewer events than tier 2 takes, in turns")
-        each = taken(run, self.plan.settle) * run.pipeline.control.interval.us / 1e6
-        inputs = excitation(0.5 * each, 1.5 * each, self.plan.excite, hold=1)
         start = run.now
-        program.law = Given(inputs.tolist())
-        yield self.plan.excite
+        for level in excitation(-0.5, 0.5, self.plan.excite, hold=1):
+            # Around what tier 2 takes these days, and a little back to the reference: coins alone would walk away.
+            each = taken(run, 8) * self._interval
+            off = program.seen[-1].decided[0].free - program.control.reference_bytes
+            program.law = Given(each * (1 + float(level)) + 0.1 * off / found.event_bytes)
+            yield 1
         seen = program.seen[start:]
         try:
             found.identified = identify(
@@ -156,9 +177,11 @@ class _FlowRun:
     def _hogged(self) -> Script:
         run, plan, found = self.run, self.plan, self.found
         self.tell("Figure 6: flow control")
-        start = run.now
         self._offer(OVERLOAD)
+        yield from self._settled()
+        start = run.now
         yield plan.before
+        yield from self._settled()
         self.tell("the hog comes")
         begun = run.now
         self.hog.start()
@@ -168,7 +191,7 @@ class _FlowRun:
         ended = run.now
         found.waiting = run.load.put() - run.program.seen[-1].measured[0].done
         self.tell(f"the hog leaves; it left {found.slowed:.2f} of the capacity; {found.waiting:,} events wait")
-        self._offer(0.6)
+        self._offer(0.3)
         yield plan.after
         found.flow = run.trace(start, run.now)
         times = found.flow.column("time")
@@ -195,7 +218,7 @@ class _FlowRun:
         for _ in range(self.plan.wrong if wrong else self.plan.right):
             # Enough waits for whatever is admitted, and little more: it has to be done in the end.
             waiting = run.load.put() - run.program.seen[-1].measured[0].done
-            self._offer(1.6 if waiting < 10 * self._each else 0.4)
+            self._offer(1.2 if waiting < 8 * self._each else 0.0)
             yield 1
         trace = run.trace(start, run.now)
         run.program.renew()

@@ -65,11 +65,6 @@ class Program(Steering):
         """What holds now."""
         return self._control
 
-    @property
-    def speeds(self) -> tuple[float, ...]:
-        """Events a second of work, by lane."""
-        return tuple(lane.speed for lane in self._lanes)
-
     def step(self, time: float, measured: Sequence[Measured]) -> list[Decided]:
         """One interval, and what it was like."""
         decided = super().step(time, measured)
@@ -87,14 +82,14 @@ class Program(Steering):
 
 
 class Given:
-    """Admits what a list says, whatever is measured: to find out what that does."""
+    """Admits so many, whatever is measured: to find out what that does."""
 
-    def __init__(self, inputs: Sequence[float]) -> None:
-        self._inputs = list(inputs)
+    def __init__(self, events: float) -> None:
+        self._events = max(0.0, events)
 
     def __call__(self, used: int, free: float) -> float:
-        """The next one; the last one for ever."""
-        return self._inputs.pop(0) if len(self._inputs) > 1 else self._inputs[0]
+        """Always the same."""
+        return self._events
 
 
 class Later:
