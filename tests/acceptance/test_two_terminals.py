@@ -31,13 +31,14 @@ def blocks(language):
 
 
 @pytest.mark.parametrize("number", range(1, len(blocks("console"))))
-def test_the_commands_print_what_the_readme_shows(broker, number):
+def test_the_commands_print_what_the_readme_shows(broker, number, tmp_path):
     first, second = blocks("console")[0], blocks("console")[number]
     assert "$ milepost up" in first
     environment = os.environ | {
         "MILEPOST_BROKER": broker.address,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "COLUMNS": "200",
+        "XDG_DATA_HOME": str(tmp_path),
     }
     shown, background = [], None
     for line in second.splitlines():
@@ -54,7 +55,7 @@ def test_the_commands_print_what_the_readme_shows(broker, number):
                     pass
             continue
         done = subprocess.run(
-            text, shell=True, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+            text, shell=True, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         shown += (done.stdout + done.stderr).splitlines()
         if background is not None and "price=101.5" in text:

@@ -21,7 +21,13 @@ app = typer.Typer(no_args_is_help=True, help="Filter, enrich and correlate event
 File = Annotated[Path, typer.Argument(metavar="FILE", help="the definition of a pipeline, in TOML")]
 Broker = Annotated[
     str | None,
-    typer.Option("--broker", "-b", metavar="ADDRESS", help="the broker to talk to, instead of the one in the file"),
+    typer.Option(
+        "--broker",
+        "-b",
+        envvar="MILEPOST_BROKER",
+        metavar="ADDRESS",
+        help="the broker to talk to, instead of the one in the file",
+    ),
 ]
 
 
