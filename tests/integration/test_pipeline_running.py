@@ -16,7 +16,7 @@ import pytest
 
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
-from milepost.pipeline.beside import Beside
+from milepost.pipeline.beside import Beside, ends
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.runner import Runner
 from soak.pipeline import PipelinePlay
@@ -211,3 +211,27 @@ def test_a_second_runner_takes_over(broker: str, tmp_path: Path) -> None:
         runs = held(client, Beside("two").splits)
     taken = [offset for run in runs for offset in range(run["start"], run["stop"])]
     assert sorted(taken) == list(range(6_000))
+
+
+def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: Path) -> None:
+    now = [datetime.now(UTC).timestamp()]
+    text = RULES.format(name="tidy", broker=broker).replace('input = "events"', 'input = "tidy-events"')
+    pipeline, splits = Pipeline.from_toml(text), Beside("tidy").splits
+    with Client(broker) as client:
+        client.declare_topic("tidy-events", SCHEMA, durable=True)
+        with Runner(pipeline, checkpoint=tmp_path / "a", now=lambda: now[0]) as runner:
+            assert runner.splitter is not None
+            for _ in range(5):
+                client.put_many("tidy-events", rows(100))
+                runner.splitter.assign()
+            assigned = [runs.assigned for runs in runner.splitter.runs]
+            for lane in range(2):  # as lanes do when they have come that far
+                client.hold(splits, Beside("tidy").hold(f"lane {lane}"), ends(client, splits))
+            now[0] += 2 * 86_400
+            runner._tidy()
+            (log,) = client.look(splits)["logs"]
+            assert (log["start"], log["next"]) == (8, 10)
+        with Runner(pipeline, checkpoint=tmp_path / "a") as again:
+            assert again.splitter is not None
+            assert [runs.assigned for runs in again.splitter.runs] == assigned
+            assert again.splitter.assign() == 0

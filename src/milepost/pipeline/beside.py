@@ -14,6 +14,8 @@ So whoever may read topics can watch a pipeline, and lanes may run anywhere.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ STATISTIC: Final = """
 ORDER: Final = "order: [order: string, at: timestamp]"
 
 _WEEK: Final = {"age_s": 7 * 86_400.0, "hold": True}
+_TIDIED: Final = {"age_s": None, "hold": True}  # by `tidy`: the last rows must stay, however old they are
 _DAY: Final = {"age_s": 86_400.0, "hold": True}
 _CONSUMED: Final = {"age_s": 0.0, "hold": True}  # results of a lane go as soon as they are combined
 
@@ -67,8 +70,8 @@ class Beside:
     def declare(self, client: Client) -> None:
         """Make the topics whose schema does not depend on the pipeline; those that are there stay."""
         for name, schema, retain in (
-            (self.splits, SPLIT, _WEEK),
-            (self.marks, MARK, _WEEK),
+            (self.splits, SPLIT, _TIDIED),
+            (self.marks, MARK, _TIDIED),
             (self.control, CONTROL, _DAY),
             (self.monitor, STATISTIC, _WEEK),
             (self.orders, ORDER, _DAY),
@@ -108,6 +111,19 @@ def queued_bytes(client: Client, beside: Beside, lane: int) -> float:
     """The same in bytes."""
     rows, each = queue(client, beside, lane)
     return rows * each
+
+
+def tidy(client: Client, topic: str, before: datetime, keep: Mapping[int, int]) -> int:
+    """Remove rows from before a time that nobody needs; how many.
+
+    `keep` has, by log, the first offset that whoever begins anew must find. What holds hold stays as well.
+    """
+    told = client.look(topic, before)
+    position = {int(log): int(offset) for log, offset in told["position"].items()}
+    for cursor in (keep, *(each["cursor"] for each in told["subscriptions"] if each.get("hold"))):
+        for log in position:
+            position[log] = min(position[log], int(cursor.get(log, 0)))
+    return client.trim(topic, position) if any(position.values()) else 0
 
 
 def ends(client: Client, topic: str) -> dict[int, int]:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from typing import Any, Final
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
 from milepost.pipeline import steering
-from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, queue
+from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, queue, tidy
 from milepost.pipeline.checkpoint import Checkpoint
 from milepost.pipeline.combined import Feeding
 from milepost.pipeline.definition import Pipeline
@@ -31,6 +31,8 @@ from milepost.pipeline.splitter import Splitter
 from milepost.pipeline.steering import Commit, Measured, Steering
 from milepost.pipeline.workers import Workers
 
+TIDY_S: Final = 600.0  # between two times that old splits and marks are removed
+KEPT_S: Final = 86_400.0  # for which they stay, for people to look at
 TICK_S: Final = 0.1  # between two looks at the input: what splitting adds to a delay
 log = logging.getLogger("milepost.pipeline")
 
@@ -43,6 +45,7 @@ class Totals:
     rows: list[int]
     bytes: list[int]
     commits: list[list[Commit]]  # by lane: since they were last taken
+    last: dict[int, tuple[int, int]] = field(default_factory=dict)  # by lane: where its last mark is
     rejected: int = 0
     dropped: int = 0
     late: int = 0
@@ -57,8 +60,9 @@ class Totals:
         """Results of an event, on average; 0 while that is not known."""
         return self.rows[lane] / self.done[lane] if self.done[lane] else 0.0
 
-    def add(self, row: Any) -> None:
+    def add(self, log: int, offset: int, row: Any) -> None:
         """One mark."""
+        self.last[row.lane] = (log, offset)
         if 0 <= row.lane < len(self.done):
             self.commits[row.lane].append(Commit(row.at.timestamp(), row.position, row.busy))
             self.done[row.lane] = max(self.done[row.lane], row.position)
@@ -100,6 +104,7 @@ class Runner:
         self._steering_of = steering_of
         self._keep_session = keep_session
         self._drops = pipeline.control.queue_bytes if drops else 0
+        self._tidied = now()
         self.checked: Checked
         self.client: Client
         self.steering: Steering
@@ -241,6 +246,7 @@ class Runner:
                 self.client.put(self.beside.orders, {"order": "stopped", "at": datetime.now(UTC)})
                 return
             self.workers.tend()
+            self._tidy()
             if targets is not None and self._finished(targets):
                 if not ended:
                     self._end()
@@ -250,10 +256,24 @@ class Runner:
             time.sleep(TICK_S)
 
     def _read_marks(self) -> None:
-        for _, _, row in self._marks.news():
-            self.totals.add(row)
+        for log, offset, row in self._marks.news():
+            self.totals.add(log, offset, row)
         if self.splitter is not None:
             self.splitter.done = list(self.totals.done)
+
+    def _tidy(self) -> None:
+        """Now and then remove what was decided and done long ago."""
+        now = self._now()
+        if now < self._tidied + TIDY_S:
+            return
+        self._tidied = now
+        marks: dict[int, int] = {}
+        for log, offset in self.totals.last.values():
+            marks[log] = min(marks.get(log, offset), offset)
+        before = datetime.fromtimestamp(now - KEPT_S, UTC)
+        tidy(self.client, self.beside.marks, before, marks)
+        if self.splitter is not None:
+            tidy(self.client, self.beside.splits, before, self.splitter.needed())
 
     def steer(self) -> list[dict[str, Any]]:
         """One interval of control."""

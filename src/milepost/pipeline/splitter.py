@@ -48,17 +48,35 @@ class Splitter:
         self.runs: Final = [Runs(lane) for lane in range(lanes)]
         self.weights: list[float] = [1.0 / lanes] * lanes
         self.done: list[int] = [0] * lanes  # positions up to which lanes are finished: set by whoever reads the marks
-        for log, offset, row in Tail(client, beside.splits).news():
-            self._assigned([Run.of(log, offset, row)])
+        self._tail = Tail(client, beside.splits)
+        self._last: dict[
+            tuple[str, int, int], tuple[int, int]
+        ] = {}  # of each lane, and each log: where its last run is
+        self._assigned(self._news())
+
+    def _news(self) -> list[Run]:
+        return [Run.of(log, offset, row) for log, offset, row in self._tail.news()]
 
     def _assigned(self, runs: list[Run]) -> None:
         for run in runs:
             if run.lane == NOBODY:
                 continue
             key = (run.source, run.log)
+            if run.place[0]:
+                self._last["lane", run.lane, 0] = self._last["log", run.source, run.log] = run.place
             self._next[key] = max(self._next.get(key, 0), run.stop)
         for lane in self.runs:
             lane.extend(runs)
+
+    def needed(self) -> dict[int, int]:
+        """The first offset of the topic of splits that a splitter which begins anew must find, by log."""
+        for run in self._news():
+            for key in (("lane", run.lane, 0), ("log", run.source, run.log)):
+                self._last[key] = run.place
+        found: dict[int, int] = {}
+        for log, offset in self._last.values():
+            found[log] = min(found.get(log, offset), offset)
+        return found
 
     def ahead(self, lane: int) -> int:
         """Events that a lane was given and has not finished."""

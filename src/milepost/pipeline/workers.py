@@ -168,9 +168,12 @@ class Query:
 
     def failure(self) -> str | None:
         """Why it has ended; None while it runs."""
-        if self._query.isActive:
-            return None
-        error = self._query.exception()
+        try:
+            if self._query.isActive:
+                return None
+            error = self._query.exception()
+        except Exception as gone:  # Py4J has a dozen ways to say it
+            raise PipelineFailed(f"Spark's Java process is gone ({gone!s:.200}); start the pipeline again") from None
         return "it was stopped" if error is None else shortened(str(error))
 
     def stop(self) -> None:
