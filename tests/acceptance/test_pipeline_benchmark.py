@@ -4,7 +4,8 @@ import sys
 import pytest
 
 KEYS = {
-    "source_rows_per_s", "events_per_s", "vs_parquet", "splitter_rows_per_s", "combiner_rows_per_s", "paper_peak_ok", "p99_s",
+    "source_rows_per_s", "events_per_s", "vs_parquet", "splitter_rows_per_s", "combiner_rows_per_s", "paper_peak_ok",
+    "p99_s",
 }  # fmt: skip
 
 
