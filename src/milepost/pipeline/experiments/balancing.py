@@ -30,10 +30,10 @@ PATIENCE: Final = 30  # intervals for that
 class Plan:
     """How long each part takes, in intervals."""
 
-    warm: int = 10
-    before: int = 12
-    round_robin: int = 20
-    balanced: int = 30
+    warm: int = 8
+    before: int = 10
+    round_robin: int = 18
+    balanced: int = 28
 
 
 @dataclass

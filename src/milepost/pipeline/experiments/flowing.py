@@ -30,16 +30,17 @@ FIRST_EVENTS: Final = 20_000
 
 REFERENCE_S: Final = 20.0  # seconds of the capacity that fit into the free space to hold
 QUEUE_S: Final = 26.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
-PIECE_S: Final = 0.5  # … and into a micro-batch of the lane: the queue is seen to move in steps of it
+PIECE_S: Final = 0.75  # … and into a micro-batch of the lane: the queue is seen to move in steps of it
 BAND: Final = 0.05  # of the reference
+ENOUGH: Final = 1.05  # of the capacity: what is offered while things are found out
 OVERLOAD: Final = 1.2  # of the capacity: what is offered before and during the hog
 PROCESSES: Final = 2  # of the hog: it leaves about a third
 
 STEADY: Final = 3  # intervals within half the band: settled
-PATIENCE: Final = 30  # intervals to wait for that
 
 STEPS: Final = (0.6, 0.8, 1.0, 1.2, 1.4, 1.6)  # of the capacity: what is offered where nothing is controlled
-STEP_INTERVALS: Final = 4
+STEP_INTERVALS: Final = 3
+DROPPING_PIECE_S: Final = 1.0  # … of a micro-batch there: a lane begins two a second, and must do more than tier 2
 DROPPING_S: Final = 4.0  # seconds of the capacity that fit into a queue that drops
 
 
@@ -48,16 +49,17 @@ class Plan:
     """How long each part takes, in intervals."""
 
     warm: int = 12
-    settle: int = 7
-    excite: int = 22
-    before: int = 8
-    hog: int = 22
-    after: int = 8
-    wrong: int = 16
-    right: int = 16
+    settle: int = 4
+    excite: int = 20
+    before: int = 6
+    hog: int = 20
+    after: int = 6
+    wrong: int = 14
+    right: int = 14
+    patience: int = 30  # to wait until the free space is where it should be
 
 
-QUICK: Final = Plan(warm=2, settle=2, excite=0, before=0, hog=3, after=0, wrong=0, right=0)
+QUICK: Final = Plan(warm=2, settle=2, excite=0, before=0, hog=3, after=0, wrong=0, right=0, patience=0)
 
 
 @dataclass
@@ -128,7 +130,7 @@ class _FlowRun:
         program.bound(QUEUE_S * second, REFERENCE_S * second)
         program.piece = round(PIECE_S * found.capacity)
         self.tell(f"tier 2 takes {found.capacity:,.0f} events/s; {REFERENCE_S * second / 1e6:.1f} MB are to stay free")
-        self._offer(OVERLOAD)
+        self._offer(ENOUGH)
         yield self.plan.settle
 
     def _offer(self, times: float) -> None:
@@ -147,12 +149,13 @@ class _FlowRun:
     def _settled(self) -> Script:
         """Until the free space has been where it should be for some intervals."""
         seen = self.run.program.seen
-        for _ in range(PATIENCE):
+        for _ in range(self.plan.patience):
             last = [one.decided[0].free / one.control.reference_bytes for one in seen[-STEADY:]]
             if all(abs(each - 1) < BAND / 2 for each in last):
                 return
             yield 1
-        self.tell("the free space does not settle; going on")
+        if self.plan.patience:
+            self.tell("the free space does not settle; going on")
 
     def _excite(self) -> Script:
         run, program, found = self.run, self.run.program, self.found
@@ -268,7 +271,7 @@ def drop(stage: Stage, capacity: float, event_bytes: float, tell: Tell, step: in
     with Run(stage, pipeline, tier2=[other], others=[first], tell=tell, drops=True) as run:
 
         def script() -> Script:
-            run.program.piece = round(PIECE_S * capacity)
+            run.program.piece = round(DROPPING_PIECE_S * capacity)
             run.load.offer(STEPS[0] * capacity / 2)
             yield from run.started()
             tell("Figure 3: ever more events, and no control")
