@@ -116,7 +116,7 @@ def combiner(world: World, count: int) -> float:
     name = f"comb{time.time_ns() % 1_000_000}"
     beside = Beside(name)
     schema = parse_schema(events.SCHEMA)
-    beside.declare_lanes(world.client, 2, schema)
+    beside.declare_lanes(world.client, 2, schema, combined=False)
     for number, piece in enumerate(events.tables(count)):
         world.client.put_many(beside.lane(number % 2), piece)
     setting = CombinedSetting(world.broker.address, name, (Feeding(name, 2, 0),), "at")
