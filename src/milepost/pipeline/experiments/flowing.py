@@ -30,7 +30,7 @@ FIRST_EVENTS: Final = 20_000
 
 REFERENCE_S: Final = 20.0  # seconds of the capacity that fit into the free space to hold
 QUEUE_S: Final = 26.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
-PIECE_S: Final = 0.75  # … and into a micro-batch of the lane: the queue is seen to move in steps of it
+PIECE_S: Final = 0.5  # … and into a micro-batch of the lane: the queue is seen to move in steps of it
 BAND: Final = 0.05  # of the reference
 ENOUGH: Final = 1.05  # of the capacity: what is offered while things are found out
 OVERLOAD: Final = 1.2  # of the capacity: what is offered before and during the hog
