@@ -14,6 +14,9 @@ from milepost.pipeline.beside import Beside, Tail
 from milepost.pipeline.runner import Runner
 
 
+WARM = 2_000  # events before the clock starts
+
+
 def source(world: World, count: int) -> dict[str, float]:
     """The streaming source alone, into a sink that does nothing: rows a second over all micro-batches but the first."""
     topic = world.filled("bench-source", count)
@@ -145,32 +148,41 @@ def peak(world: World, seconds: float, rate: float) -> dict[str, Any]:
     pipeline = world.pipeline(name, topic, events.RULES + events.TIER2, lanes=2, output=f"{name}-out", disorder="200ms")
     world.spark  # noqa: B018
     with Runner(pipeline, checkpoint=world.folder / name, keep_session=True) as runner:
+        # Spark plans, compiles and starts its processes when the first events come: some of them, before it counts.
+        warm = events.table(0, WARM, start_us=round(time.time() * 1e6) - WARM * 100, step_us=100.0)
+        world.client.put_many(topic, warm)
+        patience = clock() + 120.0
+        runner.run(until=lambda: clock() > patience or rows_in(world.client, f"{name}-out") > 0)
         watch = Watch(world.broker.address, f"{name}-out")
         feed = Feed(world.broker.address, topic, rate)
         try:
             until = clock() + seconds
-            runner.run(until=lambda: clock() > until)
-            sent = feed.stop()
+            runner.run_on(until=lambda: clock() > until)
+            sent = feed.stop() + WARM
             caught = clock() + 30.0
             runner.run_on(
-                until=lambda: clock() > caught
-                or (sum(runner.totals.done) >= sent and rows_in(world.client, f"{name}-out") >= sum(runner.totals.rows))
+                until=lambda: (
+                    clock() > caught
+                    or (
+                        sum(runner.totals.done) >= sent
+                        and rows_in(world.client, f"{name}-out") >= sum(runner.totals.rows)
+                    )
+                )
             )
             done = sum(runner.totals.done)
         finally:
             feed.stop()
             delays = watch.stop()
-    warm = delays[:, 0] > seconds / 3  # the first micro-batches compile
-    settled = delays[warm, 1]
+    settled = delays[delays[:, 0] > seconds / 4, 1]  # what Java compiles, it compiles in the first seconds
     figures = {
         "sent": sent,
         "done": done,
         "measured": len(settled),
-        "events_per_s": sent / seconds,
+        "events_per_s": (sent - WARM) / seconds,
         "p50_s": float(np.percentile(settled, 50)) if len(settled) else None,
         "p99_s": float(np.percentile(settled, 99)) if len(settled) else None,
     }
     figures["paper_peak_ok"] = bool(
-        len(settled) and done >= sent and sent >= 0.97 * rate * seconds and figures["p99_s"] < 5.0
+        len(settled) and done >= sent and sent - WARM >= 0.97 * rate * seconds and figures["p99_s"] < 5.0
     )
     return figures
