@@ -13,7 +13,6 @@ from benchmarks.pipeline.world import World, clock, rows_in
 from milepost.pipeline.beside import Beside, Tail
 from milepost.pipeline.runner import Runner
 
-
 WARM = 2_000  # events before the clock starts
 
 
