@@ -38,6 +38,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     # A time is a time: rules do not depend on where a machine is.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # No bound in bytes: to keep one, Spark adds up the sizes of all columns, nested ones too, anew for each row.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # Workers keep their imports and their connections to the broker.
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "milepost.pipeline.daemon",
