@@ -97,7 +97,7 @@ def peak(run: Run) -> None:
     found = parts.peak(run.world, seconds, PAPER_PEAK)
     run.report.figures |= {"paper_peak_ok": found["paper_peak_ok"], "p99_s": found["p99_s"], "p50_s": found["p50_s"]}
     run.report.table(
-        "Both tiers with a monitor, at the paper's peak (42 million events an hour)",
+        f"Both tiers with a monitor, one lane, {MASTER}, at the paper's peak (42 million events an hour)",
         ("", "events/s", "through", "p50 s", "p99 s"),
         [("event -> tier 2's output", found["events_per_s"], int(found["done"]), found["p50_s"], found["p99_s"])],
     )
