@@ -204,7 +204,7 @@ def _json(array: pa.Array) -> pa.Array:
     """Values of schemas that are not known here, as the command line prints them."""
 
     def one(data: bytes | None) -> str | None:
-        if data is None:
+        if not data:  # absent; what an absent tuple has in its place is empty
             return None
         value = DynamicValue.read(data)
         return json.dumps({"fingerprint": f"{value.fingerprint:016x}", "data": base64.b64encode(data).decode()})
