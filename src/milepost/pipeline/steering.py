@@ -138,7 +138,9 @@ class Steering:
                 if lane.controller is None and now.event_bytes <= 0:
                     given = max(0.0, given - (used - now.done))  # once, and not in every interval until it is known
                 lane.base, lane.admitted = used, used + round(given)
-            decided.append(Decided(lane.admitted, self._batch(lane), weight, given, free, response))
+            # Where no queue is to be held, the longest micro-batches are the fastest.
+            batch = EVERYTHING if now.queued is None else self._batch(lane)
+            decided.append(Decided(lane.admitted, batch, weight, given, free, response))
         return decided
 
     def _worked(self, lane: _Lane, commit: Commit) -> float:
