@@ -26,6 +26,7 @@ SCHEMA = "event: [number: long, at: timestamp, host: string, load: double]"
 START = datetime(2026, 3, 1, tzinfo=UTC)
 STEP_US = 2_000  # of event time between two events
 BATCH = 500  # events of one put
+AHEAD = 100_000  # events that may wait, so that the end does not take longer than the kills
 VICTIMS = ("driver", "worker", "broker")
 PROGRESS_S = 240.0  # within which something must go on; only there to end what hangs
 
@@ -129,7 +130,8 @@ class PipelinePlay:
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self._put()
+            if self.sent < self._results() + AHEAD:
+                self._put()
             time.sleep(0.05)
 
     def _progress(self, before: int, more: int) -> None:
