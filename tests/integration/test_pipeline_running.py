@@ -235,3 +235,42 @@ def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: P
             assert again.splitter is not None
             assert [runs.assigned for runs in again.splitter.runs] == assigned
             assert again.splitter.assign() == 0
+
+
+def test_a_pipeline_is_looked_at_drawn_and_stopped_from_the_command_line(broker: str, tmp_path: Path) -> None:
+    file = tmp_path / "watched.toml"
+    file.write_text(RULES.format(name="watched", broker=broker))
+    command = [sys.executable, "-m", "milepost.cli", "pipeline"]
+
+    def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *arguments, "--broker", broker], capture_output=True, text=True, timeout=200, check=False
+        )
+
+    unknown = ask("status", "watchd")
+    assert unknown.returncode == 1
+    assert "no pipeline 'watchd' has run at this broker" in unknown.stderr
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "run", str(file), "--checkpoint", str(tmp_path / "checkpoint")],
+            stdout=log, stderr=log, start_new_session=True, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )  # fmt: skip
+    try:
+        with Client(broker) as client:
+            while not any(each.name == "watched.marks" for each in client.topics("watched.*")) or not any(
+                row["lane"] == 0 for row in held(client, "watched.marks")
+            ):
+                assert process.poll() is None, (tmp_path / "log").read_text(errors="replace")[-2000:]
+        shown = ask("status", "watched")
+        assert shown.returncode == 0, shown.stderr
+        assert "watched  runs" in shown.stdout
+        drawn = ask("status", "watched", "--report", str(tmp_path / "report.svg"))
+        assert drawn.returncode == 0, drawn.stderr
+        assert (tmp_path / "report.svg").read_text().lstrip().startswith("<?xml")
+        stopped = ask("stop", "watched")
+        assert "watched has stopped" in stopped.stdout, stopped.stderr
+        assert process.wait(60) == 0, (tmp_path / "log").read_text(errors="replace")[-2000:]
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, 9)
+            process.wait()
