@@ -111,6 +111,7 @@ class MessageType:
     nodes: tuple[NodeType, ...]
     root: str
     checks: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()  # node.attribute: what a queue's tables have an index on
 
     def __post_init__(self) -> None:
         limits.require("SCHEMA_NODES", len(self.nodes), f"{self.name}: number of node types")
@@ -144,6 +145,7 @@ class MessageType:
             Tuple(tuple(Field(node.name, List(Tuple(_fields(node)))) for node in self.nodes)),
             checks=self.checks,
             message_type=self,
+            indexes=self.indexes,
         )
 
     @cached_property

@@ -205,6 +205,7 @@ class Schema:
     definitions: tuple[Field, ...] = ()  # what Refs name, the schema itself not included
     checks: tuple[str, ...] = ()  # predicates in the query language; a message may not make one false
     message_type: MessageType | None = None  # set when compiled from nodes
+    indexes: tuple[str, ...] = ()  # paths, with dots, of values that a queue's tables have an index on
 
     def __post_init__(self) -> None:
         _Checker(self).check()
