@@ -13,7 +13,7 @@ BENCHMARKS = {
     "format": "field access, size, columns and encoding, against other message formats",
     "query": "predicates over batches, against pyarrow.compute and Polars",
     "match": "the subscription index: events a second against up to a million subscriptions",
-    "queues": "what input queues bring: checking and matching in threads",
+    "input_queues": "what input queues bring: checking and matching in threads",
     "pubsub": "the whole broker, against NATS, Redis, Mosquitto, RabbitMQ and ActiveMQ",
     "durable": "durable topics, against Redis Streams, RabbitMQ and JetStream",
     "pipeline": "the pipeline on Spark: source, tier 1 against Parquet, splitter, combiner, both tiers",
@@ -22,7 +22,7 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    names = "\n".join(f"  {name:8} {what}" for name, what in BENCHMARKS.items())
+    names = "\n".join(f"  {name:12} {what}" for name, what in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="make bench NAME=...", description=f"Benchmarks:\n{names}", formatter_class=argparse.RawTextHelpFormatter
     )

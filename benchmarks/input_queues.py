@@ -1,8 +1,9 @@
-"""`make bench NAME=queues`: what `input_queues` bring. A broker without its sockets: it checks, matches and shares out.
+"""`make bench NAME=input_queues`: what `input_queues` bring.
 
-Eight publishers, batches of 1,000 rows, one subscriber connection that takes everything at once; subscriptions as in
-`make bench NAME=match`. With 0 queues all happens in one thread; with n, checking and matching happen in n others, and
-only the sharing out is left to the first. What two threads gain over one shows how much of the work leaves the GIL.
+A broker without its sockets: it checks, matches and shares out. Eight publishers, batches of 1,000 rows, one subscriber
+connection that takes everything at once; subscriptions as in `make bench NAME=match`. With 0 queues all happens in one
+thread; with n, checking and matching happen in n others, and only the sharing out is left to the first. What two
+threads gain over one shows how much of the work leaves the GIL.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Rig:
 
 
 def run(quick: bool) -> None:
-    report = Report("queues", quick)
+    report = Report("input_queues", quick)
     warm()
     figures: dict[str, dict[str, float]] = {}
     for count in QUICK_SUBSCRIPTIONS if quick else SUBSCRIPTIONS:
