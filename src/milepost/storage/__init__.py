@@ -26,12 +26,14 @@ from milepost.storage.operations import (
     Move,
     Operation,
     Part,
+    Place,
     Position,
     Publish,
     Published,
     Release,
     Remove,
     Retention,
+    Spoiled,
     Stage,
     Staged,
     Start,
@@ -40,6 +42,7 @@ from milepost.storage.operations import (
     TopicRecord,
     Trim,
     Unstage,
+    Work,
 )
 from milepost.storage.store import Store, open_store
 from milepost.storage.url import default_url, url_of
@@ -78,6 +81,9 @@ __all__ = [
     "Published",
     "Unstage",
     "Epoch",
+    "Work",
+    "Place",
+    "Spoiled",
     "Extent",
     "Position",
     "Start",

@@ -25,6 +25,7 @@ class Session:
 
     def __init__(self, connection: sa.Connection) -> None:
         self.connection: Final = connection
+        self.synced = True  # SQLite: whether commits are, as the connection is set
         self._dialect = connection.dialect
         self._execute = connection.exec_driver_sql
         self._arrays = connection.dialect.name == "postgresql"
@@ -128,6 +129,14 @@ class Database(ABC):
     @abstractmethod
     def mend(self, session: Session) -> None:
         """After an I/O error: make sure that what is visible is on disk. Raises what statements raise."""
+
+    @abstractmethod
+    def begin_transaction(self, session: Session, synced: bool) -> Statement:
+        """Begin a transaction that writes; the statement that comes first in it, TOUCH_LOG or its like.
+
+        Unless it is to be `synced`, its commit is not waited for: a crash may take it back, but never without what came
+        after it.
+        """
 
     @abstractmethod
     def claim(self, session: Session, log: str) -> bool:

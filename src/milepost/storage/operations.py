@@ -6,9 +6,15 @@ a `MilepostError` that says why this one was refused while the others went on.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from milepost.batch import Batch
+from milepost.errors import MilepostError
+
+if TYPE_CHECKING:
+    from milepost.storage.database import Session
 
 Position: TypeAlias = dict[int, int]  # log -> offset
 Start: TypeAlias = Literal["new", "earliest"] | tuple[Literal["time"], int] | tuple[Literal["position"], Position]
@@ -277,9 +283,54 @@ class Epoch(NamedTuple):
     sink: str
 
 
+# What other parts have written
+
+
+class Place(NamedTuple):
+    """Where a piece of work is done."""
+
+    time_us: int  # of this transaction; does not go back within a log
+    log: int  # of the broker that writes
+    shared: bool  # other brokers write to the same store
+    memory: dict[str, Any]  # of the part, for as long as this process has the store
+    move: Callable[[Move], None]  # move a cursor in the same transaction; raises what is wrong with it
+    later: Callable[[Callable[[], None]], None]  # call something once the transaction is committed
+
+
+class Work(ABC):
+    """An operation of another part: it works with the session, and what it returns is its outcome.
+
+    A `MilepostError` that it raises is its outcome too, and must come before it has changed anything; after that it
+    raises `Spoiled`, and the group is written again without it. It may be run several times before it is committed.
+    """
+
+    @property
+    def durable(self) -> bool:
+        """Whether its answer promises that it is on disk; a group without such a promise is not synced."""
+        return True
+
+    @property
+    def size(self) -> int:
+        """Bytes that it writes, more or less."""
+        return 0
+
+    @abstractmethod
+    def run(self, session: Session, place: Place) -> Any:
+        """Do it, in a transaction that has begun and that the caller commits."""
+
+
+class Spoiled(Exception):
+    """A piece of work failed after it had changed something: none of that may stay."""
+
+    def __init__(self, error: MilepostError) -> None:
+        self.error = error
+        self.place = -1  # among the operations of its group
+        super().__init__(str(error))
+
+
 Operation: TypeAlias = (
     Enrol | Append | MakeTopic | ChangeTopic | DropTopic | Trim | Attach | Move | Release | Remove | Hold
-    | Stage | Publish | Unstage | Epoch
+    | Stage | Publish | Unstage | Epoch | Work
 )  # fmt: skip
 
 

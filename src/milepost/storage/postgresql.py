@@ -8,7 +8,9 @@ from typing import Any, Final
 import psycopg
 import sqlalchemy as sa
 
+from milepost.storage import statements
 from milepost.storage.database import Database, Session
+from milepost.storage.statement import Statement
 
 SCHEMA: Final = "milepost"  # the tables' own schema: a database may hold other things as well
 CONNECT_S: Final = 5  # seconds for a connection to be made
@@ -69,6 +71,10 @@ class Postgresql(Database):
 
     def mend(self, session: Session) -> None:
         pass  # the server looks after its own syncs
+
+    def begin_transaction(self, session: Session, synced: bool) -> Statement:
+        session.say(self.begin)
+        return statements.TOUCH_LOG if synced else statements.TOUCH_LOG_UNSYNCED
 
     def claim(self, session: Session, log: str) -> bool:
         key = zlib.crc32(log.encode()) - (1 << 31)

@@ -10,7 +10,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from milepost.errors import ConfigError, StoreUnavailable
+from milepost.storage import statements
 from milepost.storage.database import Database, Session
+from milepost.storage.statement import Statement
 
 BUSY_MS: Final = 5_000  # a checkpoint waits so long for readers, which take milliseconds
 CACHE_KIB: Final = 16_384  # of pages, for each connection; the blobs themselves come from the system's cache
@@ -93,6 +95,13 @@ class Sqlite(Database):
             raise StoreUnavailable(
                 f"the store {self.path} could not be synced after an error: it is being read; try again"
             )
+
+    def begin_transaction(self, session: Session, synced: bool) -> Statement:
+        if session.synced != synced:  # it cannot be changed within a transaction
+            session.say(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+            session.synced = synced
+        session.say(self.begin)
+        return statements.TOUCH_LOG
 
     def claim(self, session: Session, log: str) -> bool:
         return True

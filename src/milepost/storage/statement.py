@@ -23,12 +23,15 @@ _WORDS: Final[dict[str, dict[str, str]]] = {
 }  # fmt: skip
 _WORD: Final = re.compile(r"\{(\w+)\}")
 _IN: Final = re.compile(r"\{in (\w+)\}")  # "number {in numbers}": a value of a list of numbers
+_EACH: Final = re.compile(r"\{each (\w+)\}")  # "FROM {each numbers} n": the same list as a table of one column, `value`
+_EACH_WORDS: Final = {"sqlite": r"json_each(:\1)", "postgresql": r"(SELECT unnest(CAST(:\1 AS bigint[])) AS value)"}
 _IN_WORDS: Final = {"sqlite": r"IN (SELECT value FROM json_each(:\1))", "postgresql": r"= ANY(CAST(:\1 AS bigint[]))"}
 
 
 def worded(source: str, dialect: str) -> str:
     """SQL with the dialect's own words in it."""
-    return _WORD.sub(lambda match: _WORDS[dialect][match[1]], _IN.sub(_IN_WORDS[dialect], source))
+    source = _EACH.sub(_EACH_WORDS[dialect], _IN.sub(_IN_WORDS[dialect], source))
+    return _WORD.sub(lambda match: _WORDS[dialect][match[1]], source)
 
 
 class Statement:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from milepost.errors import ConfigError, Fenced, InDoubt, StoreError, StoreUnavailable
+from milepost.errors import ConfigError, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
 from milepost.storage import faults, migrations, reading, statements
 from milepost.storage.database import Database, Session
 from milepost.storage.faults import DRIVER_ERRORS, Kind
@@ -17,10 +17,12 @@ from milepost.storage.operations import (
     Extent,
     Operation,
     Position,
+    Spoiled,
     Start,
     Stored,
     SubscriptionRecord,
     TopicRecord,
+    Work,
 )
 from milepost.storage.sqlite import Sqlite
 from milepost.storage.transaction import Holder, Memory, Stale, Transaction
@@ -134,6 +136,7 @@ class Store:
         give_up = time.monotonic() + self._lease_s
         self._last_us = time_us = max(time_us, self._last_us)  # times do not go back within a log
         attempt = stale = 0
+        refused: dict[int, MilepostError] = {}
         while True:
             attempt += 1
             try:
@@ -142,7 +145,10 @@ class Store:
                     committed = self._settle(operations)
                     if committed is not None:
                         return self._with_late(committed)
-                return self._with_late(self._attempt(session, operations, time_us))
+                return self._with_late(self._attempt(session, operations, time_us, refused))
+            except Spoiled as spoiled:
+                self._roll_back()
+                refused[spoiled.place] = spoiled.error
             except Stale:
                 self._roll_back()
                 self._memory.clear()
@@ -164,13 +170,16 @@ class Store:
                 self._failed(Kind.REFUSED)
                 raise
 
-    def _attempt(self, session: Session, operations: Sequence[Operation], time_us: int) -> Committed:
-        session.say(self._database.begin)
+    def _attempt(
+        self, session: Session, operations: Sequence[Operation], time_us: int, refused: dict[int, MilepostError]
+    ) -> Committed:
+        promised = not operations or any(not isinstance(each, Work) or each.durable for each in operations)
+        touch = self._database.begin_transaction(session, promised)
         holder = self._holder
-        if session.run(statements.TOUCH_LOG, log=holder.log, epoch=holder.epoch, time_us=time_us) != 1:
+        if session.run(touch, log=holder.log, epoch=holder.epoch, time_us=time_us) != 1:
             raise self._fenced()
         transaction = Transaction(session, holder, self._memory, time_us)
-        committed = transaction.run(operations)
+        committed = transaction.run(operations, refused)
         self._pending = self._commits + 1, transaction, committed  # from here on, an error leaves the outcome open
         self._operations = operations
         session.say("COMMIT")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from milepost.batch import Batch
@@ -43,16 +43,19 @@ from milepost.storage.operations import (
     Move,
     Operation,
     Part,
+    Place,
     Position,
     Publish,
     Published,
     Release,
     Remove,
     Retention,
+    Spoiled,
     Stage,
     Start,
     Trim,
     Unstage,
+    Work,
 )
 from milepost.storage.staging import Staging
 
@@ -91,6 +94,7 @@ class Memory:
         self.publishers: Final[dict[int, Publisher]] = {}
         self.nexts: Final[dict[int, int]] = {}  # topic -> the next offset in this log
         self.schemas: Final[dict[tuple[int, int], Schema]] = {}  # by topic and fingerprint; for ever the same
+        self.parts: Final[dict[str, Any]] = {}  # what other parts remember of their own; they know when it is old
 
     def clear(self) -> None:
         self.publishers.clear()
@@ -125,13 +129,16 @@ class Transaction:
         self._nexts: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._staging = Staging(session, time_us, memory.schemas)
+        self._later: list[Callable[[], None]] = []
 
-    def run(self, operations: Sequence[Operation]) -> Committed:
-        """Carry out operations. Errors of the database are raised: then nothing holds."""
+    def run(self, operations: Sequence[Operation], refused: Mapping[int, MilepostError] | None = None) -> Committed:
+        """Carry out operations. Errors of the database are raised: then nothing holds. `refused` are left out."""
         self._outcomes = [None] * len(operations)
         for place, operation in enumerate(operations):
             kind = type(operation)
-            if kind is Append:
+            if refused and place in refused:
+                self._outcomes[place] = refused[place]
+            elif kind is Append:
                 self._appends.append((place, operation))  # type: ignore[arg-type]
             elif kind is Move:
                 self._moves.append((place, operation))  # type: ignore[arg-type]
@@ -142,6 +149,9 @@ class Transaction:
                     self._outcomes[place] = self._carry_out(operation)
                 except StoreError:
                     raise
+                except Spoiled as spoiled:
+                    spoiled.place = place
+                    raise
                 except MilepostError as error:
                     self._outcomes[place] = error
         self._flush()
@@ -151,9 +161,13 @@ class Transaction:
     def learned(self) -> None:
         """The transaction is committed: what it did is so from now on."""
         self._memory.learn(self._publishers, self._nexts, self._dropped)
+        for function in self._later:
+            function()
 
     def _carry_out(self, operation: Operation) -> Any:
         match operation:
+            case Work():
+                return operation.run(self._session, self._place())
             case Enrol():
                 return self._enrol(operation)
             case MakeTopic():
@@ -183,7 +197,20 @@ class Transaction:
                 return self._staging.epoch(operation.sink)
         raise AssertionError(operation)
 
+    def _place(self) -> Place:
+        holder, parts = self._holder, self._memory.parts
+        return Place(self._time_us, holder.log, holder.shared, parts, self._move_now, self._later.append)
+
     # Appends and moves
+
+    def _move_now(self, move: Move) -> None:
+        """A move that belongs to a piece of work."""
+        self._moves.append((len(self._outcomes), move))
+        self._outcomes.append(None)
+        self._flush()
+        outcome = self._outcomes.pop()
+        if outcome is not None:
+            raise outcome
 
     def _flush(self) -> None:
         """Write what has gathered."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
 
 from milepost.errors import Closed, Fenced, MilepostError, StoreError
-from milepost.storage.operations import Append, Entry, Move, Operation, Publish, Stage
+from milepost.storage.operations import Append, Entry, Move, Operation, Publish, Stage, Work
 from milepost.storage.store import Store
 
 GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten milliseconds of a disk
@@ -216,6 +216,8 @@ def _size(operation: Operation | None) -> int:
         return sum(len(part.batch.data) for part in operation.dead)
     if type(operation) is Stage:
         return len(operation.batch.data)
+    if isinstance(operation, Work):
+        return operation.size
     if type(operation) is Publish:
         return GROUP_BYTES  # perhaps many times that: nothing more goes together with it
     return 0
