@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     remember_s: float
     staged_s: float
     lease_s: float
+    queue_lease_s: float
     heartbeat_s: float
     handshake_s: float
     frame_s: float
@@ -45,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise ValueError(f"{name} = {getattr(self, name)}: takes {MINIMUM_BYTES} to {limits.BATCH_BYTES} bytes")
         if not MINIMUM_FRAME <= self.frame_bytes <= limits.FRAME_BYTES:
             raise ValueError(f"frame_bytes = {self.frame_bytes}: takes {MINIMUM_FRAME} to {limits.FRAME_BYTES} bytes")
-        for name in ("heartbeat_s", "handshake_s", "frame_s", "lease_s"):
+        for name in ("heartbeat_s", "handshake_s", "frame_s", "lease_s", "queue_lease_s"):
             if not 0 < getattr(self, name) <= 86_400:
                 raise ValueError(f"{name} = {getattr(self, name)}: takes more than 0 and at most 86,400 seconds")
         for name in ("remember_s", "staged_s"):

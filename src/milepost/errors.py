@@ -27,6 +27,16 @@
     │   ├── UnknownRequest        a request that nobody knows
     │   ├── NotDurable            a topic that is kept nowhere, asked for what is kept
     │   ├── StagingLost           rows that were staged are not there: stage them again
+    │   ├── UnknownQueue          a queue that nobody created
+    │   ├── QueueExists           a queue of this name is there, and is another one
+    │   ├── QueueInUse            a queue that cannot go while transactions have its messages
+    │   ├── UnknownType           a message type that nobody defined
+    │   ├── TypeExists            a type of this name is there, and is another one
+    │   ├── TypeInUse             a type that cannot go while queues take it
+    │   ├── WrongType             a message of a type that its queue does not take
+    │   ├── NoTransaction         queues are used in a transaction, and this is none, or over
+    │   ├── TransactionAborted    the broker has undone a transaction: run it again
+    │   ├── BlockIncomplete       a commit in the middle of what a writer wrote together
     │   ├── StateLost             the broker came back without what it had stored
     │   ├── ServedElsewhere       another broker of the cell serves this subscription
     │   ├── StoreError            the broker's database says no
@@ -264,6 +274,78 @@ class StagingLost(BrokerError):
     """
 
     code = "staging_lost"
+
+
+class UnknownQueue(BrokerError, LookupError):
+    """A queue that nobody has created, or that was dropped: create it, or look at the names that there are."""
+
+    code = "unknown_queue"
+
+
+class QueueExists(BrokerError):
+    """A queue of this name is there, with other types or other rules: take another name, or drop that one first."""
+
+    code = "queue_exists"
+
+
+class QueueInUse(BrokerError):
+    """A queue has messages that transactions under way have written or taken, or another queue sends its dead there.
+
+    Wait until they are done, and drop it then.
+    """
+
+    code = "queue_in_use"
+    retriable = True
+
+
+class UnknownType(BrokerError, LookupError):
+    """A message type that nobody has defined, or that was dropped: define it first."""
+
+    code = "unknown_type"
+
+
+class TypeExists(BrokerError):
+    """A message type of this name is there, and has another definition: take another name, or drop that one first."""
+
+    code = "type_exists"
+
+
+class TypeInUse(BrokerError):
+    """A message type that queues take: drop those queues first."""
+
+    code = "type_in_use"
+
+
+class WrongType(BrokerError):
+    """A message of a type that its queue does not take: create the queue with that type, or take another queue."""
+
+    code = "wrong_type"
+
+
+class NoTransaction(BrokerError):
+    """Queues are written and read in a transaction, and this is none, or it is over: begin one with transaction()."""
+
+    code = "no_transaction"
+
+
+class TransactionAborted(BrokerError):
+    """The broker has undone a transaction: its messages are where they were, and what it wrote is gone.
+
+    Its client was away for longer than its lease, its broker started anew, or one of its steps failed. Run the whole
+    transaction again.
+    """
+
+    code = "transaction_aborted"
+    retriable = True
+
+
+class BlockIncomplete(BrokerError):
+    """A reader of a blockwise queue commits only when it has taken all that a writer's transaction wrote.
+
+    The message names what remains: dequeue that too, and commit then; or abort.
+    """
+
+    code = "block_incomplete"
 
 
 class StateLost(BrokerError):

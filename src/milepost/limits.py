@@ -61,6 +61,16 @@ STAGED_BYTES: Final = 1 << 30  # of one sink and not yet published: publishing h
 STAGED_PARTS: Final = 100_000  # of one epoch
 PREFETCH_ROWS: Final = 1_000_000  # handed out to one client and not acknowledged
 
+# Queues: what one transaction, or one request about a queue, may take.
+TRANSACTIONS: Final = 10_000  # of one client, under way at once; each is a row and a few objects
+TRANSACTION_MESSAGES: Final = 200_000  # enqueued by one: the reply to its commit names them all, in a control frame
+DEQUEUE_MESSAGES: Final = 100_000  # of one dequeue: they are read by the thread that writes for everybody
+BROWSE_MESSAGES: Final = 10_000  # the same for looking, which nobody waits for: it may be done again from there on
+QUEUE_TYPES: Final = 100  # that one queue takes: a dequeue of any type asks for each
+TYPES: Final = 10_000  # message types in one store; each has tables of its own
+QUEUES: Final = 10_000  # the same for queues
+DEQUEUE_WAIT_S: Final = 86_400  # seconds that a dequeue may wait for a message
+
 
 def require(limit: str, value: int, what: str) -> None:
     """Raise `LimitExceeded` when `value` is over the constant named `limit`; `what` opens the message."""

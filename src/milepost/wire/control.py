@@ -279,10 +279,157 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     request: int
 
 
+# Queues
+
+
+class Type(msgspec.Struct, frozen=True, kw_only=True):
+    """A message type of queues. Comes before the first TAKEN with messages of it on a connection."""
+
+    name: str
+    text: str
+
+
+class DefineType(msgspec.Struct, frozen=True, kw_only=True):
+    """Make a message type, named in its text. One that is there as it is defined stays: {"name", "created"}."""
+
+    request: int
+    text: str
+
+
+class Types(msgspec.Struct, frozen=True, kw_only=True):
+    """Name the message types. Replied to with a list of {"name", "text"}."""
+
+    request: int
+
+
+class DropType(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove a message type that no queue takes."""
+
+    request: int
+    name: str
+
+
+class CreateQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """Make a queue. Replied to with what QUEUES tells about it, without figures."""
+
+    request: int
+    name: str
+    types: list[str]
+    level: str = "none"  # "ordered", "blockwise", "ordered blockwise"
+    direction: str = "desc"  # of priorities: "desc" takes the highest first, "asc" the lowest
+    priority: float = 0.0  # of messages that come without one and have no function for it
+    functions: dict[str, str] = {}  # by type: the expression that gives a message its priority
+    dead: str | None = None  # the queue for messages whose transaction was undone too often
+    most_aborts: int = 0  # what too often is; 0: never
+
+
+class DropQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove a queue and its messages, if no transaction has any of them."""
+
+    request: int
+    name: str
+
+
+class Queues(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell about all queues, or one: a list of {"name", "types", "level", "direction", "priority", …, figures}."""
+
+    request: int
+    name: str | None = None
+
+
+class Dequeue(msgspec.Struct, frozen=True, kw_only=True):
+    """Take messages out of a queue, in a transaction; or, with `peek`, look at those that would come.
+
+    They come in TAKEN frames; then a REPLY {"messages": how many, and what FINISH tells about ENQUEUE frames}. When
+    nothing qualifies, the broker waits `wait_s` seconds for something, or until the next frame of the transaction.
+    """
+
+    request: int
+    transaction: int = 0  # 0 with `peek`
+    step: int = 0  # what the client sends for a transaction is counted from 1 on; also over its connections
+    queue: str
+    type: str | None = None  # None: any; then without `select` and `order` over what a type alone has
+    count: int = 1
+    select: str | None = None
+    order: str | None = None
+    wait_s: float = 0.0
+    peek: bool = False
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """End a transaction, or carry out what is held of it ("flush").
+
+    Replied to with {"s", "t", "mids"}: the writer and the transaction, and for each ENQUEUE since the last reply, in
+    order, the numbers of its messages, 64 bits each. A commit is replied to when it is stored and synced; the same
+    again, on another connection, has the same answer.
+    """
+
+    request: int
+    transaction: int
+    step: int
+    how: str  # "commit", "abort", "prepare", "flush"
+    gid: str = ""  # of a transaction over several brokers: what it is called, for "prepare",
+    coordinator: str = ""  # and who decides about it
+    decision: dict[str, Any] | None = None  # of the coordinator, stored with its "commit": {"gid", "participant"}
+    acks: list[Ack] = []  # of durable subscriptions, carried out with the commit; their `request` is not looked at
+
+
+class Browse(msgspec.Struct, frozen=True, kw_only=True):
+    """Look at messages in the order in which they came, also at those that wait for a time or are taken.
+
+    They come in TAKEN frames, then a REPLY {"messages", "after": the last one's number, to go on behind}.
+    """
+
+    request: int
+    queue: str
+    type: str | None = None
+    select: str | None = None
+    after: int = 0
+    count: int = 100
+
+
+class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """Move messages that nobody has taken to another queue: {"messages": how many}."""
+
+    request: int
+    source: str
+    target: str
+    type: str | None = None
+    select: str | None = None
+    count: int | None = None  # None: all
+
+
+class Purge(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove messages that nobody has taken: {"messages": how many}."""
+
+    request: int
+    queue: str
+    type: str | None = None
+    select: str | None = None
+    count: int | None = None
+
+
+class Decide(msgspec.Struct, frozen=True, kw_only=True):
+    """Commit or undo a transaction that was prepared; the same again has the same answer."""
+
+    request: int
+    gid: str
+    commit: bool
+
+
+class InDoubt(msgspec.Struct, frozen=True, kw_only=True):
+    """Which prepared transactions wait for a decision? Replied to with a list of their names."""
+
+    request: int
+    coordinator: str | None = None  # of one who decides; None: of all
+
+
 Control: TypeAlias = (
     Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored | Ended
     | Declare | Delete | Subscribe | Unsubscribe | List | Status | Ack | Resume | Trim | Look | Hold
     | Publish | Unstage | Published
+    | Type | DefineType | Types | DropType | CreateQueue | DropQueue | Queues | Dequeue | Finish | Browse
+    | MoveMessages | Purge | Decide | InDoubt
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {
@@ -292,6 +439,10 @@ _KINDS: Final[dict[type[Any], Kind]] = {
     List: Kind.LIST, Status: Kind.STATUS, Stored: Kind.STORED, Ack: Kind.ACK, Resume: Kind.RESUME, Trim: Kind.TRIM,
     Look: Kind.LOOK, Hold: Kind.HOLD, Ended: Kind.ENDED,
     Publish: Kind.PUBLISH, Unstage: Kind.UNSTAGE, Published: Kind.PUBLISHED,
+    Type: Kind.TYPE, DefineType: Kind.DEFINE_TYPE, Types: Kind.TYPES, DropType: Kind.DROP_TYPE,
+    CreateQueue: Kind.CREATE_QUEUE, DropQueue: Kind.DROP_QUEUE, Queues: Kind.QUEUES, Dequeue: Kind.DEQUEUE,
+    Finish: Kind.FINISH, Browse: Kind.BROWSE, MoveMessages: Kind.MOVE_MESSAGES, Purge: Kind.PURGE,
+    Decide: Kind.DECIDE, InDoubt: Kind.IN_DOUBT,
 }  # fmt: skip
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final = {int(kind): msgspec.msgpack.Decoder(struct) for struct, kind in _KINDS.items()}

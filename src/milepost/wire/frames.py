@@ -35,6 +35,7 @@ class Kind(IntEnum):
     TOPIC = 9  # broker: a topic's number, name and schemas; comes before the first delivery from it
     DROPPED = 10  # broker: rows that a client will never get: it was slow, or an operator removed them
     STORED = 11  # broker: durable puts up to this one are committed and synced
+    TYPE = 12  # broker: a message type of queues, its name and text; comes before the first messages of it
     ENDED = 15  # broker: a read has handed out everything before its stop
 
     DECLARE = 16  # client: requests, each with a number that its reply repeats
@@ -56,6 +57,22 @@ class Kind(IntEnum):
     DELIVER = 33  # broker: a batch, or rows of one
     HAND = 34  # broker: rows of a log, with their offsets, for one durable subscription
     STAGE = 35  # client: a batch that is stored, and seen when its epoch is published; a request with a reply
+    ENQUEUE = 36  # client: a batch for a queue
+    TAKEN = 37  # broker: messages out of a queue; a reply to the same request follows
+
+    DEFINE_TYPE = 48  # client: requests about queues
+    TYPES = 49
+    DROP_TYPE = 50
+    CREATE_QUEUE = 51
+    DROP_QUEUE = 52
+    QUEUES = 53
+    DEQUEUE = 54
+    FINISH = 55
+    BROWSE = 56
+    MOVE_MESSAGES = 57
+    PURGE = 58
+    DECIDE = 59
+    IN_DOUBT = 60
 
 
 class Frame(NamedTuple):

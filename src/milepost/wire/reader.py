@@ -20,7 +20,7 @@ SHARED_BYTES: Final = 256 << 10  # read at once; more brings no fewer system cal
 _new: Final = tuple.__new__  # what Frame(...) comes to, without a function in between
 
 _KNOWN: Final = frozenset(map(int, Kind))
-_BATCHES: Final = frozenset((int(Kind.PUT), int(Kind.DELIVER), int(Kind.HAND), int(Kind.STAGE)))
+_BATCHES: Final = frozenset(map(int, (Kind.PUT, Kind.DELIVER, Kind.HAND, Kind.STAGE, Kind.ENQUEUE, Kind.TAKEN)))
 
 
 class FrameReader:

@@ -52,7 +52,10 @@ def test_kinds_keep_their_numbers():
         "HELLO": 1, "WELCOME": 2, "FAILURE": 3, "PING": 4, "PONG": 5, "CREDIT": 6, "BYE": 7, "REPLY": 8, "TOPIC": 9,
         "DROPPED": 10, "STORED": 11, "ENDED": 15, "DECLARE": 16, "DELETE": 17, "SUBSCRIBE": 18, "UNSUBSCRIBE": 19,
         "LIST": 20, "STATUS": 21, "ACK": 22, "RESUME": 23, "TRIM": 24, "LOOK": 25, "PUBLISH": 26, "UNSTAGE": 27,
-        "PUBLISHED": 28, "HOLD": 30, "PUT": 32, "DELIVER": 33, "HAND": 34, "STAGE": 35,
+        "PUBLISHED": 28, "HOLD": 30, "PUT": 32, "DELIVER": 33, "HAND": 34, "STAGE": 35, "TYPE": 12,
+        "ENQUEUE": 36, "TAKEN": 37,
+        "DEFINE_TYPE": 48, "TYPES": 49, "DROP_TYPE": 50, "CREATE_QUEUE": 51, "DROP_QUEUE": 52, "QUEUES": 53,
+        "DEQUEUE": 54, "FINISH": 55, "BROWSE": 56, "MOVE_MESSAGES": 57, "PURGE": 58, "DECIDE": 59, "IN_DOUBT": 60,
     }  # fmt: skip
 
 
