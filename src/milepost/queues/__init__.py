@@ -1,0 +1,1 @@
+"""Transactional queues: messages in the tables of a database, taken by whoever commits first."""

@@ -1,0 +1,364 @@
+"""The rows of a batch as rows of a type's tables, and back.
+
+Both ways go by columns: what is done for each value is done by NumPy or by the interpreter's own C code.
+
+SQLite is given rows, for a prepared statement that its driver runs in C. PostgreSQL is given one array for each column,
+as text, and all tables in one round trip; COPY takes as long where the server is near, and two round trips for each
+table where it is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy.exc import DBAPIError
+
+from milepost.batch import Batch, graph
+from milepost.batch.block import OFFSET, Block
+from milepost.batch.columns import Columns, pack_bits
+from milepost.batch.format import format_of
+from milepost.batch.layout import Layout
+from milepost.errors import CorruptLog, InvalidValue, MalformedBatch
+from milepost.query.sql.tables import Column, Table, Tables, sql_type
+from milepost.queues import physical
+from milepost.schema.flat import AtomShape, ListShape, Shape, TupleShape
+from milepost.schema.types import Atom, Schema
+from milepost.storage.database import Session
+
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_] | None
+T = TypeVar("T")
+
+PLANS: Final = 256  # types whose places in batches are kept worked out
+
+
+class _Leaf(NamedTuple):
+    """A column of a table, and where it is in a block."""
+
+    column: Column
+    shape: AtomShape | None  # None: only whether something is there
+    guards: tuple[int, ...]  # bits that must all be set for it to be there, its own the last
+
+
+class _Level(NamedTuple):
+    """A table, and the block that has its elements."""
+
+    table: Table
+    layout: Layout
+    parent: int | None  # the level whose elements own these; None: the messages themselves do
+    list: ListShape | None  # in the parent's block; None: these are the messages themselves
+    guards: tuple[int, ...]  # of the list, in the parent's block
+    leaves: tuple[_Leaf, ...]
+
+
+def _levels(tables: Tables) -> tuple[_Level, ...]:
+    return _planned(tables.schema, tables.number)  # a schema's hash is at hand, that of all its tables is not
+
+
+@lru_cache(maxsize=PLANS)
+def _planned(schema: Schema, number: int) -> tuple[_Level, ...]:
+    tables = Tables(schema, number)
+    messages = format_of(schema).layout()
+    levels: list[_Level] = []
+    at: dict[tuple[str, ...], int] = {}
+    for table in tables.all:
+        parent = None if table.parent is None else at[table.parent.path]
+        layout = messages if parent is None else levels[parent].layout
+        shape: ListShape | None = None
+        guards: tuple[int, ...] = ()
+        if not table.top:
+            steps = table.path[len(table.parent.path) if table.parent is not None else 0 :]
+            inside, guards = _walk(layout.root, steps)
+            assert isinstance(inside, ListShape)
+            shape, layout = inside, layout.items[inside.slot]
+        at[table.path] = len(levels)
+        leaves = tuple(_leaf(layout.root, column) for column in table.columns)
+        levels.append(_Level(table, layout, parent, shape, guards, leaves))
+    return tuple(levels)
+
+
+def _leaf(root: Shape, column: Column) -> _Leaf:
+    shape, guards = _walk(root, column.path)
+    assert (column.type is None) != isinstance(shape, AtomShape)
+    return _Leaf(column, shape if isinstance(shape, AtomShape) else None, guards)
+
+
+def _walk(shape: Shape, path: Sequence[str]) -> tuple[Shape, tuple[int, ...]]:
+    """What is at a path, and the validity bits on the way."""
+    guards: list[int] = []
+    for name in (*path, None):
+        assert isinstance(shape, AtomShape | TupleShape | ListShape)
+        if shape.valid is not None:
+            guards.append(shape.valid)
+        if name is not None:
+            assert isinstance(shape, TupleShape)
+            shape = shape.fields[name]
+    return shape, tuple(guards)
+
+
+def _present(block: Block, guards: tuple[int, ...]) -> Mask:
+    there: Mask = None
+    for slot in guards:
+        there = block.bits(slot) if there is None else there & block.bits(slot)
+    return there
+
+
+class _Elements(NamedTuple):
+    """The elements of one level."""
+
+    block: Block
+    starts: Numbers  # of each message, its first element; one more at the end
+    pos: Numbers
+
+
+def pour(batch: Batch, tables: Tables, mids: Sequence[int], dialect: str) -> list[tuple[Table, list[list[Any]]]]:
+    """For each table its columns, `keys` before `columns`, with values that the driver takes.
+
+    `mids` are the numbers of the batch's rows. `InvalidValue`, with the row, for text that holds U+0000.
+    """
+    if batch.schema != tables.schema:
+        raise InvalidValue(f"a batch of {batch.schema.name} of another version; see read_as()")
+    if len(mids) != len(batch):
+        raise InvalidValue(f"{len(mids)} numbers for {len(batch)} rows")
+    levels = _levels(tables)
+    numbers = np.asarray(mids, np.int64)
+    messages = batch.groups[0].block
+    elements: list[_Elements] = []
+    made: list[tuple[Table, list[list[Any]]]] = []
+    for level in levels:
+        owner: Numbers | None = None
+        if level.list is None:
+            block, starts = messages, np.arange(messages.n + 1)
+        else:
+            above = None if level.parent is None else elements[level.parent]
+            outer = messages if above is None else above.block
+            offsets, block = outer.list(level.list)
+            if _hidden(outer, level.guards, offsets):
+                # Bytes from outside may have elements in lists that are absent. Nobody sees them: nobody keeps them.
+                return pour(Batch.from_flat(batch.schema, batch._flat_pylist()), tables, mids, dialect)
+            starts = (offsets if above is None else offsets[above.starts]).astype(np.int64)
+            if level.table.owned:
+                assert above is not None
+                owner = np.repeat(above.pos, np.diff(offsets))
+        counts = np.diff(starts)
+        pos = np.arange(block.n) - np.repeat(starts[:-1], counts)
+        elements.append(_Elements(block, starts, pos))
+        columns = [numbers.tolist() if level.table.top else np.repeat(numbers, counts).tolist()]
+        if not level.table.top:
+            columns.append(pos.tolist())
+        if owner is not None:
+            columns.append(owner.tolist())
+        columns += [_column(block, leaf, starts, dialect) for leaf in level.leaves]
+        made.append((level.table, columns))
+    return made
+
+
+def _hidden(block: Block, guards: tuple[int, ...], offsets: npt.NDArray[np.int32]) -> bool:
+    there = _present(block, guards)
+    return there is not None and bool((np.diff(offsets)[~there] != 0).any())
+
+
+def _column(block: Block, leaf: _Leaf, starts: Numbers, dialect: str) -> list[Any]:
+    there = _present(block, leaf.guards)
+    if leaf.shape is None:
+        assert there is not None
+        return physical.listed(there.view(np.int8) if dialect == "sqlite" else there)
+    if leaf.column.type is not None and leaf.column.type.kind == "string":
+        bad = physical.first_nul(block, leaf.shape, there)
+        if bad is not None:
+            row = int(np.searchsorted(starts, bad, side="right")) - 1
+            raise InvalidValue("text in a queue cannot hold the character U+0000", leaf.shape.path, row)
+    return physical.poured(block, leaf.shape, there, dialect)
+
+
+def gather(
+    schema: Schema, tables: Tables, mids: Sequence[int], found: Mapping[str, Sequence[Sequence[Any]]], dialect: str
+) -> Batch:
+    """A batch of the messages `mids`, in that order, from rows of their tables, in any order.
+
+    `found` has the rows of each table by its name, with columns in the order of `pour`; a table without rows may be
+    left out. `CorruptLog` when rows are missing, or belong to no message.
+    """
+    form = format_of(schema)
+    wanted = np.asarray(mids, np.int64)
+    messages = Columns(form.layout(), len(wanted))
+    levels: list[tuple[Columns, Numbers]] = []  # with the start of each message
+    for level in _levels(tables):
+        table = level.table
+        rows, message = _sorted(table, wanted, found.get(table.name, ()))
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * (len(table.keys) + len(table.columns))
+        starts = np.zeros(len(wanted) + 1, np.int64)
+        np.cumsum(np.bincount(message, minlength=len(wanted)), out=starts[1:])
+        if level.list is None:
+            if not np.array_equal(message, np.arange(len(wanted))):
+                raise _missing(table)
+            made = messages
+        else:
+            made = Columns(level.layout, len(rows))
+            pos = np.array(columns[1], np.int64)
+            if not np.array_equal(pos, np.arange(len(rows)) - starts[message]):
+                raise _missing(table)
+            outer, first = (messages, None) if level.parent is None else levels[level.parent]
+            owner = message
+            if table.owned:
+                assert first is not None
+                owner = first[message] + np.array(columns[2], np.int64)
+                if len(owner) and bool((owner[1:] < owner[:-1]).any() or owner[-1] >= outer.n):
+                    raise _missing(table)
+            offsets = np.zeros(outer.n + 1, OFFSET)
+            np.cumsum(np.bincount(owner, minlength=outer.n), out=offsets[1:])
+            outer.lists[level.list.slot] = offsets, made
+        levels.append((made, starts))
+        for leaf, values in zip(level.leaves, columns[len(table.keys) :], strict=True):
+            if leaf.shape is None:
+                made.bits[leaf.guards[-1]] = pack_bits(values)
+            else:
+                physical.gathered(made, leaf.shape, values, leaf.column.optional, dialect)
+    batch = Batch.assemble(form, len(wanted), {0: (messages, None)}, None)
+    try:
+        graph.check(batch)
+    except MalformedBatch as error:
+        raise CorruptLog(f"the tables of {schema.name} do not hold what was written: {error}") from None
+    return batch
+
+
+def _sorted(table: Table, wanted: Numbers, rows: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], Numbers]:
+    """Rows by message, in the order wanted, and within it by position; and the message of each."""
+    mid = np.array([row[0] for row in rows], np.int64)
+    if not len(mid):
+        return (), mid
+    by_number = np.argsort(wanted)
+    place = np.searchsorted(wanted, mid, sorter=by_number)
+    if not len(wanted) or bool((wanted[by_number[np.minimum(place, len(wanted) - 1)]] != mid).any()):
+        raise CorruptLog(f"{table.name}: rows of messages that nobody asked for")
+    message = by_number[place].astype(np.int64, copy=False)
+    if table.top:
+        order = np.argsort(message, kind="stable")
+    else:
+        order = np.lexsort(([row[1] for row in rows], message))
+    if bool((order[1:] < order[:-1]).any()):
+        rows, message = [rows[at] for at in order.tolist()], message[order]
+    return rows, message
+
+
+def _missing(table: Table) -> CorruptLog:
+    return CorruptLog(f"{table.name}: rows are missing, or there are two of one")
+
+
+# Statements, with the driver's own signs for values
+
+
+def insert(table: Table, dialect: str) -> str:
+    """Takes a row in SQLite, for `executemany`; in PostgreSQL an array of each column, as text."""
+    into = f"INSERT INTO {table.name} ({', '.join(_names(table))})"
+    if dialect == "sqlite":
+        return f"{into} VALUES ({', '.join('?' * len(_names(table)))})"
+    kinds = ["bigint", *("integer" for _ in table.keys[1:]), *(_plain_type(column.type) for column in table.columns)]
+    return f"{into} SELECT * FROM unnest({', '.join(f'CAST(%s AS {kind}[])' for kind in kinds)})"
+
+
+def select(table: Table, dialect: str) -> str:
+    """Takes the numbers of messages: see `_numbers`."""
+    return f"SELECT {', '.join(_names(table))} FROM {table.name} WHERE mid {_AMONG[dialect]}"
+
+
+def delete(table: Table, dialect: str) -> str:
+    """Takes the numbers of messages: see `_numbers`."""
+    return f"DELETE FROM {table.name} WHERE mid {_AMONG[dialect]}"
+
+
+def _names(table: Table) -> list[str]:
+    return [*table.keys, *(column.name for column in table.columns)]
+
+
+def _plain_type(kind: Atom | None) -> str:
+    """Without a collation, and without digits: the column has them."""
+    return "numeric" if kind is not None and kind.kind == "decimal" else sql_type(kind, "postgresql").split(" COLL")[0]
+
+
+_AMONG: Final = {"sqlite": "IN (SELECT value FROM json_each(?))", "postgresql": "= ANY(CAST(%s AS bigint[]))"}
+
+
+class _Texts(NamedTuple):
+    insert: str
+    select: str
+    delete: str
+
+
+@lru_cache(maxsize=2 * PLANS)
+def _texts(schema: Schema, number: int, dialect: str) -> dict[str, _Texts]:
+    return {
+        table.name: _Texts(insert(table, dialect), select(table, dialect), delete(table, dialect))
+        for table in Tables(schema, number).all
+    }
+
+
+def _numbers(mids: Sequence[int], dialect: str) -> str:
+    return json.dumps(list(mids)) if dialect == "sqlite" else physical.array(mids)
+
+
+def store(session: Session, batch: Batch, tables: Tables, mids: Sequence[int]) -> None:
+    """Write the rows of a batch into the tables. Raises what `pour` does, before anything is written."""
+    dialect = session.connection.dialect.name
+    texts = _texts(tables.schema, tables.number, dialect)
+    poured = [(table, columns) for table, columns in pour(batch, tables, mids, dialect) if columns[0]]
+
+    def run(driver: Any) -> None:
+        cursor = driver.cursor()
+        for table, columns in poured:
+            if dialect == "sqlite":
+                cursor.executemany(texts[table.name].insert, zip(*columns, strict=True))
+            else:
+                cursor.execute(texts[table.name].insert, [physical.array(values) for values in columns], prepare=True)
+
+    _run(session, run, len(poured))
+
+
+def load(session: Session, schema: Schema, tables: Tables, mids: Sequence[int]) -> Batch:
+    """The messages `mids` as a batch, in that order. `CorruptLog` when one is not there."""
+    dialect = session.connection.dialect.name
+    texts = _texts(tables.schema, tables.number, dialect)
+    wanted = _numbers(mids, dialect)
+
+    def run(driver: Any) -> dict[str, list[Any]]:
+        cursors = {name: _executed(driver, text.select, wanted, dialect) for name, text in texts.items()}
+        return {name: cursor.fetchall() for name, cursor in cursors.items()}
+
+    return gather(schema, tables, mids, _run(session, run, len(texts)), dialect)
+
+
+def remove(session: Session, tables: Tables, mids: Sequence[int]) -> None:
+    """Delete the rows of messages from the tables; a message that is not there is none."""
+    dialect = session.connection.dialect.name
+    texts = _texts(tables.schema, tables.number, dialect)
+    wanted = _numbers(mids, dialect)
+
+    def run(driver: Any) -> None:
+        for text in texts.values():
+            _executed(driver, text.delete, wanted, dialect)
+
+    _run(session, run, len(texts))
+
+
+def _executed(driver: Any, text: str, value: str, dialect: str) -> Any:
+    cursor = driver.cursor()
+    # Prepared at the first time, and not at the fifth as is usual: types are few, and come again.
+    return cursor.execute(text, (value,)) if dialect == "sqlite" else cursor.execute(text, (value,), prepare=True)
+
+
+def _run(session: Session, function: Callable[[Any], T], statements: int) -> T:
+    """Run something with the driver's connection; PostgreSQL is sent several statements before it is asked."""
+    connection = session.connection
+    driver: Any = connection.connection.driver_connection
+    piped = statements > 1 and connection.dialect.name == "postgresql"
+    try:
+        with driver.pipeline() if piped else nullcontext():
+            return function(driver)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise DBAPIError(None, None, error) from error  # as SQLAlchemy would, and as the store expects it
