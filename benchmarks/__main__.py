@@ -13,6 +13,7 @@ BENCHMARKS = {
     "format": "field access, size, columns and encoding, against other message formats",
     "query": "predicates over batches, against pyarrow.compute and Polars",
     "match": "the subscription index: events a second against up to a million subscriptions",
+    "queues": "transactional queues, against procrastinate and PGQueuer on the same PostgreSQL",
     "input_queues": "what input queues bring: checking and matching in threads",
     "pubsub": "the whole broker, against NATS, Redis, Mosquitto, RabbitMQ and ActiveMQ",
     "durable": "durable topics, against Redis Streams, RabbitMQ and JetStream",

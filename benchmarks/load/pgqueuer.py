@@ -10,6 +10,8 @@ import asyncpg
 import orjson
 from pgqueuer.queries import EntrypointExecutionParameter, Queries
 
+from benchmarks.load.payload import rows
+
 STALE = timedelta(seconds=30)  # the default of its queue manager
 
 
@@ -25,6 +27,9 @@ class Queue:
         self._name: Any = name
         self._entrypoints: Any = {name: EntrypointExecutionParameter(0)}
         self._manager: Any = uuid.uuid4()
+
+    def messages(self) -> list[dict[str, Any]]:
+        return rows()
 
     async def open(self) -> None:
         self._connection = await asyncpg.connect(self._url)

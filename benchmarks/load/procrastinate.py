@@ -14,6 +14,8 @@ import procrastinate
 import psycopg_pool
 from procrastinate.jobs import Status
 
+from benchmarks.load.payload import rows
+
 CONNECTIONS = 4  # finishing is spread over them; more gain nothing on two cores
 
 
@@ -31,6 +33,9 @@ class Queue:
             connector=procrastinate.PsycopgConnector(json_dumps=orjson.dumps, json_loads=orjson.loads)
         )
         self._task: Any = self._app.configure_task("benchmark", queue=name)
+
+    def messages(self) -> list[dict[str, Any]]:
+        return rows()
 
     async def open(self) -> None:
         self._pool = psycopg_pool.AsyncConnectionPool(

@@ -8,14 +8,16 @@ import time
 from itertools import cycle, islice
 from typing import Any, Protocol
 
-from benchmarks.load.payload import rows
 from benchmarks.load.worker import Commands
 
 LOST_SECONDS = 60.0  # for one run: some messages were lost on the way
 
 
 class Queue(Protocol):
-    """Made with where it is (a URL) and the queue's name. Every message is a dict of five attributes."""
+    """Made with where it is (a URL) and the queue's name."""
+
+    def messages(self) -> list[dict[str, Any]]:
+        """What is enqueued, from the first to the last and round again: the five attributes of `payload` mostly."""
 
     async def open(self) -> None: ...
 
@@ -40,7 +42,7 @@ async def work(commands: Commands, kind: str, url: str, name: str) -> None:
     queue: Queue = getattr(importlib.import_module(module), class_)(url, name)
     await queue.open()
     commands.say("open")
-    given = cycle(rows())
+    given = cycle(queue.messages())
     while (word := await commands.next()) is not None:
         what, count, size = word
         await queue.settle()

@@ -1,4 +1,4 @@
-"""PostgreSQL for Milepost's own store: a server from a wheel, in a folder of its own."""
+"""PostgreSQL, for Milepost's own store and for peers that keep their queues in it: a server from a wheel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from benchmarks.peers.server import Unavailable
 
@@ -30,3 +31,24 @@ def postgresql() -> Iterator[str]:
             yield str(server.get_uri())
         finally:
             server.cleanup()
+
+
+def database(server: str, name: str) -> str:
+    """The URL of one more empty database of a server, so that those who share it do not share tables.
+
+    `name` goes into the statement as it is: it is the benchmark's own.
+    """
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    return urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+
+
+def settings(server: str, *names: str) -> dict[str, str]:
+    """What a server is set to, by name."""
+    import psycopg
+
+    asked = "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)"
+    with psycopg.connect(server, autocommit=True) as connection:
+        return dict(connection.execute(asked, [list(names)]).fetchall())

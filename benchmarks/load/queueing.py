@@ -1,0 +1,185 @@
+"""Milepost's queues through its own client."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from itertools import count as counted
+from itertools import cycle, islice
+from typing import Any
+
+import milepost
+from benchmarks.load.payload import rows
+from benchmarks.load.worker import Commands
+
+ANSWER_SECONDS = 60.0
+FILL = 1_000  # messages to a transaction when a backlog is made, which nobody times
+WANTED = "WANTED"  # the venue of the messages that qualify
+SELECT, ORDER = f"venue = '{WANTED}'", "size desc"
+
+_TICK = """
+DEFINE MESSAGETYPE {name};
+NODE tick; symbol: STRING; venue: STRING; price: REAL; size: INTEGER; note: STRING; END;
+ROOT tick; {index}
+END;
+"""
+TICK, INDEXED = "TickMessage", "IndexedTickMessage"
+ORDER_TYPE = "OrderMessage"
+TYPES = {
+    TICK: _TICK.format(name=TICK, index=""),
+    INDEXED: _TICK.format(name=INDEXED, index="INDEX tick.venue;"),
+    ORDER_TYPE: f"""
+        DEFINE MESSAGETYPE {ORDER_TYPE};
+        NODE order; id: IDENT; date: DATE; name: STRING; lines: REFERENCE TO order_line; END;
+        NODE order_line; line_no: INTEGER; amount: INTEGER; price: REAL; item: REFERENCE TO item; END;
+        NODE item; name: STRING; ean: INTEGER; END;
+        ROOT order;
+        END;
+    """,
+}
+LINES, ITEMS = 4, 2
+
+
+async def make(client: Any, queue: str, type_: str, level: str = "none") -> None:
+    """A queue of one type, which is defined unless it is."""
+    if type_ not in {each.name for each in await client.types()}:
+        await client.define_type(TYPES[type_])
+    await client.create_queue(queue, types=[type_], level=level)
+
+
+class Ticks:
+    """A message of one node with five attributes, as the peers have it in their JSON."""
+
+    type = TICK
+
+    def __init__(self, url: str, name: str) -> None:
+        self._name = name
+        self._client: Any = milepost.AsyncClient(url, timeout=ANSWER_SECONDS)
+
+    def messages(self) -> list[dict[str, Any]]:
+        return rows()
+
+    async def open(self) -> None:
+        await self._client.connect()
+        await make(self._client, self._name, self.type)
+
+    async def enqueue(self, messages: list[dict[str, Any]]) -> None:
+        async with self._client.transaction() as tx:
+            await tx.enqueue(self._name, messages)
+
+    async def dequeue(self, count: int) -> int:
+        async with self._client.transaction() as tx:
+            found = await tx.dequeue(self._name, self.type, count=count)
+            self.read(found)
+        return len(found)
+
+    def read(self, found: list[Any]) -> None:
+        for message in found:
+            assert message.size  # never zero
+
+    async def settle(self) -> None:
+        """Nothing."""
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class Orders(Ticks):
+    """An order of three node types: its four lines, and the two items that these share."""
+
+    type = ORDER_TYPE
+
+    def messages(self) -> list[dict[str, Any]]:
+        return [order(number) for number in range(1_000)]
+
+    def read(self, found: list[Any]) -> None:
+        for message in found:
+            assert message.lines[LINES - 1].item[0].ean  # through both references
+
+
+def order(number: int) -> dict[str, Any]:
+    items = [{"name": f"item {number % 50 + i}", "ean": 4_000_000_000_000 + number + i} for i in range(ITEMS)]
+    lines = [
+        {"line_no": line, "amount": line + 1, "price": 0.25 * (number + line), "item": [items[line % ITEMS]]}
+        for line in range(LINES)
+    ]
+    return {"id": number, "date": datetime.date(2024, 1, 31), "name": f"customer {number % 100}", "lines": lines}
+
+
+def ticks(first: int, count: int, wanted: int = 0) -> list[dict[str, Any]]:
+    """Messages whose `size` counts on from `first`; every so many of them has the wanted venue, `wanted` in all."""
+    every = count // wanted if wanted else 0
+    made = []
+    for number, row in enumerate(islice(cycle(rows()), count)):
+        qualifies = every and number % every == 0 and number // every < wanted
+        venue = WANTED if qualifies else f"VENUE-{(first + number) % 10_000:06d}"
+        made.append({**row, "size": first + number, "venue": venue})
+    return made
+
+
+async def backlog(commands: Commands, url: str) -> None:
+    """Makes queues, fills them and takes from them, one message or several to a transaction.
+
+    ("make", queue, type, level); ("fill", queue, messages, how many of them qualify);
+    ("take", queue, type, select, order, messages to a transaction, times): answers ns from beginning a transaction to
+    its commit. What was taken is put in again after each, so that the backlog stays as long as it is.
+    """
+    serial = counted(1)
+    client: Any
+    async with milepost.AsyncClient(url, timeout=ANSWER_SECONDS) as client:
+        commands.say("open")
+        while (word := await commands.next()) is not None:
+            match word:
+                case ("make", queue, type_, level):
+                    await make(client, queue, type_, level)
+                    commands.say("made")
+                case ("fill", queue, count, wanted):
+                    messages = ticks(next(serial), count, wanted)
+                    serial = counted(messages[-1]["size"] + 1)
+                    for start in range(0, count, FILL):
+                        async with client.transaction() as tx:
+                            await tx.enqueue(queue, messages[start : start + FILL])
+                    commands.say(count)
+                case ("take", queue, type_, select, order_, count, times):
+                    commands.say(await _take(client, queue, type_, select, order_, count, times))
+
+
+async def _take(
+    client: Any, queue: str, type_: str, select: str | None, order: str | None, count: int, times: int
+) -> list[int]:
+    taken = []
+    for _ in range(times):
+        began = time.monotonic_ns()
+        async with client.transaction() as tx:
+            found = await tx.dequeue(queue, type_, count=count, select=select, order=order)
+            sizes = [message.size for message in found]
+        taken.append(time.monotonic_ns() - began)
+        if len(found) != count:
+            raise LookupError(f"{len(found)} messages came, and {count} were to come")
+        venue = WANTED if select else "VENUE-000000"
+        again = [{**row, "size": size, "venue": venue} for row, size in zip(cycle(rows()), sizes, strict=False)]
+        async with client.transaction() as tx:
+            await tx.enqueue(queue, again)
+    return taken
+
+
+async def read(commands: Commands, url: str, queue: str, type_: str) -> None:
+    """One of several readers: told how many to take in a transaction, takes until nothing is left.
+
+    Answers the `size` of each message that it has, committed, when it began and when the last commit was answered.
+    """
+    client: Any
+    async with milepost.AsyncClient(url, timeout=ANSWER_SECONDS) as client:
+        commands.say("open")
+        while (count := await commands.next()) is not None:
+            sizes: list[int] = []
+            began = ended = time.monotonic_ns()
+            while True:
+                async with client.transaction() as tx:
+                    found = await tx.dequeue(queue, type_, count=count)
+                    some = [message.size for message in found]
+                if not some:
+                    break
+                sizes += some
+                ended = time.monotonic_ns()
+            commands.say((sizes, began, ended))

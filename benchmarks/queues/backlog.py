@@ -1,0 +1,70 @@
+"""Queues with many messages waiting: what a dequeue costs, with a selection and without one."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.load import queueing
+from benchmarks.load.worker import Worker
+
+QUALIFYING = 10
+
+
+@dataclass
+class Series:
+    """One queue, and the median of a dequeue with its commit in ms, by how many messages wait."""
+
+    store: str
+    name: str
+    ms: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def growth(self) -> float:
+        """How many times as long the longest backlog takes as the shortest."""
+        return self.ms[max(self.ms)] / self.ms[min(self.ms)]
+
+    def figures(self) -> dict[str, float]:
+        return {str(waiting): ms for waiting, ms in self.ms.items()}
+
+
+def selective(store: str, url: str, backlogs: Sequence[int], times: int) -> list[Series]:
+    """Take one message of the ten that qualify, in an order by another attribute: indexed, then without an index."""
+    found: list[Series] = []
+    with Worker("uvloop", queueing.backlog, url) as client:
+        client.hear()
+        for name, type_ in (("indexed", queueing.INDEXED), ("no index", queueing.TICK)):
+            series = Series(store, name)
+            queue = f"select_{type_}"
+            client.ask(("make", queue, type_, "none"))
+            waiting = 0
+            for backlog in backlogs:
+                client.ask(("fill", queue, backlog - waiting, 0 if waiting else QUALIFYING))
+                waiting = backlog
+                asked = ("take", queue, type_, queueing.SELECT, queueing.ORDER, 1)
+                client.ask((*asked, 3))  # plans, and pages that were written just now
+                series.ms[backlog] = statistics.median(client.ask((*asked, times))) / 1e6
+            found.append(series)
+    return found
+
+
+def plain(store: str, url: str, backlogs: Sequence[int], times: int) -> list[Series]:
+    """Take one message and a hundred, without selection, from a queue without order and from an ordered one."""
+    found: list[Series] = []
+    with Worker("uvloop", queueing.backlog, url) as client:
+        client.hear()
+        for level in ("none", "ordered"):
+            queue = f"grow_{level}"
+            client.ask(("make", queue, queueing.TICK, level))
+            by_count = {count: Series(store, f"{level}, {count} at a time") for count in (1, 100)}
+            waiting = 0
+            for backlog in backlogs:
+                client.ask(("fill", queue, backlog - waiting, 0))
+                waiting = backlog
+                for count, series in by_count.items():
+                    asked = ("take", queue, queueing.TICK, None, None, count)
+                    client.ask((*asked, 3))
+                    series.ms[backlog] = statistics.median(client.ask((*asked, times))) / 1e6
+            found += by_count.values()
+    return found

@@ -1,0 +1,67 @@
+"""Eight clients that read one queue together, each a process of its own, against one of them alone."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from benchmarks.load import queueing
+from benchmarks.load.worker import Worker, WorkerFailed
+
+READERS = 8
+QUEUE = "shared"
+
+
+@dataclass
+class Readers:
+    """What the rounds gave, for so many messages to a transaction."""
+
+    size: int
+    alone: list[float] = field(default_factory=list)  # messages a second
+    together: list[float] = field(default_factory=list)
+    least: int = 0  # messages that the reader with the fewest had, in the last round
+    twice: int = 0
+    lost: int = 0
+
+    @property
+    def gain(self) -> float:
+        """Both medians: the best of one and the worst of the other would flatter."""
+        return statistics.median(self.together) / statistics.median(self.alone)
+
+
+def measure(url: str, given: dict[int, int], rounds: int) -> list[Readers]:
+    """`given` says how many messages a round has, by how many go to a transaction. The first round only warms up."""
+    found = [Readers(size) for size in given]
+    with ExitStack() as stack:
+        writer = stack.enter_context(Worker("uvloop", queueing.backlog, url))
+        writer.hear()
+        writer.ask(("make", QUEUE, queueing.TICK, "none"))
+        readers = [
+            stack.enter_context(Worker("uvloop", queueing.read, url, QUEUE, queueing.TICK)) for _ in range(READERS)
+        ]
+        for reader in readers:
+            reader.hear()
+        for turn in range(1 + rounds):
+            for each in found:
+                for some in (readers[:1], readers):
+                    writer.ask(("fill", QUEUE, given[each.size], 0))
+                    rate = _round(each, some, given[each.size])
+                    if turn:
+                        (each.together if some is readers else each.alone).append(rate)
+    return found
+
+
+def _round(found: Readers, readers: list[Worker], count: int) -> float:
+    """All begin at once and read until nothing is left; messages a second, from the first start to the last commit."""
+    for reader in readers:
+        reader.tell(found.size)
+    answers = [reader.hear() for reader in readers]
+    sizes = [size for came, _, _ in answers for size in came]
+    if not sizes:
+        raise WorkerFailed(f"none of {count} messages came")
+    found.twice += len(sizes) - len(set(sizes))
+    found.lost += count - len(set(sizes))
+    found.least = min(len(came) for came, _, _ in answers)
+    taken_ns: int = max(ended for _, _, ended in answers) - min(began for _, began, _ in answers)
+    return len(sizes) / (taken_ns / 1e9)

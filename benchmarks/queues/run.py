@@ -1,0 +1,261 @@
+"""The parts of the benchmark, one after the other, and what they print."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from benchmarks.durable import disk
+from benchmarks.load.worker import WorkerFailed
+from benchmarks.parts import carry_out, stop_in_order
+from benchmarks.peers.postgresql import database, postgresql, settings
+from benchmarks.peers.storing import StoringMilepost
+from benchmarks.queues import backlog, exchange, readers
+from benchmarks.queues.exchange import LOAD, MANY, ONE, Contestant
+from benchmarks.report import Report
+
+STORES = ("PostgreSQL", "SQLite")
+BACKLOGS, QUICK_BACKLOGS = (1_000, 10_000, 100_000), (1_000, 10_000)
+GROWTH, QUICK_GROWTH = (1_000, 100_000), (1_000, 5_000)
+# Without an index the time beyond a fixed cost is that of a scan: from 10,000 to 100,000 it may grow tenfold.
+LINEAR = 10.0
+
+
+class Run:
+    """What the parts share: the report, the bars so far, PostgreSQL, and a broker on each store, begun when wanted."""
+
+    def __init__(self, report: Report, quick: bool) -> None:
+        self.report = report
+        self.quick = quick
+        self.bars: list[tuple[str, float, str, float]] = []
+        self.stack = ExitStack()  # what lasts until the end
+        self._began = time.monotonic()
+        self._server = ""
+        self._brokers: dict[str, StoringMilepost] = {}
+
+    def server(self) -> str:
+        """The URL of PostgreSQL."""
+        if not self._server:
+            self.progress("starting PostgreSQL")
+            self._server = self.stack.enter_context(postgresql())
+            names = ("server_version", "fsync", "synchronous_commit", "shared_buffers")
+            self.report.figures["postgresql"] = settings(self._server, *names)
+        return self._server
+
+    def broker(self, store: str) -> StoringMilepost:
+        if store not in self._brokers:
+            self.progress(f"starting a broker on {store}")
+            url = database(self.server(), "milepost") if store == "PostgreSQL" else ""
+            self._brokers[store] = self.stack.enter_context(StoringMilepost(url))
+        return self._brokers[store]
+
+    def contestant(self, store: str, kind: str, many: int, one: int) -> Contestant:
+        """Milepost, with messages of a kind."""
+        broker = self.broker(store)
+        name = f"Milepost on {store}"
+        return Contestant(name, f"{LOAD}.queueing:{kind}", broker.url, many, one, cpu_seconds=broker.cpu_seconds)
+
+    def put(self, **figures: Any) -> None:
+        self.report.figures |= figures
+
+    def bar(self, what: str, measured: float | None, relation: str, bound: float) -> None:
+        if measured is not None:
+            self.bars.append((what, measured, relation, bound))
+
+    def progress(self, sentence: str) -> None:
+        print(f"{time.monotonic() - self._began:5.1f} s: {sentence}", file=sys.stderr, flush=True)
+
+    def some(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+
+def ratio(ours: float | None, theirs: float | None) -> float | None:
+    return ours / theirs if ours and theirs else None
+
+
+def _require(ours: Sequence[Contestant]) -> None:
+    """A peer may be missing, but not what is measured."""
+    for each in ours:
+        if not all(each.best(what, MANY) for what in exchange.WHATS):
+            raise WorkerFailed(f"{each.name} was not measured")
+
+
+def against_peers(run: Run) -> None:
+    """`enqueue_vs_best`, `dequeue_vs_best` and `single_vs_best`: PostgreSQL beside the peers on the same one."""
+    many, one = run.some(20_000, 3_000), run.some(2_000, 200)
+    ours = [run.contestant(store, "Ticks", many, one) for store in STORES]
+    theirs = exchange.peers(lambda name: database(run.server(), name), run.quick)
+    run.progress("filling queues and emptying them, beside the peers")
+    for sentence in exchange.measure(ours + theirs, run.some(4, 2)):
+        run.report.say(sentence)
+    cases = [(what, size) for size in (MANY, ONE) for what in exchange.WHATS]
+    best = {case: max((each.best(*case) or 0 for each in theirs), default=None) for case in cases}
+    run.report.table(
+        "A message of five attributes, messages a second, by how many go to a transaction; × the better peer",
+        ("", *(cell for what, size in cases for cell in (f"{what}, {size}", "×", "broker µs"))),
+        [
+            (each.name, *(cell for case in cases for cell in (
+                each.best(*case), ratio(each.best(*case), best[case]), each.cpu_us(*case))))
+            for each in ours + theirs
+        ],
+        "best of the rounds, which all take in turns; from making JSON or columns to a commit that is on the disk\n"
+        "SQLite is no part of the comparison: it is in no other process than the broker",
+    )  # fmt: skip
+    _require(ours)
+    found = {case: ratio(ours[0].best(*case), best[case]) for case in cases}
+    singles = [found[what, ONE] for what in exchange.WHATS]
+    single = None if None in singles else min(each for each in singles if each is not None)
+    run.put(
+        enqueue_vs_best=found["enqueue", MANY],
+        dequeue_vs_best=found["dequeue", MANY],
+        single_vs_best=single,
+        single={what: found[what, ONE] for what in exchange.WHATS},
+        exchange={each.name: each.figures() for each in ours + theirs},
+    )
+    run.bar("enqueue, 100 to a transaction: times the better peer", found["enqueue", MANY], ">=", 1.0)
+    run.bar("dequeue, 100 to a transaction: times the better peer", found["dequeue", MANY], ">=", 2.0)
+    run.bar("one to a transaction, the worse of both: times the better peer", single, ">=", 0.7)
+
+
+def three_nodes(run: Run) -> None:
+    """`orders_per_s`: the least of enqueue and dequeue on both stores."""
+    count = run.some(10_000, 1_000)
+    given = [run.contestant(store, "Orders", count, 0) for store in STORES]
+    run.progress("orders of three node types")
+    for sentence in exchange.measure(given, run.some(3, 1)):
+        run.report.say(sentence)
+    run.report.table(
+        "Orders a second: one order, four lines, two items, with their references; 100 to a transaction",
+        ("", "enqueue", "broker µs", "dequeue", "broker µs"),
+        [
+            (each.name, *(cell for what in exchange.WHATS for cell in (each.best(what, MANY), each.cpu_us(what, MANY))))
+            for each in given
+        ],
+        "from and to nested dicts and nodes, both references followed in what was dequeued; best of the rounds",
+    )
+    _require(given)
+    least = min(each.best(what, MANY) or 0.0 for each in given for what in exchange.WHATS)
+    run.put(
+        orders_per_s=least,
+        orders={each.name: {what: each.best(what, MANY) for what in exchange.WHATS} for each in given},
+    )
+    run.bar("orders a second, the least of four", least, ">=", 3_000.0)
+
+
+def reading(run: Run) -> None:
+    """`readers_gain`: the least over the sizes of a transaction."""
+    given = {1: 300, 100: 6_000} if run.quick else {1: 2_000, 10: 10_000, 100: 30_000}
+    broker = run.broker("PostgreSQL")
+    run.progress(f"{readers.READERS} readers of one queue")
+    found = readers.measure(broker.url, given, run.some(3, 1))
+    run.report.table(
+        f"One reader and {readers.READERS} of one queue under `none`, on PostgreSQL, messages a second",
+        ("messages to a transaction", "one", f"{readers.READERS} together", "gain", "fewest of one", "twice", "lost"),
+        [
+            (str(each.size), max(each.alone), max(each.together), each.gain, each.least, each.twice, each.lost)
+            for each in found
+        ],
+        "the gain is that of the medians of the rounds, the rates are the best of them; every reader is a process",
+    )
+    gain = min(each.gain for each in found)
+    wrong = sum(each.twice + each.lost for each in found)
+    run.put(
+        readers_gain=gain,
+        readers={str(each.size): each.gain for each in found},
+        messages_twice=sum(each.twice for each in found),
+        messages_lost=sum(each.lost for each in found),
+    )
+    run.bar(f"{readers.READERS} readers: times one, the least of the sizes", gain, ">=", 1.2)
+    run.bar("messages that came twice or not at all", float(wrong), "<=", 0.0)
+
+
+def selecting(run: Run) -> None:
+    """`select_ms`: by backlog, with an index, of the store where it grows more."""
+    backlogs = QUICK_BACKLOGS if run.quick else BACKLOGS
+    found: list[backlog.Series] = []
+    for store in STORES:
+        broker = run.broker(store)
+        run.progress(f"selecting from up to {max(backlogs):,} messages on {store}")
+        found += backlog.selective(store, broker.url, backlogs, run.some(30, 9))
+    _growth_table(
+        run,
+        found,
+        f"Take one of {backlog.QUALIFYING} messages that qualify, by another attribute; ms, by messages waiting",
+        "medians, from beginning the transaction to its commit",
+    )
+    indexed = max((each for each in found if each.name == "indexed"), key=lambda each: each.growth)
+    bare = max((each for each in found if each.name != "indexed"), key=lambda each: each.growth)
+    run.put(
+        select_ms=indexed.figures(),
+        select_store=indexed.store,
+        select={f"{each.store}, {each.name}": each.figures() for each in found},
+    )
+    run.bar(f"selective dequeue, {max(backlogs):,} waiting over {min(backlogs):,}", indexed.growth, "<=", 2.0)
+    if not run.quick:
+        *_, before, last = bare.ms
+        run.bar(f"without an index, {last:,} waiting over {before:,}", bare.ms[last] / bare.ms[before], "<=", LINEAR)
+
+
+def growing(run: Run) -> None:
+    """No bar: how the cost of a plain dequeue grows with what waits."""
+    backlogs = QUICK_GROWTH if run.quick else GROWTH
+    found: list[backlog.Series] = []
+    for store in STORES:
+        broker = run.broker(store)
+        run.progress(f"taking from up to {max(backlogs):,} messages on {store}")
+        found += backlog.plain(store, broker.url, backlogs, run.some(30, 9))
+    _growth_table(
+        run, found, "Dequeue without selection, ms, by messages waiting", "medians, commit included; one writer"
+    )
+    run.put(growth_ms={f"{each.store}, {each.name}": each.figures() for each in found})
+
+
+def _growth_table(run: Run, found: Sequence[backlog.Series], title: str, note: str) -> None:
+    backlogs = list(found[0].ms)
+    run.report.table(
+        title,
+        ("", *(f"{waiting:,}" for waiting in backlogs), "last over first"),
+        [(f"{each.store}, {each.name}", *each.ms.values(), each.growth) for each in found],
+        note,
+    )
+
+
+PARTS: dict[str, Callable[[Run], None]] = {
+    "exchange": against_peers,
+    "orders": three_nodes,
+    "readers": reading,
+    "select": selecting,
+    "growth": growing,
+}
+# What each part puts into the last line; null there when a peer is missing or the part failed.
+KEYS = {
+    "exchange": ("enqueue_vs_best", "dequeue_vs_best", "single_vs_best", "exchange"),
+    "orders": ("orders_per_s", "orders"),
+    "readers": ("readers_gain", "readers", "messages_twice", "messages_lost"),
+    "select": ("select_ms", "select"),
+    "growth": ("growth_ms",),
+}
+
+
+def run(quick: bool, parts: Sequence[str] = ()) -> None:
+    """Run the parts that are named, or all; stop every process that was started, whatever happens.
+
+    A part that fails leaves null behind and lets the others go on; then the exit status is 1.
+    """
+    stop_in_order()
+    report = Report("queues", quick)
+    current = Run(report, quick)
+    folder = tempfile.tempdir = disk.real_folder()  # where PostgreSQL and every broker have their folders
+    kind = disk.file_system(folder)
+    report.say(f"Everything is stored on {kind}; an fdatasync of 4 kB takes {disk.fdatasync_s() * 1e3:.2f} ms there.")
+    report.figures["file_system"] = kind
+    with current.stack:
+        well = carry_out(report, current, parts or PARTS, PARTS, KEYS)
+    report.bars(current.bars)
+    report.finish()
+    if not well:
+        raise SystemExit(1)
