@@ -18,7 +18,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -29,8 +29,9 @@ from milepost.schema import types as t
 from milepost.schema.messagetype import Attribute, MessageType, NodeType, Reference
 
 # Words of the notations and of the query language among them, and names that differ only in case.
-NAMES = ["a", "b", "c", "d", "e", "price", "Price", "x1", "_y", "name", "date", "int", "check", "order", "end", "node"]
-SCHEMA_NAMES = ["m", "quote", "com.example.order", "check", "tree", "line_item", "define"]
+NAMES = ["a", "b", "c", "d", "e", "price", "Price", "x1", "_y", "name", "date", "int"]
+NAMES += ["check", "index", "order", "end", "node"]
+SCHEMA_NAMES = ["m", "quote", "com.example.order", "check", "index", "tree", "line_item", "define"]
 
 
 def names() -> st.SearchStrategy[str]:
@@ -137,12 +138,13 @@ def schemas(
     references: bool = True,
     recursion: bool = True,
     checks: bool = False,
+    indexes: bool = False,
     **contents: Any,
 ) -> t.Schema:
     """A schema; with `references` it has up to two definitions, which `recursion` lets lead back.
 
-    The rules of `checks` are right in their syntax only: they name fields that need not be there. The other
-    keywords are those of `Contents`.
+    The rules of `checks` are right in their syntax only: they name fields that need not be there; `indexes` are on
+    what is there. The other keywords are those of `Contents`.
     """
     holding = Contents(**contents)
     count = draw(st.integers(0, 2)) if references else 0
@@ -157,7 +159,32 @@ def schemas(
             kind = t.Tuple((t.Field("only", kind),))  # a definition that may stand in any place
         definitions.append(t.Field(definition, kind))
     rules = draw(st.lists(st.sampled_from(_RULES), max_size=2)) if checks else ()
-    return t.Schema(name, message, tuple(definitions), tuple(rules))
+    made = t.Schema(name, message, tuple(definitions), tuple(rules))
+    return replace(made, indexes=draw(_some_of(_indexable(made)))) if indexes else made
+
+
+def _some_of(paths: list[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(st.sampled_from(paths), unique=True, max_size=2).map(tuple) if paths else st.just(())
+
+
+def _indexable(schema: t.Schema) -> list[str]:
+    """The paths of atomic values, through tuples and lists."""
+    found: list[str] = []
+
+    def visit(kind: t.Type, path: str) -> None:
+        match kind:
+            case t.Atom():
+                found.append(path)
+            case t.Tuple(fields):
+                for item in fields:
+                    visit(item.type, f"{path}.{item.name}" if path else item.name)
+            case t.List(inner) | t.Optional(inner):
+                visit(inner, path)
+            case t.Ref(name) if name not in schema.recursive:
+                visit(schema.resolve(kind), path)
+
+    visit(schema.type, "")
+    return found
 
 
 _RULES = ["a > 1", "name like '%(' and (a in (1, 2))", 'x = "y)" or true', "a = '#'", "it = 'it''s'"]
@@ -250,7 +277,9 @@ def identical(a: Any, b: Any) -> bool:
 
 
 @st.composite
-def message_types(draw: st.DrawFn, *, max_nodes: int = 4, max_members: int = 4, checks: bool = False) -> MessageType:
+def message_types(
+    draw: st.DrawFn, *, max_nodes: int = 4, max_members: int = 4, checks: bool = False, indexes: bool = False
+) -> MessageType:
     """A message type; references may point anywhere, so graphs of it may share nodes and be cyclic."""
     node_names = draw(st.lists(names(), unique=True, min_size=1, max_size=max_nodes))
     nodes = []
@@ -264,9 +293,10 @@ def message_types(draw: st.DrawFn, *, max_nodes: int = 4, max_members: int = 4, 
                 members.append(Attribute(name, t.Optional(atom) if draw(st.booleans()) else atom))
         nodes.append(NodeType(node, tuple(members)))
     rules = draw(st.lists(st.sampled_from(_RULES), max_size=2)) if checks else ()
-    return MessageType(
-        draw(st.sampled_from(SCHEMA_NAMES)), tuple(nodes), draw(st.sampled_from(node_names)), tuple(rules)
-    )
+    paths = [f"{node.name}.{item.name}" for node in nodes for item in node.members if isinstance(item, Attribute)]
+    indexed = draw(_some_of(paths)) if indexes else ()
+    root = draw(st.sampled_from(node_names))
+    return MessageType(draw(st.sampled_from(SCHEMA_NAMES)), tuple(nodes), root, tuple(rules), indexed)
 
 
 @st.composite

@@ -9,11 +9,13 @@ from milepost.schema.types import List, Optional, Schema, Tuple, Type, Variant
 
 
 def drawn(schema: Schema) -> Tree:
-    """The schema's own tree, then one for each definition it refers to, then its checks."""
+    """The schema's own tree, then one for each definition it refers to, then its indexes and its checks."""
     top = Tree(f"[bold]{escape(schema.name)}[/]  [dim]{schema.fingerprint:016x}[/]")
     _inside(top, schema.type)
     for definition in schema.definitions:
         _add(top, f"[bold]{escape(definition.name)}[/] is ", definition.type)
+    for path in schema.indexes:
+        top.add(f"[magenta]index[/] {escape(path)}")
     for rule in schema.checks:
         top.add(f"[magenta]check[/] {escape(rule)}")
     return top

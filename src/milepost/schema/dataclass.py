@@ -6,6 +6,7 @@ definition. What a class says beyond its fields, it says in class variables:
 
 - `__schema__`: the name of the schema, where the class is called otherwise; makes a nested class a definition, too.
 - `__checks__`: the rules, a tuple of predicates in the query language.
+- `__indexes__`: what a queue's tables have an index on, a tuple of paths with dots.
 - `__definitions__`: named types that no field leads to, or that must come in this order, as `{name: annotation}`.
 - `__schema_type__`: the type that any other class stands for, as `DynamicValue` does for `dynamic`.
 """
@@ -57,7 +58,9 @@ class _Reader:
         for name in self.order:  # grows meanwhile: each may lead to more
             hint = self.defined[name]
             definitions.append(Field(name, self._tuple(hint) if _is_dataclass(hint) else self._type(hint, name)))
-        return Schema(self.names[self.main], kind, tuple(definitions), tuple(vars(self.main).get("__checks__", ())))
+        said = vars(self.main)
+        checks, indexes = tuple(said.get("__checks__", ())), tuple(said.get("__indexes__", ()))
+        return Schema(self.names[self.main], kind, tuple(definitions), checks, indexes=indexes)
 
     def _find(self, main: type) -> None:
         """Collect the hints of every dataclass that can be reached."""
@@ -189,6 +192,8 @@ class _Builder:
             type.__setattr__(self.main, "__definitions__", self.definitions)
         if schema.checks:
             type.__setattr__(self.main, "__checks__", schema.checks)
+        if schema.indexes:
+            type.__setattr__(self.main, "__indexes__", schema.indexes)
         assert isinstance(schema.type, Tuple)
         self._fill(self.main, schema.type)
 
@@ -270,6 +275,8 @@ class _Printer:
             yield f'    __schema__ = "{variables["__schema__"]}"'
         if "__checks__" in variables:
             yield f"    __checks__ = {variables['__checks__']!r}"
+        if "__indexes__" in variables:
+            yield f"    __indexes__ = {variables['__indexes__']!r}"
         if "__definitions__" in variables:
             yield "    __definitions__ = {"
             # Evaluated inside the class of the message, which therefore has no name yet but the schema's.
@@ -281,7 +288,7 @@ class _Printer:
         fields = dataclasses.fields(cls)
         for field in fields:
             yield f"    {field.name}: {self._hint(field.type)}" + (" = None" if field.default is None else "")
-        if not fields and not variables.keys() & {"__schema__", "__checks__", "__definitions__"}:
+        if not fields and not variables.keys() & {"__schema__", "__checks__", "__indexes__", "__definitions__"}:
             yield "    pass"
 
     def _hint(self, hint: Any, instead: Mapping[Any, Any] = _NOTHING) -> str:

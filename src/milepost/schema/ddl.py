@@ -13,6 +13,7 @@
       name: STRING; ean: INTEGER;
     END;
     ROOT order;
+    INDEX order.date;
     CHECK (count(lines) > 0);
     END;
 """
@@ -31,7 +32,7 @@ from milepost.schema.source import Notation, fault, predicate, tokens, trees
 from milepost.schema.types import Optional, Type, decimal
 
 _START: Final = re.compile(r"(?:\s++|#[^\n]*\n)*+DEFINE\s+MESSAGETYPE\b", re.IGNORECASE)
-_KEYWORDS: Final = {"DEFINE", "MESSAGETYPE", "NODE", "ROOT", "CHECK", "END", "REFERENCE", "TO"}
+_KEYWORDS: Final = {"DEFINE", "MESSAGETYPE", "NODE", "ROOT", "CHECK", "INDEX", "END", "REFERENCE", "TO"}
 
 
 @cache
@@ -57,7 +58,9 @@ def parse(text: str) -> MessageType:
     nodes = [part for part in parts if part.data == "node"]
     (root,) = (part for part in parts if part.data == "name")
     checks = [predicate(part, text) for part in parts if part.data == "check"]
-    return MessageType(_name(name), tuple(_node(node, text) for node in nodes), _name(root), tuple(checks))
+    indexes = [_name(trees(part)[0]) for part in parts if part.data == "index"]
+    made = tuple(_node(node, text) for node in nodes)
+    return MessageType(_name(name), made, _name(root), tuple(checks), tuple(indexes))
 
 
 def _node(tree: Tree[Token], text: str) -> NodeType:

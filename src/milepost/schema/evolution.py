@@ -1,7 +1,7 @@
 """Which changes of a schema keep old and new readers working.
 
-Fields, cases, node types and their members may be added, and checks may change. An old reader ignores what it does
-not know; a new reader sees that a value is absent. Everything that is there must keep its name and its type:
+Fields, cases, node types and their members may be added, and checks and indexes may change. An old reader ignores what
+it does not know; a new reader sees that a value is absent. Everything that is there must keep its name and its type:
 there are no defaults and no conversions that could fool a reader.
 """
 

@@ -127,6 +127,8 @@ class MessageType:
                         f"{self.name}: {node.name}.{member.name} refers to {member.target!r}, which is no node type"
                         f"{did_you_mean(member.target, self._by_name)}"
                     )
+        for path in self.indexes:
+            self._require_attribute(path)
         # Whatever else may be wrong (the name, the checks, the size) is wrong with the compiled schema too.
         self.schema  # noqa: B018
 
@@ -136,6 +138,17 @@ class MessageType:
             return self._by_name[name]
         except KeyError:
             raise SchemaError(f"{self.name} has no node type {name!r}{did_you_mean(name, self._by_name)}") from None
+
+    def _require_attribute(self, path: str) -> None:
+        node, _, name = path.partition(".")
+        if not name:
+            raise SchemaError(
+                f"{self.name}: an index on {path[:80]!r}; write which attribute of which node: node.attribute"
+            )
+        if isinstance(self.node(node).member(name), Reference):
+            raise SchemaError(
+                f"{self.name}: an index on {path[:80]}, which is a reference; an index is on an attribute"
+            )
 
     @cached_property
     def schema(self) -> Schema:
@@ -154,7 +167,8 @@ class MessageType:
 
     def __str__(self) -> str:
         lines = [f"DEFINE MESSAGETYPE {self.name};", *(str(node) for node in self.nodes), f"ROOT {self.root};"]
-        return "\n".join([*lines, *(f"CHECK ({rule});" for rule in self.checks), "END;"])
+        lines += [*(f"INDEX {path};" for path in self.indexes), *(f"CHECK ({rule});" for rule in self.checks)]
+        return "\n".join([*lines, "END;"])
 
 
 def _fields(node: NodeType) -> tuple[Field, ...]:

@@ -61,7 +61,7 @@ def _message_type(reader: MessageType, writer: MessageType) -> MessageType:
         return item  # a reference that the writer did not know leads nowhere, which a list can say
 
     nodes = (NodeType(node.name, tuple(member(node, item) for item in node.members)) for node in reader.nodes)
-    return replace(reader, nodes=tuple(nodes), checks=())
+    return replace(reader, nodes=tuple(nodes), checks=(), indexes=())
 
 
 class _Relaxing:
@@ -75,7 +75,7 @@ class _Relaxing:
         self.todo: list[tuple[str, Type]] = [(reader.name, writer.type)]
 
     def schema(self) -> Schema:
-        """The outcome; checks stay behind, since a message of another version need not obey them."""
+        """The outcome; checks stay behind, since a message of another version need not obey them, and indexes too."""
         while self.todo:
             name, written = self.todo.pop()
             self.definitions[name] = self._type(self.definitions[name], written)

@@ -7,7 +7,7 @@
       properties: *([name: string, value: string])*,
       payload: { absent: [] | reply: int | other: dynamic },
       route: hop?
-    ] check (priority >= 0)
+    ] index (priority) check (priority >= 0)
     hop: [broker: string, next: hop?]               # the others are what it may refer to
 
 A variant with an unnamed empty case is another way to write an optional type: `{ [] | int }` is `int?`.
@@ -62,6 +62,7 @@ def _notation() -> Notation:
             "QMARK": "",  # may follow every type: no news
             "LPAR": "",  # may follow `decimal` alone, but the grammar does not know which name that is
             "_CHECK": "a check",
+            "_INDEX": "an index",
             "_PLAIN": "a predicate",
             "_QUOTED": "a quoted text",
         },
@@ -94,20 +95,26 @@ class _Reader:
         self._require_separate(definitions)
         message, *others = [self._definition(tree) for tree in definitions]
         local = {item.name: item.type for item in (message, *others)}
-        return Schema(message.name, message.type, (*others, *self._imported(local)), tuple(self._checks(definitions)))
+        every = (*others, *self._imported(local))
+        clauses = list(self._clauses(definitions))
+        checks = tuple(predicate(clause, self.text) for clause in clauses if clause.data == "check")
+        indexes = tuple(str(tokens(clause)[0]) for clause in clauses if clause.data == "index")
+        return Schema(message.name, message.type, every, checks, indexes=indexes)
 
     def _require_separate(self, definitions: list[_Tree]) -> None:
         for before, after in pairwise(definitions):
             if not re.search(r"[;\n]", self.text[before.meta.end_pos : after.meta.start_pos]):
                 raise self._fault("expected ';' or a new line before the next definition", after.meta.start_pos)
 
-    def _checks(self, definitions: list[_Tree]) -> Iterator[str]:
+    def _clauses(self, definitions: list[_Tree]) -> Iterator[_Tree]:
+        """Checks and indexes, in the order of the text."""
         for definition in definitions:
-            for check in trees(definition)[1:]:
+            for clause in trees(definition)[1:]:
                 if definition is not definitions[0]:
-                    where = check.meta.start_pos
-                    raise self._fault("a check belongs after the first definition, which is the message", where)
-                yield predicate(check, self.text)
+                    what = "a check" if clause.data == "check" else "an index"
+                    where = clause.meta.start_pos
+                    raise self._fault(f"{what} belongs after the first definition, which is the message", where)
+                yield clause
 
     def _imported(self, local: dict[str, Type]) -> Iterator[Field]:
         """What the text mentions and does not define, from the registry."""

@@ -195,7 +195,7 @@ def positional(position: int) -> str:
 
 @dataclass(frozen=True)
 class Schema:
-    """A named message: a tuple type, the definitions it refers to, and the rules its messages obey.
+    """A named message: a tuple type, the definitions it refers to, the rules its messages obey, and its indexes.
 
     Checked when made: names, limits, references, and that a value can exist at all.
     """
@@ -221,6 +221,7 @@ class Schema:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.type}"]
+        lines[0] += "".join(f" index ({path})" for path in self.indexes)
         lines[0] += "".join(f" check ({rule})" for rule in self.checks)
         lines += [str(definition) for definition in self.definitions]
         return "\n".join(lines)
@@ -245,7 +246,7 @@ class Schema:
 
     @cached_property
     def fingerprint(self) -> int:
-        """64 bits that identify this schema on the wire and in the log, checks and all."""
+        """64 bits that identify this schema on the wire and in the log, checks, indexes and all."""
         return int.from_bytes(blake2b(self.canonical.encode(), digest_size=8).digest(), "little")
 
 
@@ -296,6 +297,7 @@ class _Checker:
         self._finite()
         self._hidden()
         self._expanded()
+        self._indexes()
 
     def _define(self, name: str, kind: Type) -> None:
         limits.require("SCHEMA_NAME_CHARS", len(name), "the name of a schema")
@@ -366,6 +368,34 @@ class _Checker:
             f"{self.schema.name}: check ({rule[:80]}) cannot be: it must not be empty, "
             "and its parentheses and quotes must close"
         )
+
+    def _indexes(self) -> None:
+        """An index is on an atomic value; tuples and lists may be on the way to it."""
+        seen: set[str] = set()
+        known: dict[int, dict[str, Type]] = {}  # fields by name, of tuples that were met: there may be many indexes
+        for path in self.schema.indexes:
+            what = f"{self.schema.name}: an index on {path[:80]}"
+            if path in seen:
+                raise SchemaError(f"{what} is there already; one is enough")
+            seen.add(path)
+            kind = self._around(self.schema.type)
+            for step in path.split("."):
+                inside = known.get(id(kind))
+                if inside is None:
+                    fields = kind.fields if isinstance(kind, Tuple) else ()
+                    inside = known[id(kind)] = {item.name: item.type for item in fields}
+                if step not in inside:
+                    near = did_you_mean(step, inside) or f"; before it stands {_described(kind)}"
+                    raise SchemaError(f"{what}: there is no field {step[:80]!r}{near}")
+                kind = self._around(inside[step])
+            if not isinstance(kind, Atom):
+                raise SchemaError(f"{what}, which is {_described(kind)}; an index is on an atomic value")
+
+    def _around(self, kind: Type) -> Type:
+        """What is inside lists and optionals, and what references stand for; a recursive one leads nowhere."""
+        while isinstance(kind, List | Optional) or (isinstance(kind, Ref) and kind.name not in self.schema.recursive):
+            kind = self.names[kind.name] if isinstance(kind, Ref) else children(kind)[0]
+        return kind
 
     def _finite(self) -> None:
         """Refuse a definition whose every value would contain itself.
@@ -441,6 +471,18 @@ class _Checker:
                 nodes, depth = known[name] = measure(self.names[name])
                 limits.require("SCHEMA_NODES", nodes, f"{name}: number of types with references followed")
                 limits.require("SCHEMA_DEPTH", depth, f"{name}: depth with references followed")
+
+
+def _described(kind: Type) -> str:
+    match kind:
+        case Tuple():
+            return "a tuple"
+        case Variant():
+            return "a variant"
+        case Ref(name):
+            return f"a {name}, which contains itself"
+        case _:
+            return str(kind)
 
 
 class _Waiter:

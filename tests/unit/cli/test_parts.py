@@ -29,7 +29,7 @@ def test_parts_cover_every_byte_once(data):
             assert not any(bytes(batch.data)[part.start : part.end])
 
 
-@given(schemas())
+@given(schemas(checks=True, indexes=True))
 def test_any_schema_can_be_drawn(schema):
     console = Console(file=io.StringIO(), width=200)
     console.print(tree.drawn(schema))

@@ -224,6 +224,16 @@ def test_two_classes_of_one_name_are_told_apart_or_refused() -> None:
         from_dataclass(both)
 
 
+def test_a_dataclass_says_what_wants_an_index() -> None:
+    @dataclass
+    class Job:
+        __indexes__ = ("kind", "at.x")
+        kind: str
+        at: Point
+
+    assert str(from_dataclass(Job)) == "Job: [kind: string, at: [x: double, y: double]] index (kind) index (at.x)"
+
+
 def test_only_dataclasses_are_read() -> None:
     with pytest.raises(SchemaError, match="is no dataclass"):
         from_dataclass(int)
@@ -232,7 +242,7 @@ def test_only_dataclasses_are_read() -> None:
 # -- the way back --------------------------------------------------------------------------------------------------
 
 
-@given(schemas(checks=True))
+@given(schemas(checks=True, indexes=True))
 def test_every_schema_reads_back_from_its_dataclass(schema: t.Schema) -> None:
     assert from_dataclass(to_dataclass(schema)) == schema
 
@@ -240,7 +250,7 @@ def test_every_schema_reads_back_from_its_dataclass(schema: t.Schema) -> None:
 def test_every_schema_reads_back_from_its_source(tmp_path_factory: pytest.TempPathFactory, forget: None) -> None:
     folder = tmp_path_factory.mktemp("printed")
 
-    @given(schemas(checks=True))
+    @given(schemas(checks=True, indexes=True))
     def read_back(schema: t.Schema) -> None:
         module = load(dataclass_source(schema), folder)
         made = [item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__]
@@ -260,7 +270,8 @@ def test_a_made_class_is_used_as_any_dataclass() -> None:
 
 
 def test_the_source_is_what_one_would_write() -> None:
-    schema = parse("quote: [symbol: string, int: int?, lines: *([a: decimal(3,1)])*] check (symbol <> '')")
+    clauses = "index (symbol) index (lines.a) check (symbol <> '')"
+    schema = parse(f"quote: [symbol: string, int: int?, lines: *([a: decimal(3,1)])*] {clauses}")
     assert (
         dataclass_source(schema)
         == '''"""The schema quote as dataclasses."""
@@ -283,6 +294,7 @@ class QuoteLines:
 class Quote:
     __schema__ = "quote"
     __checks__ = ("symbol <> ''",)
+    __indexes__ = ('symbol', 'lines.a')
     symbol: str
     int: Int32 | None = None
     lines: list[QuoteLines]

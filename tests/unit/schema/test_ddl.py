@@ -55,7 +55,7 @@ def test_it_prints_one_member_on_a_line() -> None:
     ]
 
 
-@given(message_types(checks=True))
+@given(message_types(checks=True, indexes=True))
 def test_every_message_type_reads_back_from_its_text(message_type: MessageType) -> None:
     assert ddl.parse(str(message_type)) == message_type
 
@@ -68,12 +68,30 @@ def test_keywords_in_either_case_comments_and_checks() -> None:
     assert message_type.schema.checks == message_type.checks
 
 
-@pytest.mark.parametrize("word", ["define", "messagetype", "node", "root", "check", "end", "reference", "to", "date"])
+KEYWORDS = ["define", "messagetype", "node", "root", "check", "index", "end", "reference", "to"]
+
+
+@pytest.mark.parametrize("word", [*KEYWORDS, "date"])
 def test_a_keyword_may_be_a_name(word: str) -> None:
     text = f"DEFINE MESSAGETYPE m; NODE {word}; {word}: DATE; r: REFERENCE TO {word}; END; ROOT {word}; END;"
     message_type = ddl.parse(text)
     assert message_type.node(word).members == (Attribute(word, t.DATE), Reference("r", word))
     assert ddl.parse(str(message_type)) == message_type
+
+
+def test_indexes_stand_beside_checks_in_any_order_and_are_printed_before_them() -> None:
+    clauses = "INDEX order.date; CHECK (id > 0); index item.name;"
+    message_type = ddl.parse(ORDER.replace("ROOT order;", f"ROOT order; {clauses}"))
+    assert message_type.indexes == message_type.schema.indexes == ("order.date", "item.name")
+    assert str(message_type).endswith("ROOT order;\nINDEX order.date;\nINDEX item.name;\nCHECK (id > 0);\nEND;")
+    other = ddl.parse(str(message_type).replace("INDEX item.name;\n", ""))
+    assert other.schema.fingerprint != message_type.schema.fingerprint
+
+
+def test_a_node_and_an_attribute_may_be_called_as_the_clause_is() -> None:
+    node = "NODE index; index: DATE; end: INT; END;"
+    text = f"DEFINE MESSAGETYPE m; {node} ROOT index; INDEX index.index; INDEX index.end; END;"
+    assert ddl.parse(text).indexes == ("index.index", "index.end")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +132,7 @@ def test_types_of_attributes(word: str, kind: t.Type) -> None:
         ("price:", "price", "expected ':', found 'REAL'"),
         ("ROOT order;", "", "expected 'NODE' or 'ROOT', found 'END'"),
         ("ROOT order;", "ROOT order", "expected ';', found 'END'"),
-        ("ROOT order;\nEND;", "ROOT order;", "expected 'CHECK' or 'END', found the end of the text"),
+        ("ROOT order;\nEND;", "ROOT order;", "expected 'CHECK', 'END' or 'INDEX', found the end of the text"),
         ("ROOT order;", "ROOT order; CHECK (a = 'b);", "this quote is never closed"),
         ("NODE item;", "NODE 3;", "expected a name, found '3'"),
     ],
@@ -136,6 +154,12 @@ def test_an_error_says_what_was_expected(before: str, after: str, message: str) 
         ("date: DATE", "_1: DATE", "'_1' cannot name a member of node order"),
         ("date: DATE", "a.b: DATE", "'a.b' cannot name a member of node order"),
         ("ROOT order;", "ROOT order; CHECK ();", "must not be empty"),
+        ("ROOT order;", "ROOT order; INDEX oder.date;", "has no node type 'oder'; did you mean 'order'"),
+        ("ROOT order;", "ROOT order; INDEX order.dat;", "node order has no member 'dat'; did you mean 'date'"),
+        ("ROOT order;", "ROOT order; INDEX order.lines;", "an index on order.lines, which is a reference"),
+        ("ROOT order;", "ROOT order; INDEX order;", "an index on 'order'; write which attribute of which node"),
+        ("ROOT order;", "ROOT order; INDEX order.id.x;", "node order has no member 'id.x'"),
+        ("ROOT order;", "ROOT order; INDEX order.id; INDEX order.id;", "order.id is there already"),
         ("OrderMessage", "date", "'date' is the name of a built-in type"),
         ("id: IDENT; name: STRING; ean: INTEGER;", "", "node item has no members"),
     ],

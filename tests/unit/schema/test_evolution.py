@@ -10,6 +10,7 @@ from milepost.errors import LimitExceeded
 from milepost.schema import types as t
 from milepost.schema.evolution import Break, breaks, compatible
 from milepost.schema.messagetype import Attribute, MessageType, NodeType
+from milepost.schema.relax import relaxed
 from milepost.schema.text import parse
 from tests.strategies import message_types, schemas, types
 
@@ -27,6 +28,8 @@ from tests.strategies import message_types, schemas, types
         ("m: [int, string]", "m: [int, string, bool]"),
         ("m: [a: int]", "m: [a: int] check (a > 0)"),
         ("m: [a: int] check (a > 0)", "m: [a: int]"),
+        ("m: [a: int, b: int] index (a)", "m: [a: int, b: int] index (b)"),
+        ("m: [a: int] index (a)", "m: [a: int]"),
         ("m: [a: m?, b: int]", "m: [a: m?, b: int, c: int]"),
         ("m: [a: n]\nn: [x: int]", "m: [a: n]\nn: [x: int, y: int]"),
         ("m: [a: n]\nn: [x: int]", "m: [a: k]\nk: [x: int]"),
@@ -218,3 +221,13 @@ def test_a_tangle_of_references_takes_polynomial_time() -> None:
     back = "d30: [up: m?]"
     tangle = parse(f"m: [a: d0]\n{levels}\n{back}")
     assert compatible(tangle, tangle)
+
+
+def test_what_a_reader_of_another_version_gets_has_no_indexes() -> None:
+    old, new = parse("m: [a: int] index (a)"), parse("m: [a: int, b: int] index (b) check (b > 0)")
+    assert str(relaxed(new, old)) == "m: [a: int, b: int?]"
+    node = "DEFINE MESSAGETYPE m; NODE n; a: INT;{} END; ROOT n; INDEX n.a; END;"
+    read = relaxed(parse(node.format(" b: INT;")), parse(node.format("")))
+    assert read.indexes == ()
+    assert read.message_type is not None
+    assert read.message_type.indexes == ()

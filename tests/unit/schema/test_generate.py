@@ -60,7 +60,7 @@ def test_constructors_want_what_is_required_and_know_what_there_is() -> None:
     assert order(id=1, date=None).lines == []
 
 
-@given(message_types())
+@given(message_types(checks=True, indexes=True))
 def test_every_module_compiles(message_type: MessageType) -> None:
     compile(python_source(message_type), "printed", "exec")
 

@@ -56,13 +56,13 @@ def test_the_example_of_the_paper() -> None:
     assert schema == t.Schema("com.ibm.gryphon.envelop", t.Tuple(fields))
 
 
-@given(schemas(checks=True))
+@given(schemas(checks=True, indexes=True))
 def test_every_schema_reads_back_from_its_text(schema: t.Schema) -> None:
     assert parse(str(schema)) == schema
     assert parse(str(schema)).fingerprint == schema.fingerprint
 
 
-@given(message_types(checks=True))
+@given(message_types(checks=True, indexes=True))
 def test_a_compiled_message_type_reads_back_from_its_canonical_text(message_type: t.MessageType) -> None:
     read = parse(message_type.schema.canonical)
     assert read == message_type.schema
@@ -134,6 +134,26 @@ def test_a_schema_and_its_fields_may_be_called_check() -> None:
     assert schema.checks == ("check",)
 
 
+def test_indexes_stand_beside_checks_in_any_order_and_are_printed_before_them() -> None:
+    schema = parse("job: [kind: string, due: timestamp?] index (kind) check (kind <> '') index(due)")
+    assert schema.indexes == ("kind", "due")
+    assert schema.checks == ("kind <> ''",)
+    assert str(schema) == "job: [kind: string, due: timestamp?] index (kind) index (due) check (kind <> '')"
+    assert schema.fingerprint != parse("job: [kind: string, due: timestamp?] check (kind <> '')").fingerprint
+
+
+def test_an_index_may_be_on_a_value_in_tuples_lists_and_definitions() -> None:
+    clauses = "index (a.x) index (tags) index (legs.b.x) index (_3)"
+    schema = parse(f"m: [a: n?, tags: *(string)*, legs: *([b: n])*, int] {clauses}\nn: [x: int]")
+    assert schema.indexes == ("a.x", "tags", "legs.b.x", "_3")
+
+
+def test_a_schema_and_its_fields_may_be_called_index() -> None:
+    schema = parse("index: [index: int, a: *(index)*] index (index)\ncheck: index")
+    assert (schema.name, schema.indexes) == ("index", ("index",))
+    assert parse(str(schema)) == schema
+
+
 # -- the registry --------------------------------------------------------------------------------------------------
 
 
@@ -202,7 +222,10 @@ def test_a_message_type_is_no_part_of_another_message() -> None:
         ("m: [a: int] check (a = 'x)", "this quote is never closed", 1, 24),
         ("m: [a: int] check (a > (1)", "expected ')', a predicate or a quoted text, found the end of the text", 1, 27),
         ("m: [a: int]\nn: int check (a)", "a check belongs after the first definition, which is the message", 2, 8),
-        ("m: [a: int] 'quoted'", "expected ';', a check or a definition (name: type), found \"'\"", 1, 13),
+        ("m: [a: int]\nn: int index (a)", "an index belongs after the first definition, which is the message", 2, 8),
+        ("m: [a: int] index ()", "expected a definition (name: type), found ')'", 1, 20),
+        ("m: [a: int] index (a, b)", "expected ')', found ','", 1, 21),
+        ("m: [a: int] 'quoted'", "expected ';', a check, a definition (name: type) or an index, found \"'\"", 1, 13),
     ],
 )
 def test_an_error_says_what_was_expected_and_where(text: str, message: str, line: int, column: int) -> None:
@@ -228,6 +251,16 @@ def test_an_error_says_what_was_expected_and_where(text: str, message: str, line
         ("m: [a: *(n)*]\nn: []", "a list of empty tuples"),
         ("m: [a: int]\nm: int", "'m' is defined twice"),
         ("m: [a: int] check ()", "must not be empty"),
+        ("m: [price: int] index (prise)", "index on prise: there is no field 'prise'; did you mean 'price'"),
+        ("m: [a: [price: int]] index (a.prise)", "there is no field 'prise'; did you mean 'price'"),
+        ("m: [a: int] index (a.b)", "there is no field 'b'; before it stands int"),
+        ("m: [a: {b: int | c: int}] index (a.b)", "there is no field 'b'; before it stands a variant"),
+        ("m: [a: {b: int | c: int}] index (a)", "an index on a, which is a variant; an index is on an atomic value"),
+        ("m: [a: *([b: int])*] index (a)", "an index on a, which is a tuple"),
+        ("m: [a: dynamic] index (a)", "an index on a, which is dynamic"),
+        ("m: [a: m?] index (a.a)", "there is no field 'a'; before it stands a m, which contains itself"),
+        ("m: [] index (a)", "there is no field 'a'; before it stands a tuple"),
+        ("m: [a: int] index (a) index (a)", "an index on a is there already"),
     ],
 )
 def test_what_parses_may_still_be_impossible(text: str, message: str) -> None:
@@ -278,8 +311,8 @@ def test_a_huge_number_is_no_trouble() -> None:
         parse(f"m: [a: decimal({'9' * 10_000},2)]")
 
 
-ALPHABET = ["m", "a", "b", "int", "string", "decimal", "check", "DEFINE", "MESSAGETYPE", "NODE", "END", "ROOT"]
-ALPHABET += [*"[]{}|:;,?()'\"#_.0 \n", "*(", ")*", "[]", ": ", "3", "ü", "\0", "\u2028"]
+ALPHABET = ["m", "a", "b", "int", "string", "decimal", "check", "index", "DEFINE", "MESSAGETYPE", "NODE", "END", "ROOT"]
+ALPHABET += ["INDEX", *"[]{}|:;,?()'\"#_.0 \n", "*(", ")*", "[]", ": ", "3", "ü", "\0", "\u2028"]
 
 
 @given(st.lists(st.sampled_from(ALPHABET), max_size=30).map("".join))

@@ -17,9 +17,9 @@ def message(*fields: t.Type, definitions: tuple[t.Field, ...] = ()) -> t.Schema:
     return t.Schema("m", t.Tuple(tuple(t.Field(f"f{i}", kind) for i, kind in enumerate(fields))), definitions)
 
 
-@given(schemas())
+@given(schemas(checks=True, indexes=True))
 def test_schemas_are_values(schema: t.Schema) -> None:
-    again = t.Schema(schema.name, schema.type, schema.definitions, schema.checks)
+    again = t.Schema(schema.name, schema.type, schema.definitions, schema.checks, indexes=schema.indexes)
     assert again == schema
     assert hash(again) == hash(schema)
     assert again.fingerprint == schema.fingerprint
@@ -37,6 +37,12 @@ def test_the_fingerprint_never_changes() -> None:
     assert parse("quote: [symbol: string, price: double, size: int]").fingerprint == 0x78710541BD705E07
     nodes = "DEFINE MESSAGETYPE m; NODE n; a: INTEGER; r: REFERENCE TO n; END; ROOT n; CHECK (a > 0); END;"
     assert parse(nodes).fingerprint == 0x2677F8CC5B298C41
+
+
+def test_many_indexes_are_checked_in_good_time() -> None:
+    names = [f"f{number}" for number in range(4_000)]
+    kind = t.Tuple(tuple(t.Field(name, t.INT32) for name in names))
+    assert t.Schema("m", kind, indexes=tuple(names)).indexes == tuple(names)
 
 
 @pytest.mark.parametrize("rule", ["", " a", "a ", "a)", "(a", ")(", "a = 'b", 'a = "b', "'('')"])
