@@ -122,7 +122,7 @@ def pour(batch: Batch, tables: Tables, mids: Sequence[int], dialect: str) -> lis
 
     `mids` are the numbers of the batch's rows. `InvalidValue`, with the row, for text that holds U+0000.
     """
-    if batch.schema != tables.schema:
+    if not _alike(batch.schema, tables.schema):
         raise InvalidValue(f"a batch of {batch.schema.name} of another version; see read_as()")
     if len(mids) != len(batch):
         raise InvalidValue(f"{len(mids)} numbers for {len(batch)} rows")
@@ -157,6 +157,11 @@ def pour(batch: Batch, tables: Tables, mids: Sequence[int], dialect: str) -> lis
         columns += [_column(block, leaf, starts, dialect) for leaf in level.leaves]
         made.append((level.table, columns))
     return made
+
+
+def _alike(one: Schema, other: Schema) -> bool:
+    """Whether batches of two schemas have the same columns; checks and indexes may differ."""
+    return one == other or (one.type == other.type and one.definitions == other.definitions)
 
 
 def _hidden(block: Block, guards: tuple[int, ...], offsets: npt.NDArray[np.int32]) -> bool:

@@ -267,6 +267,14 @@ def test_a_batch_of_another_version_or_another_length_is_refused() -> None:
         rows.pour(batch, Tables(batch.schema, 7), [1, 2], "sqlite")
 
 
+def test_checks_and_indexes_do_not_make_another_version() -> None:
+    batch = Batch.encode(parse("m: [a: int]"), [{"a": 1}])
+    other = parse("m: [a: int] index (a) check (a > 0)")
+    ((table, columns),) = rows.pour(batch, Tables(other, 7), [5], "sqlite")
+    assert columns == [[5], [1]]
+    assert rows.gather(other, Tables(other, 7), [5], {table.name: [(5, 1)]}, "sqlite").schema == other
+
+
 Found = list[tuple[Any, ...]]
 SPOILED: dict[str, tuple[tuple[str, ...], Callable[[Found], Found]]] = {
     "a root is missing": (("order",), lambda found: found[1:]),
