@@ -1,0 +1,94 @@
+"""Administration: types, queues, and messages that an operator moves or removes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from milepost.errors import InvalidValue, MilepostError, WrongType
+from milepost.queues import catalogue, looking
+from milepost.queues.catalogue import Catalogue, Queue, QueueRecord, TypeRecord, Wanted
+from milepost.queues.engine import engine_of
+from milepost.queues.picking import Wish
+from milepost.queues.transactions import discard, transfer
+from milepost.storage.database import Session
+from milepost.storage.operations import Place, Spoiled
+
+MOST: Final = 10_000_000  # messages that are moved or removed at once, when no number is given
+
+T = TypeVar("T")
+
+
+def define(session: Session, place: Place, text: str) -> TypeRecord:
+    """See `operations.DefineType`."""
+    known, number = _change(session, place, lambda known: catalogue.define(session, known, text, place.time_us))
+    kind = known.types[number]
+    return TypeRecord(kind.number, kind.name, kind.text, kind.schema)
+
+
+def drop_type(session: Session, place: Place, name: str) -> None:
+    """See `operations.DropType`."""
+    _change(session, place, lambda known: catalogue.drop_type(session, known, name))
+
+
+def create(session: Session, place: Place, wanted: Wanted) -> QueueRecord:
+    """See `operations.CreateQueue`."""
+    known, number = _change(session, place, lambda known: catalogue.create(session, known, wanted, place.time_us))
+    return known.record(known.queues[number], {})
+
+
+def drop(session: Session, place: Place, name: str) -> None:
+    """See `operations.DropQueue`."""
+    _change(session, place, lambda known: catalogue.drop(session, known, name))
+
+
+def _change(session: Session, place: Place, work: Callable[[Catalogue], T]) -> tuple[Catalogue, T]:
+    engine = engine_of(session, place)
+    known = engine.known(session, None)
+    before = known.version
+    try:
+        done = work(known)
+    except MilepostError as error:
+        raise Spoiled(error) from error  # part of it may be there
+    after = catalogue.version(session)
+    if after != before:
+        engine.change(place)
+        known = engine.known(session, after)
+    return known, done
+
+
+def move(
+    session: Session, place: Place, source: str, target: str, kind: str | None, select: str | None, count: int | None
+) -> int:
+    """See `operations.MoveMessages`."""
+    known = engine_of(session, place).known(session, None)
+    origin, goal = known.queue(source), known.queue(target)
+    if origin.number == goal.number:
+        raise InvalidValue(f"queue {source!r} is where these messages are")
+    found = _chosen(session, place, known, origin, kind, select, count)
+    for number in {head.type for head in found}:
+        if number not in goal.functions:
+            raise WrongType(f"queue {target!r} does not take messages of type {known.types[number].name}")
+    mids = [head.mid for head in found]
+    if mids:
+        transfer(session, origin, goal, mids)
+    return len(mids)
+
+
+def purge(session: Session, place: Place, queue: str, kind: str | None, select: str | None, count: int | None) -> int:
+    """See `operations.Purge`."""
+    known = engine_of(session, place).known(session, None)
+    origin = known.queue(queue)
+    mids = [head.mid for head in _chosen(session, place, known, origin, kind, select, count)]
+    if mids:
+        discard(session, known, origin, mids)
+    return len(mids)
+
+
+def _chosen(
+    session: Session, place: Place, known: Catalogue, queue: Queue, kind: str | None, select: str | None,
+    count: int | None,
+) -> list[looking.Head]:  # fmt: skip
+    if count is not None and count < 1:
+        raise InvalidValue(f"count = {count}: takes one message at least, or None for all")
+    return looking.committed(session, known, queue, Wish(kind, select), 0, count or MOST, lock=place.shared)

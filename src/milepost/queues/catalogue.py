@@ -1,0 +1,382 @@
+"""The types and queues of a store, and the tables that they are kept in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from milepost import limits
+from milepost.errors import (
+    InvalidValue,
+    QueueExists,
+    QueueInUse,
+    TypeExists,
+    TypeInUse,
+    UnknownQueue,
+    UnknownType,
+    WrongType,
+    did_you_mean,
+)
+from milepost.query import expression, parse_schema
+from milepost.query.sql import Tables
+from milepost.queues.states import ARRIVAL, BLOCKS, GROUPS, LEVELS
+from milepost.schema import Schema
+from milepost.storage.database import Session
+from milepost.storage.statement import Statement, worded
+
+NEVER_US: Final = (1 << 63) - 1  # of a message without an end
+
+_VERSION: Final = Statement("SELECT version FROM queue_catalogue")
+_CHANGED: Final = Statement("UPDATE queue_catalogue SET version = version + 1")
+_LOCK: Final = Statement("SELECT version FROM queue_catalogue {for_update}")
+_TYPES: Final = Statement("SELECT number, name, source FROM queue_types ORDER BY number")
+_QUEUES: Final = Statement("""
+    SELECT number, name, level, direction, priority, prioritized, dead, most_aborts, created_us FROM queues
+    ORDER BY number""")
+_ACCEPTS: Final = Statement("SELECT queue, type, function FROM queue_accepts ORDER BY queue, type")
+_MAKE_TYPE: Final = Statement("""
+    INSERT INTO queue_types (name, source, created_us) VALUES (:name, :source, :time_us) RETURNING number""")
+_MAKE_QUEUE: Final = Statement("""
+    INSERT INTO queues (name, level, direction, priority, prioritized, dead, most_aborts, created_us)
+    VALUES (:name, :level, :direction, :priority, :prioritized, :dead, :most_aborts, :time_us) RETURNING number""")
+_CHANGE_QUEUE: Final = Statement("""
+    UPDATE queues SET priority = :priority, prioritized = :prioritized, dead = :dead, most_aborts = :most_aborts
+    WHERE number = :number""")
+_ACCEPT: Final = Statement("INSERT INTO queue_accepts (queue, type, function) VALUES (:queue, :type, :function)")
+_REFUSE: Final = Statement("DELETE FROM queue_accepts WHERE queue = :queue")
+_DROP_TYPE: Final = Statement("DELETE FROM queue_types WHERE number = :number")
+_DROP_QUEUE: Final = Statement("DELETE FROM queues WHERE number = :number")
+_DROP_GROUPS: Final = Statement("DELETE FROM queue_groups WHERE queue = :number")
+_DROP_FORWARD: Final = Statement("DELETE FROM queue_forwards WHERE queue = :number")
+_OPEN: Final = Statement("""
+    SELECT count(DISTINCT l.transaction_number) FROM queue_log l JOIN queue_transactions t
+    ON t.number = l.transaction_number WHERE l.queue = :number AND t.state IN ('a', 'p')""")
+_PRIORITIZED: Final = Statement("UPDATE queues SET prioritized = 1 WHERE number = :number AND prioritized = 0")
+
+
+class Type(NamedTuple):
+    """A type of messages, as the store has it."""
+
+    number: int
+    name: str
+    text: str
+    schema: Schema
+    tables: Tables
+
+
+class Queue(NamedTuple):
+    """A queue, as the store has it."""
+
+    number: int
+    name: str
+    level: str
+    direction: str
+    priority: float
+    prioritized: bool
+    dead: int | None
+    most_aborts: int
+    created_us: int
+    functions: dict[int, str | None]  # the types that it takes, and what gives their priority
+
+    @property
+    def table(self) -> str:
+        """Its header table."""
+        return f"q{self.number}"
+
+    @property
+    def group(self) -> str:
+        """The column of what a reader reserves; empty at level none."""
+        return GROUPS[self.level]
+
+    @property
+    def arrival(self) -> tuple[str, ...]:
+        """The columns of the order of arrival."""
+        return ARRIVAL[self.level]
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a reader must end at a boundary of a writer's transactions."""
+        return self.level in BLOCKS
+
+
+class QueueRecord(NamedTuple):
+    """A queue, as its users know it."""
+
+    name: str
+    level: str
+    direction: str
+    priority: float
+    types: tuple[str, ...]
+    functions: dict[str, str]
+    dead: str | None
+    most_aborts: int
+    created_us: int
+    statistics: dict[str, int]
+
+
+class TypeRecord(NamedTuple):
+    """A type, as its users know it."""
+
+    number: int
+    name: str
+    text: str
+    schema: Schema
+
+
+class Catalogue:
+    """What a store had when it was loaded; `version` says whether that is still so."""
+
+    def __init__(self, version: int, types: Iterable[Type], queues: Iterable[Queue]) -> None:
+        self.version: Final = version
+        self.types: Final = {each.number: each for each in types}
+        self.queues: Final = {each.number: each for each in queues}
+
+    @cached_property
+    def types_by_name(self) -> dict[str, Type]:
+        """Types by name."""
+        return {each.name: each for each in self.types.values()}
+
+    @cached_property
+    def queues_by_name(self) -> dict[str, Queue]:
+        """Queues by name."""
+        return {each.name: each for each in self.queues.values()}
+
+    def type(self, name: str) -> Type:
+        """The type of that name."""
+        found = self.types_by_name.get(name)
+        if found is None:
+            near = did_you_mean(name, self.types_by_name)
+            raise UnknownType(f"there is no message type {name!r}{near or '; define it first'}")
+        return found
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name."""
+        found = self.queues_by_name.get(name)
+        if found is None:
+            near = did_you_mean(name, self.queues_by_name)
+            raise UnknownQueue(f"there is no queue {name!r}{near or '; create it first'}")
+        return found
+
+    def taken_by(self, queue: Queue, name: str) -> Type:
+        """A type that a queue takes."""
+        found = self.type(name)
+        if found.number not in queue.functions:
+            taken = ", ".join(self.types[number].name for number in queue.functions)
+            raise WrongType(f"queue {queue.name!r} does not take messages of type {name}; it takes {taken}")
+        return found
+
+    def record(self, queue: Queue, statistics: dict[str, int]) -> QueueRecord:
+        """A queue in words."""
+        names = {number: self.types[number].name for number in queue.functions}
+        return QueueRecord(
+            queue.name, queue.level, queue.direction, queue.priority, tuple(names.values()),
+            {names[number]: text for number, text in queue.functions.items() if text is not None},
+            self.queues[queue.dead].name if queue.dead is not None else None, queue.most_aborts, queue.created_us,
+            statistics,
+        )  # fmt: skip
+
+
+def version(session: Session) -> int:
+    """The version of what the store has now."""
+    return int(session.row(_VERSION)[0])
+
+
+def load(session: Session, known: Catalogue | None = None) -> Catalogue:
+    """What the store has. Types of `known` that are still there are not parsed again."""
+    number = version(session)
+    old = known.types if known is not None else {}
+    types = [
+        old[row[0]] if row[0] in old and old[row[0]].text == row[2] else _type(row[0], row[1], row[2])
+        for row in session.rows(_TYPES)
+    ]
+    functions: dict[int, dict[int, str | None]] = {}
+    for queue, kind, function in session.rows(_ACCEPTS):
+        functions.setdefault(queue, {})[kind] = function
+    queues = [
+        Queue(row[0], row[1], row[2], row[3], row[4], bool(row[5]), row[6], row[7], row[8], functions.get(row[0], {}))
+        for row in session.rows(_QUEUES)
+    ]
+    return Catalogue(number, types, queues)
+
+
+def _type(number: int, name: str, text: str) -> Type:
+    schema = parse_schema(text)
+    return Type(number, name, text, schema, Tables(schema, number))
+
+
+# Types
+
+
+def define(session: Session, known: Catalogue, text: str, time_us: int) -> int:
+    """Make a type; its number. One that is there as defined stays as it is."""
+    schema = parse_schema(text)
+    Tables(schema, 0).indexes  # noqa: B018  # raises what cannot be kept in tables
+    there = known.types_by_name.get(schema.name)
+    if there is not None:
+        if there.schema.fingerprint == schema.fingerprint:
+            return there.number
+        raise TypeExists(
+            f"message type {schema.name} is defined in another way: drop it, once no queue takes it, or choose "
+            "another name"
+        )
+    source = schema.canonical
+    row = session.row(_MAKE_TYPE, name=schema.name, source=source, time_us=time_us)
+    for statement in Tables(schema, row[0]).create(_dialect(session)):
+        session.say(statement)
+    session.run(_CHANGED)
+    return int(row[0])
+
+
+def drop_type(session: Session, known: Catalogue, name: str) -> None:
+    """Remove a type that no queue takes."""
+    found = known.type(name)
+    users = [queue.name for queue in known.queues.values() if found.number in queue.functions]
+    if users:
+        raise TypeInUse(f"message type {name} is taken by {', '.join(sorted(users))}: drop that first")
+    session.run(_DROP_TYPE, number=found.number)
+    for statement in found.tables.drop():
+        session.say(statement)
+    session.run(_CHANGED)
+
+
+# Queues
+
+
+class Wanted(NamedTuple):
+    """What a queue is to be."""
+
+    name: str
+    types: tuple[str, ...]
+    level: str = "none"
+    direction: str = "desc"
+    priority: float = 0.0
+    functions: dict[str, str] = {}
+    dead: str | None = None
+    most_aborts: int = 0
+
+
+def create(session: Session, known: Catalogue, wanted: Wanted, time_us: int) -> int:
+    """Make a queue; its number. One that is there as wanted stays as it is."""
+    _require(wanted)
+    types = {name: known.type(name) for name in wanted.types}
+    for name, text in wanted.functions.items():
+        if name not in types:
+            raise WrongType(f"a priority function for {name}, which queue {wanted.name!r} does not take")
+        require_function(text, types[name])
+    there = known.queues_by_name.get(wanted.name)
+    if there is not None:
+        if known.record(there, {})[:8] == _as_record(wanted)[:8]:
+            return there.number
+        raise QueueExists(f"queue {wanted.name!r} is there, and is another: drop it, or choose another name")
+    dead: int | None = None
+    if wanted.dead is not None:
+        found = known.queues_by_name.get(wanted.dead)
+        if found is None:
+            dead = _make(session, Wanted(wanted.dead, wanted.types), None, types, time_us)
+        else:
+            dead = found.number
+            for each in wanted.types:
+                known.taken_by(found, each)
+    return _make(session, wanted, dead, types, time_us)
+
+
+def _make(session: Session, wanted: Wanted, dead: int | None, types: dict[str, Type], time_us: int) -> int:
+    row = session.row(
+        _MAKE_QUEUE, name=wanted.name, level=wanted.level, direction=wanted.direction, priority=float(wanted.priority),
+        prioritized=int(bool(wanted.functions)), dead=dead, most_aborts=wanted.most_aborts, time_us=time_us,
+    )  # fmt: skip
+    number = int(row[0])
+    for name in wanted.types:
+        session.run(_ACCEPT, queue=number, type=types[name].number, function=wanted.functions.get(name))
+    for statement in made_of(number, wanted.level, wanted.direction):
+        session.say(worded(statement, _dialect(session)))
+    session.run(_CHANGED)
+    return number
+
+
+def made_of(number: int, level: str, direction: str) -> list[str]:
+    """The statements that make a queue's table; each index says what it is for."""
+    table = f"q{number}"
+    made = [
+        f"CREATE TABLE {table} (mid {{integer}} PRIMARY KEY, s {{integer}} NOT NULL, t {{integer}} NOT NULL, "
+        "type {integer} NOT NULL, priority {real} NOT NULL, lsf TEXT NOT NULL, owner {integer} NOT NULL, "
+        "aborts {integer} NOT NULL, due_us {integer} NOT NULL, ends_us {integer} NOT NULL)",
+        # The end of a transaction: all messages that it has brought anywhere.
+        f"CREATE INDEX {table}_owner ON {table} (owner) WHERE owner <> 0",
+        # Those that wait for their time, and those whose time is over.
+        f"CREATE INDEX {table}_due ON {table} (due_us) WHERE due_us > 0",
+        f"CREATE INDEX {table}_ends ON {table} (ends_us) WHERE ends_us < {NEVER_US}",
+    ]
+    if level == "none":  # the next message
+        made.append(f"CREATE INDEX {table}_next ON {table} (priority {direction.upper()}, mid) WHERE lsf = 'c'")
+    if GROUPS[level] == "s":  # whether a writer has messages
+        made.append(f"CREATE INDEX {table}_s ON {table} (s, mid)")
+    if level in BLOCKS:  # the next block; what remains of one
+        made.append(f"CREATE INDEX {table}_t ON {table} (t, mid)")
+    return made
+
+
+def drop(session: Session, known: Catalogue, name: str) -> None:
+    """Remove a queue that has no messages and is in no transaction."""
+    found = known.queue(name)
+    session.row(_LOCK)
+    count = int(session.row(Statement(f"SELECT count(*) FROM {found.table}"))[0])
+    if count:
+        raise QueueInUse(f"queue {name!r} has {count} messages: purge it, or let them be dequeued, and drop it then")
+    if session.row(_OPEN, number=found.number)[0]:
+        raise QueueInUse(f"queue {name!r} is in a transaction under way: drop it when that has ended")
+    users = [each.name for each in known.queues.values() if each.dead == found.number]
+    if users:
+        raise QueueInUse(f"queue {name!r} takes the dead messages of {', '.join(sorted(users))}: drop that first")
+    for statement in (_DROP_QUEUE, _DROP_GROUPS, _DROP_FORWARD):
+        session.run(statement, number=found.number)
+    session.run(_REFUSE, queue=found.number)
+    session.say(f"DROP TABLE {found.table}")
+    session.run(_CHANGED)
+
+
+def prioritize(session: Session, queue: Queue) -> None:
+    """From now on some message may have a priority of its own: an ordered queue has to look at the writers' heads."""
+    if session.run(_PRIORITIZED, number=queue.number):
+        session.run(_CHANGED)
+
+
+def require_function(text: str, kind: Type) -> None:
+    """Refuse a priority function that does not give a number."""
+    found = expression(text, kind.schema)
+    if found.type.name not in ("double", "integer", "decimal"):
+        raise WrongType(f"a priority is a number, and {text!r} gives a {found.type}")
+
+
+def _require(wanted: Wanted) -> None:
+    limits.require("NAME_CHARS", len(wanted.name), "the characters of a queue's name")
+    for name in (wanted.name, *([] if wanted.dead is None else [wanted.dead])):
+        if not name or not name.isprintable():
+            raise InvalidValue("the name of a queue is shown to people: it takes printable characters, one at least")
+    if wanted.level not in LEVELS:
+        raise InvalidValue(f"level {wanted.level!r}{did_you_mean(wanted.level, LEVELS)}: takes {', '.join(LEVELS)}")
+    if wanted.direction not in ("desc", "asc"):
+        raise InvalidValue(f"direction {wanted.direction!r}: takes 'desc' (high priorities first) or 'asc'")
+    if not wanted.types:
+        raise InvalidValue(f"queue {wanted.name!r} takes no type of messages; name one at least")
+    if len(set(wanted.types)) < len(wanted.types):
+        raise InvalidValue(f"queue {wanted.name!r} is to take one type twice")
+    if not math.isfinite(wanted.priority):
+        raise InvalidValue(f"priority {wanted.priority}: takes a finite number")
+    if wanted.most_aborts < 0 or bool(wanted.most_aborts) != (wanted.dead is not None):
+        raise InvalidValue("a queue for dead messages and the aborts after which a message is dead go together")
+    if wanted.dead == wanted.name:
+        raise InvalidValue(f"queue {wanted.name!r} cannot take its own dead messages")
+
+
+def _as_record(wanted: Wanted) -> tuple[Any, ...]:
+    return (
+        wanted.name, wanted.level, wanted.direction, float(wanted.priority), tuple(wanted.types),
+        dict(wanted.functions), wanted.dead, wanted.most_aborts,
+    )  # fmt: skip
+
+
+def _dialect(session: Session) -> str:
+    return session.connection.dialect.name

@@ -1,0 +1,64 @@
+"""Numbers of messages and transactions: 63 bits, unique in a store, in the order of time.
+
+::
+
+    ┌──────────────────────────────────────────────────┬─────────┐
+    │ microseconds since 2024-01-01T00:00Z, 51 bits    │ lane 12 │
+    └──────────────────────────────────────────────────┴─────────┘
+
+The lane is the number of the log of the broker that gave it, so that brokers of a cell need not ask each other, nor the
+database. A broker gives each microsecond away once: after a million messages in half a second it is half a second ahead
+of its clock, and goes on. M alone identifies a message; in `S/T/M`, S is its writer, the number of the client, and T the
+transaction that wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milepost.errors import ConfigError
+
+EPOCH_US: Final = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z
+LANE_BITS: Final = 12
+LANES: Final = 1 << LANE_BITS
+OUTBOX_LANE: Final = 0  # of messages that were enqueued in a caller's own database transaction; logs count from 1
+
+
+class Numbers:
+    """Gives numbers of one lane. Used by one thread."""
+
+    def __init__(self, lane: int, highest: int = 0) -> None:
+        """`highest`: the highest number that was given before, in whatever lane."""
+        if lane >= LANES:
+            raise ConfigError(
+                f"queues know {LANES - 1} brokers of a store, and this one is number {lane}: "
+                "keep the names of brokers when they are replaced"
+            )
+        self._lane = lane
+        self._next = (highest >> LANE_BITS) + 1
+
+    def take(self, count: int, time_us: int) -> list[int]:
+        """So many numbers, ascending, and above all before."""
+        first = max(self._next, time_us - EPOCH_US)
+        self._next = first + count
+        return [tick << LANE_BITS | self._lane for tick in range(first, first + count)]
+
+
+def later(number: int, by: int) -> int:
+    """The number that was given so many after another, of those that were taken together."""
+    return number + (by << LANE_BITS)
+
+
+def enqueued_us(number: int) -> int:
+    """When a number was given, in microseconds since 1970."""
+    return (number >> LANE_BITS) + EPOCH_US
+
+
+def lane_of(number: int) -> int:
+    """The log of the broker that gave a number."""
+    return number & (LANES - 1)
+
+
+def mid(s: int, t: int, m: int) -> str:
+    """A message ID as people see it."""
+    return f"{s}/{t}/{m}"

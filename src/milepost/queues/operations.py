@@ -1,0 +1,297 @@
+"""What the broker has the store do with queues: each a piece of work for the writer's group commit.
+
+`Perform` carries out steps of one queue transaction; all others are whole in themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from milepost.errors import MilepostError
+from milepost.queues import admin, looking, transactions, upkeep
+from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
+from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
+from milepost.storage.database import Session
+from milepost.storage.operations import Place, Work
+
+
+class Look(Work):
+    """Work that changes nothing."""
+
+    @property
+    def durable(self) -> bool:
+        """There is nothing to promise."""
+        return False
+
+
+@dataclass(frozen=True)
+class Perform(Work):
+    """Steps of one transaction, in order; all of them or, with an error, none: `Performed`.
+
+    A transaction that is unknown, was undone or has ended: `TransactionAborted`, except that an end which is asked for
+    again is answered again.
+    """
+
+    transaction: Transaction
+    steps: tuple[Step, ...]
+
+    @property
+    def durable(self) -> bool:
+        """Only the end of a transaction is a promise, and its preparation."""
+        return any(isinstance(step, Commit | Prepare) for step in self.steps)
+
+    @property
+    def size(self) -> int:
+        """Of the batches."""
+        return sum(len(step.batch.data) for step in self.steps if isinstance(step, Enqueue))
+
+    def run(self, session: Session, place: Place) -> Performed | MilepostError:
+        """See `transactions`."""
+        return transactions.perform(session, place, self.transaction, self.steps)
+
+
+@dataclass(frozen=True)
+class Renew(Work):
+    """Transactions whose clients are there: the numbers of those that are still under way."""
+
+    numbers: tuple[int, ...]
+    lease_us: int
+
+    @property
+    def durable(self) -> bool:
+        """A lease that a crash takes back is only shorter."""
+        return False
+
+    def run(self, session: Session, place: Place) -> list[int]:
+        """See `transactions`."""
+        return transactions.renew(session, place, self.numbers, self.lease_us)
+
+
+@dataclass(frozen=True)
+class Undo(Work):
+    """A client is gone for good: its transaction is undone, unless it has ended or is prepared. `Done`."""
+
+    number: int
+
+    @property
+    def durable(self) -> bool:
+        """What a crash takes back is undone after it."""
+        return False
+
+    def run(self, session: Session, place: Place) -> Done:
+        """See `transactions`."""
+        return transactions.undo(session, place, self.number)
+
+
+@dataclass(frozen=True)
+class Recover(Work):
+    """A broker has started: what it left behind is undone. `Done`."""
+
+    def run(self, session: Session, place: Place) -> Done:
+        """See `upkeep`."""
+        return upkeep.recover(session, place)
+
+
+@dataclass(frozen=True)
+class Sweep(Work):
+    """Now and then: leases and messages whose time is over, outcomes that nobody asks for any more. `Done`."""
+
+    @property
+    def durable(self) -> bool:
+        """It is done again, if a crash takes it back."""
+        return False
+
+    def run(self, session: Session, place: Place) -> Done:
+        """See `upkeep`."""
+        return upkeep.sweep(session, place)
+
+
+# Transactions over several stores
+
+
+@dataclass(frozen=True)
+class Decide(Work):
+    """End a prepared transaction as its coordinator says: `Done`, also when it was told before."""
+
+    gid: str
+    commit: bool
+
+    def run(self, session: Session, place: Place) -> Done:
+        """See `transactions`."""
+        return transactions.decide(session, place, self.gid, self.commit)
+
+
+@dataclass(frozen=True)
+class Prepared(Look):
+    """The prepared transactions of a coordinator, or of all: [(gid, coordinator)]."""
+
+    coordinator: str | None = None
+
+    def run(self, session: Session, place: Place) -> list[tuple[str, str]]:
+        """See `transactions`."""
+        return transactions.prepared(session, self.coordinator)
+
+
+@dataclass(frozen=True)
+class Decisions(Look):
+    """What this store decided as coordinator and has not forgotten: [(gid, participant)]."""
+
+    def run(self, session: Session, place: Place) -> list[tuple[str, str]]:
+        """See `transactions`."""
+        return transactions.decisions(session)
+
+
+@dataclass(frozen=True)
+class ForgetDecision(Work):
+    """All stores have heard of a decision."""
+
+    gid: str
+
+    @property
+    def durable(self) -> bool:
+        """One that comes back is told again, and forgotten again."""
+        return False
+
+    def run(self, session: Session, place: Place) -> None:
+        """See `transactions`."""
+        transactions.forget(session, self.gid)
+
+
+# Looking
+
+
+@dataclass(frozen=True)
+class Peek(Look):
+    """What a dequeue would take now: `Got`. Nothing is taken."""
+
+    queue: str
+    type: str | None = None
+    count: int = 1
+    select: str | None = None
+    order: str | None = None
+
+    def run(self, session: Session, place: Place) -> Got:
+        """See `looking`."""
+        return looking.peek(session, place, self.queue, self.type, self.select, self.order, self.count)
+
+
+@dataclass(frozen=True)
+class Browse(Look):
+    """Committed messages in the order of their numbers, from the one behind `after` on: `Got`. Nothing is taken."""
+
+    queue: str
+    type: str | None = None
+    select: str | None = None
+    after: int = 0
+    count: int = 100
+
+    def run(self, session: Session, place: Place) -> Got:
+        """See `looking`."""
+        return looking.browse(session, place, self.queue, self.type, self.select, self.after, self.count)
+
+
+@dataclass(frozen=True)
+class Queues(Look):
+    """Queues, all or one, with their figures."""
+
+    name: str | None = None
+
+    def run(self, session: Session, place: Place) -> list[QueueRecord]:
+        """See `looking`."""
+        return looking.queues(session, place, self.name)
+
+
+@dataclass(frozen=True)
+class Types(Look):
+    """All message types."""
+
+    def run(self, session: Session, place: Place) -> list[TypeRecord]:
+        """See `looking`."""
+        return looking.types(session, place)
+
+
+# Administration
+
+
+@dataclass(frozen=True)
+class DefineType(Work):
+    """Make a message type, or find it as it is: `TypeRecord`."""
+
+    text: str
+
+    def run(self, session: Session, place: Place) -> TypeRecord:
+        """See `catalogue`."""
+        return admin.define(session, place, self.text)
+
+
+@dataclass(frozen=True)
+class DropType(Work):
+    """Remove a message type that no queue takes."""
+
+    name: str
+
+    def run(self, session: Session, place: Place) -> None:
+        """See `catalogue`."""
+        admin.drop_type(session, place, self.name)
+
+
+@dataclass(frozen=True)
+class CreateQueue(Work):
+    """Make a queue, or find it as it is: `QueueRecord`."""
+
+    name: str
+    types: tuple[str, ...]
+    level: str = "none"
+    direction: str = "desc"
+    priority: float = 0.0
+    functions: tuple[tuple[str, str], ...] = ()
+    dead: str | None = None
+    most_aborts: int = 0
+
+    def run(self, session: Session, place: Place) -> QueueRecord:
+        """See `catalogue`."""
+        wanted = Wanted(
+            self.name, self.types, self.level, self.direction, self.priority, dict(self.functions), self.dead,
+            self.most_aborts,
+        )  # fmt: skip
+        return admin.create(session, place, wanted)
+
+
+@dataclass(frozen=True)
+class DropQueue(Work):
+    """Remove a queue that is empty and in no transaction."""
+
+    name: str
+
+    def run(self, session: Session, place: Place) -> None:
+        """See `catalogue`."""
+        admin.drop(session, place, self.name)
+
+
+@dataclass(frozen=True)
+class MoveMessages(Work):
+    """Committed messages that nobody has taken go to another queue: how many. Their abort counts begin anew."""
+
+    source: str
+    target: str
+    type: str | None = None
+    select: str | None = None
+    count: int | None = None
+
+    def run(self, session: Session, place: Place) -> int:
+        """See `admin`."""
+        return admin.move(session, place, self.source, self.target, self.type, self.select, self.count)
+
+
+@dataclass(frozen=True)
+class Purge(Work):
+    """Committed messages that nobody has taken go for good: how many."""
+
+    queue: str
+    type: str | None = None
+    select: str | None = None
+    count: int | None = None
+
+    def run(self, session: Session, place: Place) -> int:
+        """See `admin`."""
+        return admin.purge(session, place, self.queue, self.type, self.select, self.count)

@@ -1,0 +1,353 @@
+"""Who may take what next: the statement that finds the messages of a dequeue, for each level, in order.
+
+Four forms. At level none it is the order of priorities, by an index, or a set that is selected first and sorted then.
+At the other levels messages belong to groups, which one reader at a time may have. Without priorities, selection or
+ordering function the order of arrival is all there is, and an index has it. Otherwise all messages that the reader may
+see are ranked, and of a group that is read in order, no message comes before those in front of it::
+
+    rank     1  2  3  4  5  6        by priority or ordering function, whatever the writer
+    writer   b  a  b  a  a  b
+    arrival  2. 2. 1. 1. 3. 3.       within its writer
+    lead     3  4  3  4  5  6        the highest rank up to it, within its writer
+    taken    2. 4. 1. 3. 5. 6.       by lead, then arrival: what one gets who always takes the best of the oldest ones
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from milepost import query
+from milepost.errors import InvalidValue, WrongType
+from milepost.query import sql, typed
+from milepost.queues.catalogue import Catalogue, Queue, Type
+from milepost.storage.database import Session
+from milepost.storage.statement import Statement
+
+CACHED: Final = 1_000  # statements kept; an application asks the same few again and again
+HEADER: Final = "q.mid, q.s, q.t, q.type, q.priority, q.aborts, q.lsf"
+_NOW: Final = "q.due_us <= :now AND q.ends_us > :now"
+_LOCK_GROUPS: Final = Statement("""
+    SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner IN (0, :owner)
+    ORDER BY member {skip_locked}""")
+
+
+class Head(NamedTuple):
+    """The header of a message, as the table has it."""
+
+    mid: int
+    s: int
+    t: int
+    type: int
+    priority: float
+    aborts: int
+    log: str
+
+
+class Wish(NamedTuple):
+    """What a reader wants."""
+
+    type: str | None = None
+    select: str | None = None
+    order: str | None = None
+
+
+class Finding(NamedTuple):
+    """A statement and the values that belong to its texts."""
+
+    statement: Statement
+    values: dict[str, Any]
+
+
+def pick(
+    session: Session, catalogue: Catalogue, queue: Queue, wish: Wish, count: int, owner: int, own: bool, now: int,
+    *, lock: bool = True,
+) -> list[Head]:  # fmt: skip
+    """The messages that a transaction takes next, at most `count`, in order. `own`: it has enqueued some here itself.
+
+    Rows of the result are locked in a shared store; those that another broker is at are passed over.
+    """
+    kind = _required(catalogue, queue, wish)
+    dialect = session.connection.dialect.name
+    values = {"now": now, "owner": owner, "queue": queue.number}
+    plain = kind is None and not wish.select and not wish.order and not own
+    if queue.group and plain and not queue.prioritized:
+        found: list[Head] = []
+        for held in (True, False) if queue.group == "t" else (False,):
+            statement = _arrived(queue.table, queue.group, queue.arrival, dialect, lock, held)
+            if count > len(found):
+                found += _found(session, statement, values | {"count": count - len(found)})
+        return found
+    key = kind.number if kind is not None else None
+    finding = _finding(_Cached(catalogue, queue, key), wish.select, wish.order, own, dialect, lock)
+    found = _found(session, finding.statement, values | {"count": count} | finding.values)
+    if queue.group and found and lock and dialect == "postgresql":
+        found = _locked(session, queue, found, owner)
+    return found
+
+
+def _found(session: Session, statement: Statement, values: dict[str, Any]) -> list[Head]:
+    return [Head(*row) for row in session.rows(statement, **values)]
+
+
+def _required(catalogue: Catalogue, queue: Queue, wish: Wish) -> Type | None:
+    """The type that is asked for, if that says anything; refused when the queue does not take it."""
+    if wish.type is not None:
+        kind = catalogue.taken_by(queue, wish.type)
+    elif len(queue.functions) == 1:
+        kind = catalogue.types[next(iter(queue.functions))]
+    elif wish.select or wish.order:
+        raise WrongType(
+            f"a selection and an order are of one message type, and queue {queue.name!r} takes several: "
+            f"name one of {', '.join(catalogue.types[number].name for number in queue.functions)}"
+        )
+    else:
+        return None
+    # A type is nothing to look for where there is no other.
+    return kind if len(queue.functions) > 1 or wish.select or wish.order else None
+
+
+def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> list[Head]:
+    """In a shared store: what of it is still so, now that nobody else can change it."""
+    at = Head._fields.index(queue.group)
+    members = sorted({head[at] for head in found if head.log == "c"})
+    rows = session.rows(_LOCK_GROUPS, queue=queue.number, members=session.numbers(members), owner=owner)
+    free = {row[0] for row in rows} | {head[at] for head in found if head.log != "c"}
+    again = Statement(f"SELECT mid FROM {queue.table} WHERE mid {{in mids}} AND lsf IN ('c', 'e') {{skip_locked}}")
+    there = {row[0] for row in session.rows(again, mids=session.numbers([head.mid for head in found]))}
+    gone = {head[at] for head in found if head.mid not in there}  # a group that lost one is looked at the next time
+    return [head for head in found if head[at] in free and head[at] not in gone]
+
+
+# Statements
+
+
+@lru_cache(maxsize=CACHED)
+def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: str, lock: bool, held: bool) -> Statement:
+    """Messages in the order of arrival: of blocks that the reader has begun (`held`), or else of whatever is free."""
+    seen = "g.owner = :owner" if held else "g.owner = 0" if group == "t" else "g.owner IN (0, :owner)"
+    # CROSS JOIN: SQLite keeps the order of the tables, and so that of the index.
+    return Statement(
+        f"SELECT {HEADER} FROM {table} q CROSS JOIN queue_groups g "
+        f"WHERE g.queue = :queue AND g.member = q.{group} AND {seen} AND q.lsf = 'c' AND {_NOW} "
+        f"ORDER BY {', '.join('q.' + name for name in arrival)} LIMIT :count {_locking(dialect, lock, 'q, g')}"
+    )
+
+
+class _Cached:
+    """A catalogue, a queue and a type as a key: of one version of the catalogue they are always the same."""
+
+    __slots__ = ("catalogue", "key", "kind", "queue")
+
+    def __init__(self, catalogue: Catalogue, queue: Queue, kind: int | None) -> None:
+        self.catalogue = catalogue
+        self.queue = queue
+        self.kind = catalogue.types[kind] if kind is not None else None
+        self.key = id(catalogue), queue.number, kind
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Cached) and self.key == other.key
+
+
+@lru_cache(maxsize=CACHED)
+def _finding(about: _Cached, select: str | None, order: str | None, own: bool, dialect: str, lock: bool) -> Finding:
+    queue, kind = about.queue, about.kind
+    tables = kind.tables if kind is not None else None
+    values: dict[str, Any] = {}
+    wanted, indexed, root = "", False, False
+    if select:
+        assert tables is not None
+        predicate = query.compile(select, tables.schema)
+        made = sql.compile(predicate.root, tables, dialect, prefix="s")
+        wanted, indexed, root = made.text, _by_index(predicate.root, tables), made.needs_root
+        values |= made.values
+    keys: list[_Key] = []
+    if order:
+        assert tables is not None
+        for place, each in enumerate(query.ordering(order, tables.schema)):
+            made = sql.compile(each.key, tables, dialect, prefix=f"o{place}_")
+            root |= made.needs_root
+            values |= made.values
+            keys.append(_Key(made.text, "DESC NULLS FIRST" if each.descending else "ASC NULLS LAST"))
+    else:
+        keys.append(_Key("q.priority", queue.direction.upper()))
+    if kind is not None and len(queue.functions) > 1:
+        values["type"] = kind.number
+        wanted = f"q.type = :type AND ({wanted})" if wanted else "q.type = :type"
+    form = _Form(queue, wanted or ("true" if dialect == "postgresql" else "1"), keys, own, dialect, lock)
+    joined = ""
+    if root and tables is not None:
+        joined = f"{tables.root.name} r ON r.mid = q.mid{'' if tables.root.top else ' AND r.pos = 0'}"
+    if not queue.group:
+        text = form.sorted(joined) if order or indexed else form.scanned(joined)
+    elif queue.group == "s":
+        text = form.led(joined)
+    else:
+        text = form.blocks(joined)
+    return Finding(Statement(text), values)
+
+
+def browsing(catalogue: Catalogue, queue: Queue, wish: Wish, dialect: str, lock: bool) -> Finding:
+    """Committed messages that are nobody's, by number, from `after` on, `count` at most."""
+    kind = _required(catalogue, queue, wish)
+    return _browsing(_Cached(catalogue, queue, kind.number if kind is not None else None), wish.select, dialect, lock)
+
+
+@lru_cache(maxsize=CACHED)
+def _browsing(about: _Cached, select: str | None, dialect: str, lock: bool) -> Finding:
+    queue, kind = about.queue, about.kind
+    joins, wanted = "", ["q.lsf = 'c'", "q.owner = 0", "q.mid > :after"]
+    values: dict[str, Any] = {}
+    if select:
+        assert kind is not None
+        tables = kind.tables
+        made = sql.compile(query.compile(select, tables.schema).root, tables, dialect, prefix="s")
+        values |= made.values
+        wanted.append(f"({made.text})")
+        if made.needs_root:
+            joins = f" JOIN {tables.root.name} r ON r.mid = q.mid{'' if tables.root.top else ' AND r.pos = 0'}"
+    if kind is not None and len(queue.functions) > 1:
+        values["type"] = kind.number
+        wanted.append("q.type = :type")
+    if queue.group:
+        wanted.append(
+            f"NOT EXISTS (SELECT 1 FROM queue_groups g WHERE g.queue = :queue AND g.member = q.{queue.group} "
+            "AND g.owner <> 0)"
+        )
+    else:
+        wanted.append(":queue > 0")
+    return Finding(
+        Statement(
+            f"SELECT {HEADER} FROM {queue.table} q{joins} WHERE {' AND '.join(wanted)} ORDER BY q.mid LIMIT :count "
+            f"{_locking(dialect, lock, 'q')}"
+        ),
+        values,
+    )
+
+
+class _Key(NamedTuple):
+    text: str
+    direction: str
+
+
+class _Form(NamedTuple):
+    queue: Queue
+    wanted: str
+    keys: list[_Key]
+    own: bool
+    dialect: str
+    lock: bool
+
+    @property
+    def _free(self) -> str:
+        mine = "q.lsf = 'e' AND q.owner = :owner"
+        return f"(q.lsf = 'c' AND q.owner = 0 OR {mine})" if self.own else "q.lsf = 'c' AND q.owner = 0"
+
+    @property
+    def _order(self) -> str:
+        keys = (f"{key.text} {key.direction}" for key in self.keys)
+        return ", ".join([*keys, *("q." + name for name in self.queue.arrival)])
+
+    def scanned(self, joined: str) -> str:
+        """In the order of an index, up to the first that are wanted."""
+        joins = f" JOIN {joined}" if joined else ""
+        return (
+            f"SELECT {HEADER} FROM {self.queue.table} q{joins} WHERE {self._free} AND {_NOW} AND ({self.wanted}) "
+            f"ORDER BY {self._order} LIMIT :count {_locking(self.dialect, self.lock, 'q')}"
+        )
+
+    def sorted(self, joined: str) -> str:
+        """First all that are wanted, perhaps by an index of theirs, then their order.
+
+        One step would leave the choice to the database, which knows little about a table that is empty every other
+        minute, and may walk through a hundred thousand messages in order for the ten that are wanted.
+        """
+        joins = f" JOIN {joined}" if joined else ""
+        keys = [f"{key.text} AS k{place}" for place, key in enumerate(self.keys)]
+        by = [f"w.k{place} {key.direction}" for place, key in enumerate(self.keys)]
+        return (
+            f"WITH w AS MATERIALIZED (SELECT {', '.join(['q.mid AS mid', *keys])} FROM {self.queue.table} q{joins} "
+            f"WHERE {self._free} AND {_NOW} AND ({self.wanted})) "
+            f"SELECT {HEADER} FROM w JOIN {self.queue.table} q ON q.mid = w.mid WHERE {self._free} "
+            f"ORDER BY {', '.join([*by, 'q.mid'])} LIMIT :count {_locking(self.dialect, self.lock, 'q')}"
+        )
+
+    def _seen(self, joined: str, columns: str, wanted: str) -> str:
+        joins = f" LEFT JOIN {joined}" if joined else ""
+        seen = "coalesce(g.owner, 0) IN (0, :owner)"
+        mine = f" OR q.lsf = 'e' AND q.owner = :owner AND {seen}" if self.own else ""
+        return (
+            f"SELECT {HEADER}, {columns} FROM {self.queue.table} q LEFT JOIN queue_groups g "
+            f"ON g.queue = :queue AND g.member = q.{self.queue.group}{joins} "
+            f"WHERE (q.lsf = 'c' AND g.member IS NOT NULL AND {seen}{mine}) AND {_NOW}{wanted}"
+        )
+
+    def led(self, joined: str) -> str:
+        """Writers in order: see the drawing above. A message that is not wanted holds those behind it back."""
+        arrival = ", ".join(self.queue.arrival)
+        header = HEADER.replace("q.", "")
+        seen = self._seen(
+            joined,
+            f"CASE WHEN {self.wanted} THEN 1 ELSE 0 END AS good, row_number() OVER (ORDER BY {self._order}) AS place",
+            "",
+        )
+        return (
+            f"WITH seen AS ({seen}), led AS (SELECT {header}, "
+            f"min(good) OVER (PARTITION BY s ORDER BY {arrival}) AS good, "
+            f"max(place) OVER (PARTITION BY s ORDER BY {arrival}) AS lead FROM seen) "
+            f"SELECT {header} FROM led WHERE good = 1 ORDER BY lead, {arrival} LIMIT :count"
+        )
+
+    def blocks(self, joined: str) -> str:
+        """Whole blocks: those that the reader has begun, then by their best message."""
+        header = HEADER.replace("q.", "")
+        seen = self._seen(
+            joined,
+            "CASE WHEN g.owner = :owner THEN 0 ELSE 1 END AS fresh, "
+            f"row_number() OVER (ORDER BY {self._order}) AS place",
+            f" AND ({self.wanted})",
+        )
+        return (
+            f"WITH seen AS ({seen}), led AS (SELECT {header}, fresh, place, "
+            "min(place) OVER (PARTITION BY t) AS lead FROM seen) "
+            f"SELECT {header} FROM led ORDER BY fresh, lead, place LIMIT :count"
+        )
+
+
+def _locking(dialect: str, lock: bool, tables: str) -> str:
+    return f"FOR UPDATE OF {tables} SKIP LOCKED" if lock and dialect == "postgresql" else ""
+
+
+def _by_index(root: typed.Typed, tables: sql.Tables) -> bool:
+    """Whether a predicate says something about a value of the root that has an index."""
+    indexed = {column.path for table, column in tables.indexes if table is tables.root}
+    terms: Sequence[typed.Typed] = root.terms if isinstance(root, typed.And) else (root,)
+    for term in terms:
+        operands: tuple[typed.Typed, ...] = ()
+        if isinstance(term, typed.Compare) and term.operator != "<>":
+            operands = (term.left, term.right)
+        elif isinstance(term, typed.Between | typed.In):
+            operands = (term.operand,)
+        elif isinstance(term, typed.Fold) and term.operator == "any" and term.where is not None:
+            if _by_index(term.where, tables):
+                return True
+        for operand in operands:
+            if (
+                isinstance(operand, typed.Read)
+                and tuple(step.name for step in operand.steps if isinstance(step, typed.Get)) in indexed
+            ):
+                return True
+    return False
+
+
+def require_count(count: int) -> None:
+    """Refuse a number of messages that cannot be meant."""
+    if not 1 <= count <= COUNT_MOST:
+        raise InvalidValue(f"count = {count}: takes 1 to {COUNT_MOST} messages")
+
+
+COUNT_MOST: Final = 100_000  # messages of one dequeue: they travel, and are read, together

@@ -1,0 +1,110 @@
+"""The state diagrams of messages, as data: which state leads where, for each of the four levels.
+
+The state of a message is (MID, log state flag, visibility flag). The log state says what a transaction that is still
+under way has done to it, so that it can be undone; the visibility says who may see it: everybody (``*``) or one
+transaction. The diagrams, rebuilt from the prose of the paper, with `a/1` the writer's transaction, `b/2` a reader's::
+
+    level none
+                 enqueue             commit a/1            dequeue               commit b/2
+        (gone) ───────────▶ (e, a/1) ───────────▶ (c, *) ───────────▶ (d, b/2) ───────────▶ (gone)
+                               │  │                  ▲                   │
+             rollback a/1      │  │ dequeue by a/1   └───────────────────┘ rollback b/2
+        (gone) ◀───────────────┘  ▼
+                              (b, a/1) ── commit a/1 or rollback a/1 ──▶ (gone)
+
+    levels ordered and ordered blockwise: beside these, for all messages of writer a
+                 b/2 dequeues any message of a                     commit or rollback b/2
+        (c, *) ─────────────────────────────────▶ (c, b/2) ─────────────────────────────────▶ (c, *)
+        and the commit of a/1 leads to (c, b/2) instead of (c, *) while b/2 has reserved the writer
+
+    level blockwise: the same, for all messages of transaction a/1
+
+A writer may have a hundred thousand messages waiting, and each first dequeue would write to all of them, as would each
+commit. So the visibility of messages that are only *reserved* stands once for all of them, in the row of their group: a
+message in log state c is seen by whoever sees its group. The flag on the message itself is that of states e, d and b.
+
+Each arc is one set-oriented statement, with the old state in its condition.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from milepost.storage.statement import Statement
+
+Level: TypeAlias = Literal["none", "ordered", "blockwise", "ordered blockwise"]
+LEVELS: Final[tuple[Level, ...]] = ("none", "ordered", "blockwise", "ordered blockwise")
+
+# What a reader reserves with the first message that it takes: the column that its messages have in common.
+GROUPS: Final[dict[str, str]] = {"none": "", "ordered": "s", "blockwise": "t", "ordered blockwise": "s"}
+# The order of arrival, as each level knows it.
+ARRIVAL: Final[dict[str, tuple[str, ...]]] = {
+    "none": ("mid",), "ordered": ("mid",), "blockwise": ("t", "mid"), "ordered blockwise": ("t", "mid"),
+}  # fmt: skip
+BLOCKS: Final = frozenset({"blockwise", "ordered blockwise"})  # levels at which a reader ends at a writer's boundary
+
+
+class State(NamedTuple):
+    """The flags of a message."""
+
+    log: str  # e enqueued, c committed, d dequeued, b both by one transaction
+    own: bool  # seen by the transaction alone; otherwise by everybody, or by whoever has reserved its group
+
+
+ENQUEUED: Final = State("e", True)
+COMMITTED: Final = State("c", False)
+DEQUEUED: Final = State("d", True)
+BOTH: Final = State("b", True)
+
+
+class Arc(NamedTuple):
+    """A transition of messages. None: they are not, or no longer, in the queue."""
+
+    old: State | None
+    new: State | None
+
+
+DEQUEUE: Final = {"d": Arc(COMMITTED, DEQUEUED), "b": Arc(ENQUEUED, BOTH)}
+# By the log state that the transaction's log names: what its end does to the messages that it has brought there.
+COMMIT: Final = {"e": Arc(ENQUEUED, COMMITTED), "d": Arc(DEQUEUED, None), "b": Arc(BOTH, None)}
+ROLLBACK: Final = {"e": Arc(ENQUEUED, None), "d": Arc(DEQUEUED, COMMITTED), "b": Arc(BOTH, None)}
+
+
+@cache
+def taking(arc: Arc, table: str) -> Statement:
+    """The statement of a dequeue: of messages by number; `owner` is the transaction. Gives those that it found."""
+    assert arc.old is not None
+    assert arc.new is not None
+    seen = ":owner" if arc.old.own else "0"
+    return Statement(
+        f"UPDATE {table} SET lsf = '{arc.new.log}', owner = :owner "
+        f"WHERE mid {{in mids}} AND lsf = '{arc.old.log}' AND owner = {seen}"
+    )
+
+
+@cache
+def ending(arc: Arc, table: str) -> Statement:
+    """The statement of a commit or a rollback: of all messages that the transaction `owner` brought to the old state."""
+    assert arc.old is not None
+    where = f"WHERE owner = :owner AND lsf = '{arc.old.log}'"
+    if arc.new is None:
+        return Statement(f"DELETE FROM {table} {where} RETURNING mid, type")
+    counted = ", aborts = aborts + :counted" if arc.old == DEQUEUED else ""
+    return Statement(
+        f"UPDATE {table} SET lsf = '{arc.new.log}', owner = 0{counted} {where} RETURNING mid, type, s, aborts"
+    )
+
+
+# Groups
+
+# The messages of a writer, or of a block, can be reserved from now on. The lock lasts until the commit: whoever removes
+# groups that have no messages looks again once he has it.
+MAKE_GROUPS: Final = Statement("""
+    INSERT INTO queue_groups (queue, member, owner) SELECT :queue, value, 0 FROM {each members} g WHERE true
+    ON CONFLICT (queue, member) DO UPDATE SET owner = queue_groups.owner""")
+RESERVE: Final = Statement("""
+    UPDATE queue_groups SET owner = :owner WHERE queue = :queue AND member {in members} AND owner IN (0, :owner)""")
+RELEASE: Final = Statement("UPDATE queue_groups SET owner = 0 WHERE owner = :owner")
+# A block that was read to its end does not come again.
+REMOVE_BLOCKS: Final = Statement("DELETE FROM queue_groups WHERE owner = :owner AND queue = :queue")

@@ -1,0 +1,576 @@
+"""Queue transactions: what their steps do in the database, how they end, and how they are undone.
+
+Each `perform` is one database transaction (or a part of one, with others in a group commit). It begins with the row of
+the queue transaction, which says whether that is still under way, and ends with the log entries of its operations. A
+transaction that begins and commits in one `perform`, and takes nothing, needs no log and no state between.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby
+from typing import Any, Final
+
+from milepost.errors import (
+    BlockIncomplete,
+    InvalidValue,
+    MilepostError,
+    NoTransaction,
+    TransactionAborted,
+    WrongType,
+)
+from milepost.query import expression, sql
+from milepost.queues import catalogue, picking, rows, states
+from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
+from milepost.queues.engine import Engine, engine_of
+from milepost.queues.numbers import later, mid
+from milepost.queues.picking import Head, Wish
+from milepost.queues.steps import (
+    Abort,
+    Commit,
+    Dequeue,
+    Done,
+    Enqueue,
+    Enqueued,
+    Got,
+    Group,
+    Performed,
+    Prepare,
+    Step,
+    Transaction,
+)
+from milepost.storage.database import Session
+from milepost.storage.operations import Place, Spoiled
+from milepost.storage.statement import Statement
+
+OUTCOME_US: Final = (
+    600_000_000  # that an ended transaction is remembered: a client that asks again does so within seconds
+)
+REMAINING_NAMED: Final = 10  # of the messages that remain of a block, in the message about it
+
+_BEGIN: Final = Statement("""
+    INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
+    VALUES (:number, :s, :instance, :client, :log, :state, 1, :messages, {now} + :lease_us)
+    ON CONFLICT (instance, client) DO NOTHING RETURNING (SELECT version FROM queue_catalogue)""")
+_FIND: Final = Statement("""
+    SELECT number, state, messages FROM queue_transactions WHERE instance = :instance AND client = :client""")
+_GO_ON: Final = Statement("""
+    UPDATE queue_transactions SET operations = operations + 1
+    WHERE number = :number AND state = 'a' AND operations >= :expected
+    RETURNING operations, (SELECT version FROM queue_catalogue)""")
+_END: Final = Statement("""
+    UPDATE queue_transactions SET state = :state, lease_us = {now} + :lease_us WHERE number = :number""")
+_PREPARE: Final = Statement("""
+    UPDATE queue_transactions SET state = 'p', gid = :gid, coordinator = :coordinator WHERE number = :number""")
+_RENEW: Final = Statement("""
+    UPDATE queue_transactions SET lease_us = {now} + :lease_us WHERE number {in numbers} AND state = 'a'
+    RETURNING number""")
+_STATE: Final = Statement("SELECT state FROM queue_transactions WHERE number = :number {for_update}")
+_PREPARED: Final = Statement("""
+    SELECT number, state FROM queue_transactions WHERE gid = :gid {for_update}""")
+_ALL_PREPARED: Final = Statement("""
+    SELECT gid, coordinator FROM queue_transactions WHERE state = 'p' AND gid IS NOT NULL ORDER BY number""")
+_LOG: Final = Statement("""
+    INSERT INTO queue_log (transaction_number, operation, kind, queue, messages)
+    VALUES (:number, :operation, :kind, :queue, :messages)""")
+_UNLOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = :number RETURNING kind, queue, messages")
+_LOGGED: Final = Statement("SELECT DISTINCT kind, queue FROM queue_log WHERE transaction_number = :number")
+_DECIDE: Final = Statement("""
+    INSERT INTO queue_decisions (gid, participant, decided_us) VALUES (:gid, :participant, :time_us)""")
+_DECISIONS: Final = Statement("SELECT gid, participant FROM queue_decisions ORDER BY decided_us, gid")
+_FORGET: Final = Statement("DELETE FROM queue_decisions WHERE gid = :gid")
+
+
+def perform(
+    session: Session, place: Place, transaction: Transaction, steps: tuple[Step, ...]
+) -> Performed | MilepostError:
+    """Carry out steps of a transaction; see `operations.Perform`. An error that is returned has changed something."""
+    performance = _Performance(session, place, transaction)
+    try:
+        return performance.run(steps)
+    except MilepostError as error:
+        if performance.changed:
+            raise Spoiled(error) from error
+        raise
+
+
+class _Performance:
+    def __init__(self, session: Session, place: Place, transaction: Transaction) -> None:
+        self._session = session
+        self._place = place
+        self._transaction = transaction
+        self._engine: Engine = engine_of(session, place)
+        self._known: Catalogue = self._engine.catalogue
+        self._number = transaction.number
+        self._operation = 0  # of the transaction: the number of this one
+        self._logged: dict[tuple[str, int], int] = {}  # kind and queue: messages
+        self._touched: set[int] = set()
+        self.changed = False
+
+    def run(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
+        if not steps:
+            raise NoTransaction("a transaction without a step is none")
+        if self._number == 0:
+            if isinstance(steps[-1], Commit) and all(isinstance(step, Enqueue) for step in steps[:-1]):
+                return self._at_once(steps)
+            if isinstance(steps[0], Dequeue) and len(steps) == 1:
+                # Nothing begins before something is found: a reader that waits leaves no trace.
+                self._known = self._engine.known(self._session, None if self._place.shared else self._known.version)
+                (number,) = self._engine.numbers.take(1, self._place.time_us)
+                found = self._pick(steps[0], number, own=False)
+                if not found:
+                    return Performed(0, (self._nothing(steps[0]),))
+                if not self._begin(number, "a", 0):
+                    return self._repeated(steps)
+                return self._ended((self._take(steps[0], found),))
+            (number,) = self._engine.numbers.take(1, self._place.time_us)
+            if not self._begin(number, "a", 0):
+                return self._repeated(steps)
+        else:
+            self._go_on()
+        return self._ended(tuple(self._step(step) for step in steps))
+
+    # Beginning, going on and ending
+
+    def _begin(self, number: int, state: str, messages: int) -> bool:
+        """The row of the transaction; False when there is one already."""
+        given = self._transaction
+        row = self._session.row(
+            _BEGIN, number=number, s=given.s, instance=given.instance, client=given.client, log=self._place.log,
+            state=state, messages=messages, lease_us=given.lease_us if state == "a" else OUTCOME_US,
+            time_us=self._place.time_us,
+        )  # fmt: skip
+        if row is None:
+            return False
+        self.changed = True
+        self._number, self._operation = number, 1
+        self._known = self._engine.known(self._session, row[0])
+        return True
+
+    def _go_on(self) -> None:
+        expected = self._engine.operations.get(self._number, 1)
+        row = self._session.row(_GO_ON, number=self._number, expected=expected)
+        if row is None:
+            raise self._gone()
+        self.changed = True
+        self._operation = row[0]
+        self._known = self._engine.known(self._session, row[1])
+
+    def _gone(self) -> TransactionAborted:
+        return TransactionAborted(
+            "this transaction was undone, because its broker ended or nothing was heard of its client: "
+            "run it again from its beginning"
+        )
+
+    def _ended(self, outcomes: tuple[Any, ...]) -> Performed:
+        """Write what was done into the log, and remember how far the transaction is."""
+        number, operation, engine = self._number, self._operation, self._engine
+        for (kind, queue), messages in self._logged.items():
+            self._session.run(_LOG, number=number, operation=operation, kind=kind, queue=queue, messages=messages)
+        over = any(isinstance(outcome, Done) for outcome in outcomes)
+        self._place.later(lambda: engine.counted(number, None if over else operation))
+        return Performed(number, outcomes)
+
+    def _repeated(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
+        """The transaction was begun before this: only its end may be asked for twice, and only if it was reached."""
+        given = self._transaction
+        number, state, messages = self._session.row(_FIND, instance=given.instance, client=given.client)
+        if state == "a":
+            # Whoever asks does not know what the transaction has done so far, and the broker that served it is another,
+            # or has started again. It will not be committed by anybody: that is made sure of before it is said.
+            undo(self._session, self._place, number)
+            return self._gone()
+        if isinstance(steps[-1], Commit) and state == "c":
+            outcomes: list[Any] = []
+            first = 1
+            for step in steps[:-1]:
+                if isinstance(step, Enqueue) and messages:
+                    count = len(step.batch)
+                    outcomes.append(Enqueued([later(number, first + row) for row in range(count)], given.s, number))
+                    first += count
+                else:
+                    outcomes.append(None)
+            return Performed(number, (*outcomes, Done(repeated=True)))
+        if isinstance(steps[-1], Prepare) and state == "p":
+            return Performed(number, (*(None for _ in steps[:-1]), Done(repeated=True)))
+        if isinstance(steps[-1], Abort) and state == "x":
+            return Performed(number, (*(None for _ in steps[:-1]), Done(repeated=True)))
+        raise self._gone()
+
+    def _at_once(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
+        """Begin, enqueue and commit in one: what is in between, nobody ever sees."""
+        enqueues = [step for step in steps if isinstance(step, Enqueue)]
+        commit = steps[-1]
+        assert isinstance(commit, Commit)
+        if not enqueues:
+            return self._repeated_or_empty(steps)
+        total = sum(len(step.batch) for step in enqueues)
+        number, *mids = self._engine.numbers.take(1 + total, self._place.time_us)
+        if not self._begin(number, "c", total):
+            return self._repeated(steps)
+        outcomes: list[Any] = []
+        for step in enqueues:
+            taken, mids = mids[: len(step.batch)], mids[len(step.batch) :]
+            queue = self._enqueue(step, taken, states.COMMITTED, 0)
+            self._arrived(queue, self._transaction.s, number)
+            outcomes.append(Enqueued(taken, self._transaction.s, number))
+        self._with(commit)
+        return Performed(number, (*outcomes, Done(touched=self._names())))
+
+    def _repeated_or_empty(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
+        given = self._transaction
+        if self._session.row(_FIND, instance=given.instance, client=given.client) is not None:
+            return self._repeated(steps)
+        commit = steps[-1]
+        assert isinstance(commit, Commit)
+        if not commit.moves and commit.decision is None:
+            raise self._gone()  # nothing was begun under this number, or it is long over
+        (number,) = self._engine.numbers.take(1, self._place.time_us)
+        self._begin(number, "c", 0)
+        self._with(commit)
+        return Performed(number, (Done(),))
+
+    def _with(self, commit: Commit) -> None:
+        """What a commit has beside the queues."""
+        for move in commit.moves:
+            self._place.move(move)
+        if commit.decision is not None:
+            gid, participant = commit.decision
+            self._session.run(_DECIDE, gid=gid, participant=participant, time_us=self._place.time_us)
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._known.queues[number].name for number in self._touched))
+
+    # Steps
+
+    def _step(self, step: Step) -> Any:
+        match step:
+            case Enqueue():
+                mids = self._engine.numbers.take(len(step.batch), self._place.time_us)
+                queue = self._enqueue(step, mids, states.ENQUEUED, self._number)
+                self._count("e", queue, len(mids))
+                return Enqueued(mids, self._transaction.s, self._number)
+            case Dequeue():
+                queue = self._known.queue(step.queue)
+                own = ("e", queue.number) in self._logged or self._has_enqueued(queue)
+                found = self._pick(step, self._number, own)
+                return self._take(step, found) if found else self._nothing(step)
+            case Commit():
+                self._require_whole()
+                self._with(step)
+                return self._finish("c", counted=False)
+            case Abort():
+                return self._finish("x", counted=True)
+            case Prepare():
+                self._require_whole()
+                self._write_log()
+                self._session.run(_PREPARE, number=self._number, gid=step.gid, coordinator=step.coordinator)
+                return Done()
+
+    def _count(self, kind: str, queue: Queue, messages: int) -> None:
+        key = kind, queue.number
+        self._logged[key] = self._logged.get(key, 0) + messages
+
+    def _write_log(self) -> None:
+        for (kind, queue), messages in self._logged.items():
+            self._session.run(
+                _LOG, number=self._number, operation=self._operation, kind=kind, queue=queue, messages=messages
+            )
+        self._logged.clear()
+
+    def _has_enqueued(self, queue: Queue) -> bool:
+        if self._operation == 1:
+            return False
+        return ("e", queue.number) in {tuple(row) for row in self._session.rows(_LOGGED, number=self._number)}
+
+    def _enqueue(self, step: Enqueue, mids: list[int], state: states.State, owner: int) -> Queue:
+        queue = self._known.queue(step.queue)
+        kind = _type_of(self._known, queue, step)
+        session = self._session
+        if step.priority is not None:
+            if not math.isfinite(step.priority):
+                raise InvalidValue(f"priority {step.priority}: takes a finite number")
+            if not queue.prioritized and step.priority != queue.priority:
+                self._engine.change(self._place)
+                catalogue.prioritize(session, queue)
+        self.changed = True
+        rows.store(session, step.batch, kind.tables, mids)
+        statement, values = _insert(queue, kind, step.priority is None, session.connection.dialect.name)
+        session.run(
+            statement, mids=session.numbers(mids), s=self._transaction.s, t=self._number, type=kind.number,
+            priority=float(queue.priority if step.priority is None else step.priority), lsf=state.log, owner=owner,
+            due_us=step.due_us or 0, ends_us=NEVER_US if step.ends_us is None else step.ends_us, **values,
+        )  # fmt: skip
+        return queue
+
+    def _arrived(self, queue: Queue, s: int, t: int) -> None:
+        """Messages of a writer are in a queue for everybody: its group is there to be reserved."""
+        self._touched.add(queue.number)
+        if queue.group:
+            make_groups(self._session, queue, [s if queue.group == "s" else t])
+
+    def _pick(self, step: Dequeue, number: int, own: bool) -> list[Head]:
+        picking.require_count(step.count)
+        queue = self._known.queue(step.queue)
+        wish = Wish(step.type, step.select, step.order)
+        return picking.pick(
+            self._session, self._known, queue, wish, step.count, number, own, self._place.time_us,
+            lock=self._place.shared,
+        )  # fmt: skip
+
+    def _take(self, step: Dequeue, found: list[Head]) -> Got:
+        session, queue = self._session, self._known.queue(step.queue)
+        self.changed = True
+        for kind, arc in states.DEQUEUE.items():
+            assert arc.old is not None
+            mids = [head.mid for head in found if head.log == arc.old.log]
+            if mids:
+                done = session.run(states.taking(arc, queue.table), mids=session.numbers(mids), owner=self._number)
+                assert done == len(mids), (done, len(mids))  # they are locked, or nobody else is there
+                self._count(kind, queue, len(mids))
+        if queue.group:
+            at = Head._fields.index(queue.group)
+            members = sorted({head[at] for head in found if head.log == "c"})
+            if members:
+                session.run(states.RESERVE, queue=queue.number, members=session.numbers(members), owner=self._number)
+        return got(session, self._known, found)
+
+    def _nothing(self, step: Dequeue) -> Got:
+        queue = self._known.queue(step.queue)
+        row = self._session.row(
+            Statement(f"SELECT min(due_us) FROM {queue.table} WHERE due_us > :now AND lsf = 'c'"),
+            now=self._place.time_us,
+        )
+        return Got([], row[0] if row is not None else None)
+
+    # Ends
+
+    def _require_whole(self) -> None:
+        """Refuse an end in the middle of a block."""
+        logged = {(kind, queue) for kind, queue in self._session.rows(_LOGGED, number=self._number)} | set(self._logged)
+        for kind, number in sorted(logged):
+            queue = self._known.queues[number]
+            if kind != "d" or not queue.blocks:
+                continue
+            remaining = self._session.rows(
+                Statement(
+                    f"SELECT s, t, mid FROM {queue.table} WHERE lsf = 'c' AND t IN (SELECT DISTINCT t FROM "
+                    f"{queue.table} WHERE owner = :owner AND lsf = 'd') ORDER BY t, mid LIMIT :most"
+                ),
+                owner=self._number,
+                most=REMAINING_NAMED + 1,
+            )
+            if remaining:
+                named = ", ".join(mid(*row) for row in remaining[:REMAINING_NAMED])
+                more = ", …" if len(remaining) > REMAINING_NAMED else ""
+                raise BlockIncomplete(
+                    f"queue {queue.name!r} is read by whole transactions of its writers, and of those that were begun "
+                    f"some messages remain ({named}{more}): dequeue them too, or abort"
+                )
+
+    def _finish(self, state: str, *, counted: bool) -> Done:
+        self._write_log()
+        self._session.run(_END, number=self._number, state=state, lease_us=OUTCOME_US, time_us=self._place.time_us)
+        self._touched |= finish(self._session, self._known, self._number, self._transaction.s, state == "c", counted)
+        return Done(touched=self._names())
+
+
+def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool, counted: bool) -> set[int]:
+    """The transitions of a transaction's end; the queues in which others may find more now.
+
+    `counted`: messages that are given back count one abort more, and may be dead by that.
+    """
+    touched: set[int] = set()
+    logged = {(kind, queue) for kind, queue, _ in session.rows(_UNLOG, number=number)}
+    gone: dict[int, list[int]] = {}
+    reserved = False
+    for kind, queue_number in sorted(logged):
+        queue = known.queues[queue_number]
+        arc = (states.COMMIT if commit else states.ROLLBACK)[kind]
+        values = {"counted": int(counted)} if arc.old == states.DEQUEUED and arc.new is not None else {}
+        changed = session.rows(states.ending(arc, queue.table), owner=number, **values)
+        if arc.new is None:
+            for row in changed:
+                gone.setdefault(row[1], []).append(row[0])
+        elif changed:
+            touched.add(queue.number)
+            if kind == "e" and queue.group:
+                make_groups(session, queue, [s if queue.group == "s" else number])
+            if kind == "d" and counted and queue.most_aborts:
+                dying = [row[0] for row in changed if row[3] >= queue.most_aborts]
+                if dying:
+                    touched |= bury(session, known, queue, dying)
+        if queue.group and kind == "d":
+            reserved = True
+            if commit:
+                touched.add(queue.number)  # those that were reserved, and stay
+                if queue.group == "t":
+                    session.run(states.REMOVE_BLOCKS, owner=number, queue=queue.number)
+    if reserved:
+        session.run(states.RELEASE, owner=number)
+    for type_number, mids in gone.items():
+        rows.remove(session, known.types[type_number].tables, mids)
+    return touched
+
+
+def bury(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> set[int]:
+    """Messages go to the queue for dead ones, if there is one, or for good; queues that got something."""
+    if queue.dead is None:
+        discard(session, known, queue, mids)
+        return set()
+    transfer(session, queue, known.queues[queue.dead], mids, aborts="aborts")
+    return {queue.dead}
+
+
+def discard(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> None:
+    """Remove committed messages for good."""
+    statement = Statement(f"DELETE FROM {queue.table} WHERE mid {{in mids}} RETURNING mid, type")
+    found = sorted(session.rows(statement, mids=session.numbers(mids)), key=lambda row: row[1])
+    for number, group in groupby(found, key=lambda row: row[1]):
+        rows.remove(session, known.types[number].tables, [row[0] for row in group])
+
+
+def transfer(session: Session, source: Queue, target: Queue, mids: list[int], aborts: str = "0") -> None:
+    """Committed messages stand in another queue from now on; their numbers and their content stay."""
+    numbers = session.numbers(mids)
+    columns = "mid, s, t, type, priority, lsf, owner"
+    session.run(
+        Statement(
+            f"INSERT INTO {target.table} ({columns}, aborts, due_us, ends_us) "
+            f"SELECT {columns}, {aborts}, 0, {NEVER_US} FROM {source.table} WHERE mid {{in mids}}"
+        ),
+        mids=numbers,
+    )
+    moved = session.rows(
+        Statement(f"DELETE FROM {source.table} WHERE mid {{in mids}} RETURNING s, t, priority"), mids=numbers
+    )
+    if target.group:
+        make_groups(session, target, [row[0] if target.group == "s" else row[1] for row in moved])
+    if not target.prioritized and any(row[2] != target.priority for row in moved):
+        catalogue.prioritize(session, target)  # the version changes with it; of this transaction nobody asks any more
+
+
+def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
+    """Writers or blocks whose messages have come into a queue."""
+    session.run(states.MAKE_GROUPS, queue=queue.number, members=session.numbers(sorted(set(members))))
+
+
+def got(session: Session, known: Catalogue, found: list[Head]) -> Got:
+    """Messages with their content: each table is read once for each run of messages of its type."""
+    groups: list[Group] = []
+    for number, run in groupby(found, key=lambda head: head.type):
+        heads = list(run)
+        kind = known.types[number]
+        mids = [head.mid for head in heads]
+        batch = rows.load(session, kind.schema, kind.tables, mids)
+        groups.append(
+            Group(
+                kind.name, batch, mids, [head.s for head in heads], [head.t for head in heads],
+                [head.priority for head in heads], [head.aborts for head in heads],
+            )
+        )  # fmt: skip
+    return Got(groups)
+
+
+def _type_of(known: Catalogue, queue: Queue, step: Enqueue) -> Type:
+    schema = step.batch.schema
+    kind = known.types_by_name.get(schema.name)
+    if kind is None or kind.schema.fingerprint != schema.fingerprint:
+        raise WrongType(
+            f"message type {schema.name} is not defined as this message has it: define it, or look at its definition"
+        )
+    return known.taken_by(queue, kind.name)
+
+
+def _insert(queue: Queue, kind: Type, computed: bool, dialect: str) -> tuple[Statement, dict[str, Any]]:
+    """The statement for the headers of messages whose content is there; the function for their priority is in it."""
+    key = queue.number, kind.number, queue.functions[kind.number] if computed else None, dialect
+    made = _INSERTS.get(key)
+    if made is None or made[0] is not kind:
+        if len(_INSERTS) >= picking.CACHED:
+            _INSERTS.clear()
+        made = _INSERTS[key] = kind, *_inserting(queue, kind, key[2], dialect)
+    return made[1], made[2]
+
+
+_INSERTS: Final[dict[Any, tuple[Type, Statement, dict[str, Any]]]] = {}
+
+
+def _inserting(queue: Queue, kind: Type, function: str | None, dialect: str) -> tuple[Statement, dict[str, Any]]:
+    real = "CAST(:priority AS double precision)" if dialect == "postgresql" else ":priority"
+    priority, source, values = real, "{each mids} e", {}
+    if function is not None:
+        made = sql.compile(expression(function, kind.schema).root, kind.tables, dialect, prefix="p")
+        root = kind.tables.root
+        cast = f"CAST({made.text} AS double precision)" if dialect == "postgresql" else f"({made.text}) * 1.0"
+        priority, values = f"coalesce({cast}, {real})", made.values
+        source = (
+            "(SELECT value AS mid, value AS value, CAST(:s AS bigint) AS s, CAST(:t AS bigint) AS t, "
+            "CAST(NULL AS double precision) AS priority, 0 AS aborts FROM {each mids} e) q"
+        )
+        if made.needs_root:
+            source += f" JOIN {root.name} r ON r.mid = q.mid{'' if root.top else ' AND r.pos = 0'}"
+    value = "q.mid" if function is not None else "e.value"
+    text = (
+        f"INSERT INTO {queue.table} (mid, s, t, type, priority, lsf, owner, aborts, due_us, ends_us) "
+        f"SELECT {value}, :s, :t, :type, {priority}, :lsf, :owner, 0, :due_us, :ends_us FROM {source}"
+    )
+    return Statement(text), values
+
+
+# From outside
+
+
+def renew(session: Session, place: Place, numbers: tuple[int, ...], lease_us: int) -> list[int]:
+    """See `operations.Renew`."""
+    found = session.rows(_RENEW, numbers=session.numbers(numbers), lease_us=lease_us, time_us=place.time_us)
+    return sorted(row[0] for row in found)
+
+
+def undo(session: Session, place: Place, number: int, *, counted: bool = True) -> Done:
+    """See `operations.Undo`."""
+    engine = engine_of(session, place)
+    row = session.row(_STATE, number=number)
+    place.later(lambda: engine.counted(number, None))
+    if row is None or row[0] != "a":
+        return Done(repeated=True)
+    known = engine.known(session, None)
+    session.run(_END, number=number, state="x", lease_us=OUTCOME_US, time_us=place.time_us)
+    touched = finish(session, known, number, 0, commit=False, counted=counted)
+    return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))
+
+
+def decide(session: Session, place: Place, gid: str, commit: bool) -> Done:
+    """See `operations.Decide`."""
+    engine = engine_of(session, place)
+    row = session.row(_PREPARED, gid=gid)
+    if row is None:
+        if commit:
+            raise NoTransaction(f"no transaction is known as {gid!r}: it was never prepared here, or is long over")
+        return Done(repeated=True)
+    number, state = row
+    if state != "p":
+        if (state == "c") != commit:
+            raise NoTransaction(f"transaction {gid!r} was {'committed' if state == 'c' else 'undone'} before")
+        return Done(repeated=True)
+    known = engine.known(session, None)
+    s = session.row(Statement("SELECT s FROM queue_transactions WHERE number = :number"), number=number)[0]
+    session.run(_END, number=number, state="c" if commit else "x", lease_us=OUTCOME_US, time_us=place.time_us)
+    touched = finish(session, known, number, s, commit, counted=False)
+    return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))
+
+
+def prepared(session: Session, coordinator: str | None) -> list[tuple[str, str]]:
+    """See `operations.Prepared`."""
+    found = [(row[0], row[1]) for row in session.rows(_ALL_PREPARED)]
+    return found if coordinator is None else [each for each in found if each[1] == coordinator]
+
+
+def decisions(session: Session) -> list[tuple[str, str]]:
+    """See `operations.Decisions`."""
+    return [(row[0], row[1]) for row in session.rows(_DECISIONS)]
+
+
+def forget(session: Session, gid: str) -> None:
+    """See `operations.ForgetDecision`."""
+    session.run(_FORGET, gid=gid)

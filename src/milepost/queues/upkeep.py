@@ -1,0 +1,84 @@
+"""What has to be done now and then: recovery after a crash, leases and messages whose time is over."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milepost.queues import transactions
+from milepost.queues.catalogue import NEVER_US, Queue
+from milepost.queues.engine import engine_of
+from milepost.queues.steps import Done
+from milepost.storage.database import Session
+from milepost.storage.operations import Place
+from milepost.storage.statement import Statement
+
+SWEPT: Final = 1_000  # rows in one sweep: it stands between the writes of others
+_LEFT: Final = Statement("""
+    SELECT number FROM queue_transactions WHERE log = :log AND state = 'a' ORDER BY number {for_update}""")
+_LAPSED: Final = Statement("""
+    SELECT number FROM queue_transactions WHERE lease_us < {now} AND state = 'a' ORDER BY number LIMIT :most
+    {skip_locked}""")
+_OLD: Final = Statement("""
+    DELETE FROM queue_transactions WHERE number IN (SELECT number FROM queue_transactions
+    WHERE lease_us < {now} AND state IN ('c', 'x') LIMIT :most)""")
+
+
+def recover(session: Session, place: Place) -> Done:
+    """Undo what transactions of this broker had done when it ended. Their messages did nothing to end it."""
+    touched: set[str] = set()
+    for (number,) in session.rows(_LEFT, log=place.log):
+        touched.update(transactions.undo(session, place, number, counted=False).touched)
+    engine_of(session, place)
+    return Done(touched=tuple(sorted(touched)))
+
+
+def sweep(session: Session, place: Place) -> Done:
+    """Undo transactions of clients and brokers that are gone, let messages go whose time is over, forget outcomes."""
+    touched: set[str] = set()
+    for (number,) in session.rows(_LAPSED, most=SWEPT, time_us=place.time_us):
+        touched.update(transactions.undo(session, place, number).touched)
+    session.run(_OLD, most=SWEPT, time_us=place.time_us)
+    known = engine_of(session, place).known(session, None)
+    for queue in known.queues.values():
+        mids = _expired(session, queue, place)
+        if mids:
+            touched.update(known.queues[each].name for each in transactions.bury(session, known, queue, mids))
+        _without_messages(session, queue)
+    return Done(touched=tuple(sorted(touched)))
+
+
+def _expired(session: Session, queue: Queue, place: Place) -> list[int]:
+    """Messages that nobody may take any more. Of a block that somebody reads, the end is his to wait for."""
+    held = (
+        f"AND NOT EXISTS (SELECT 1 FROM queue_groups g WHERE g.queue = :queue AND g.member = q.{queue.group} "
+        "AND g.owner <> 0)"
+        if queue.group
+        else ""
+    )
+    locking = "FOR UPDATE OF q SKIP LOCKED" if session.connection.dialect.name == "postgresql" else ""
+    statement = Statement(
+        f"SELECT q.mid FROM {queue.table} q WHERE q.ends_us <= :now AND q.ends_us < {NEVER_US} AND q.lsf = 'c' {held} "
+        f"ORDER BY q.mid LIMIT :most {locking}"
+    )
+    values = {"queue": queue.number} if queue.group else {}
+    return [row[0] for row in session.rows(statement, now=place.time_us, most=SWEPT, **values)]
+
+
+def _without_messages(session: Session, queue: Queue) -> None:
+    """Remove groups that have no messages. Whoever enqueues holds their rows: looked at again once they are locked."""
+    if not queue.group:
+        return
+    some = Statement(
+        f"SELECT member FROM queue_groups WHERE queue = :queue AND owner = 0 AND NOT EXISTS "
+        f"(SELECT 1 FROM {queue.table} q WHERE q.{queue.group} = member) ORDER BY member LIMIT :most {{skip_locked}}"
+    )
+    members = [row[0] for row in session.rows(some, queue=queue.number, most=SWEPT)]
+    if members:
+        session.run(
+            Statement(
+                f"DELETE FROM queue_groups WHERE queue = :queue AND member {{in members}} AND owner = 0 AND NOT EXISTS "
+                f"(SELECT 1 FROM {queue.table} q WHERE q.{queue.group} = member)"
+            ),
+            queue=queue.number,
+            members=session.numbers(members),
+        )
