@@ -10,6 +10,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from milepost.errors import ConfigError, StoreUnavailable
+from milepost.query.sql import functions
 from milepost.storage import statements
 from milepost.storage.database import Database, Session
 from milepost.storage.statement import Statement
@@ -77,6 +78,7 @@ class Sqlite(Database):
         else:
             cursor.execute("PRAGMA query_only = ON")
         cursor.close()
+        functions.install(connection)
 
     def has_tables(self, session: Session) -> bool:
         found = {row[0] for row in session.connection.exec_driver_sql("SELECT name FROM sqlite_master")}

@@ -3,8 +3,18 @@
 ::
 
     tables       where messages of a type are in a database
+    compiler     typed AST -> SQL: `compile` for predicates and values, `order_by` for the keys of an order
+    writer       values to bind, and names
+    value        pieces of SQL with their kinds and forms
+    reading      paths through tables                              header     the administrative attributes
+    comparing    comparisons with constants, so that indexes are used
+    back         what the databases say differently                sqlite, postgresql, addresses
+    functions    what SQLite calls for the rest; `install` makes it known to a connection
+
+Only values that are bound come from a query or a message: the text has names of `tables` and nothing else from outside.
 """
 
+from milepost.query.sql.compiler import Sql, compile, order_by
 from milepost.query.sql.tables import Column, Table, Tables
 
-__all__ = ["Tables", "Table", "Column"]
+__all__ = ["compile", "order_by", "Sql", "Tables", "Table", "Column"]

@@ -264,4 +264,3 @@ def sql_type(kind: Atom | None, dialect: str) -> str:
 
 def _plain(word: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", word.lower())[:NAME_CHARS]
-

@@ -1,0 +1,119 @@
+"""Comparisons with constants: the constant goes into the form of the other side, so that a column stands alone.
+
+Only then can a database use an index. Where a constant lies between two values of that form (`size > 2.5`), or beyond
+them all, the sign changes with it, and nothing is rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, Final
+
+from milepost.query.kinds import DECIMAL_BOUND, DOUBLE, INT64_MAX, INT64_MIN, Scalar
+from milepost.query.sql.back import Back
+from milepost.query.sql.value import BIAS, Form, Value, encoded, has_units
+from milepost.query.typed import Const
+
+FLIPPED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_RANGES: Final = {
+    "int": (INT64_MIN, INT64_MAX),
+    "biased": (0, 2 * BIAS - 1),
+    "wide": (1 - DECIMAL_BOUND, DECIMAL_BOUND - 1),
+    "num": (-(10**80), 10**80),  # no number of the language is as large
+}
+
+
+class Comparing:
+    """Compares values with constants."""
+
+    def __init__(self, back: Back) -> None:
+        self._back = back
+        self._writer = back.writer
+
+    def compared(self, sign: str, value: Value, constant: Const, exactly: bool) -> str:
+        """Unless `exactly`, what is null may come out false."""
+        kind, other = value.kind, constant.value
+        if other is None:
+            return self._back.typed("NULL", _BOOLEAN, "plain")
+        if kind == DOUBLE:
+            return self._with_double(sign, value, constant, exactly)
+        if not has_units(kind):
+            return f"({value.text} {sign} {self._writer.bind(encoded(other, kind, 'plain'))})"
+        if constant.kind == DOUBLE and kind.name == "decimal":
+            return self._back.compared(sign, self._back.double(value), self._back.constant(other, DOUBLE))
+        if constant.kind == DOUBLE and math.isinf(other):
+            return self._always(sign in ("<>", *(("<", "<=") if other > 0 else (">", ">="))), value, exactly)
+        if constant.kind == DOUBLE:
+            at = Fraction(other) * 10**kind.scale
+        else:
+            at = Fraction(other * 10**kind.scale, 10**constant.kind.scale)
+        return self._with_units(sign, value, at, exactly)
+
+    def items(self, value: Value, constants: list[Const], exactly: bool) -> str | None:
+        """Whether a value is one of the constants; None when it must be compared with each."""
+        if value.kind == DOUBLE and any(
+            constant.kind != DOUBLE for constant in constants if constant.value is not None
+        ):
+            return None
+        if value.kind.name == "decimal" and any(constant.kind == DOUBLE for constant in constants):
+            return None
+        known = [self._item(value, constant) for constant in constants if constant.value is not None]
+        found = [item for item in known if item is not None]
+        nulls = exactly and len(known) < len(constants)
+        text = value.text if exactly or value.raw is None else value.raw
+        if not found:
+            return None if nulls else self._always(False, value, exactly)
+        bound = [self._writer.bind(item) for item in found]
+        return f"({text} IN ({', '.join((*bound, *('NULL',) * nulls))}))"
+
+    def _item(self, value: Value, constant: Const) -> Any:
+        """A constant as one of the other side's values; None when it is none of them."""
+        if not has_units(value.kind):
+            return encoded(constant.value, value.kind, "plain")
+        if constant.kind == DOUBLE and math.isinf(constant.value):
+            return None
+        at = Fraction(constant.value) / 10**constant.kind.scale * 10**value.kind.scale
+        return None if at.denominator != 1 else encoded(int(at), value.kind, value.form)
+
+    def _with_units(self, sign: str, value: Value, at: Fraction, exactly: bool) -> str:
+        if sign in ("=", "<>") and at.denominator != 1:
+            return self._always(sign == "<>", value, exactly)
+        units = math.floor(at) if sign in ("<=", ">") else math.ceil(at)
+        low, high = _RANGES[value.form]
+        if units < low or units > high:
+            above = units > high
+            return self._always(sign == "<>" or ((sign in ("<", "<=")) == above and sign != "="), value, exactly)
+        return f"({value.text} {sign} {self._bound(units, value.kind, value.form)})"
+
+    def _bound(self, units: int, kind: Scalar, form: Form) -> str:
+        return self._writer.bind(encoded(units, kind, form))
+
+    def _with_double(self, sign: str, value: Value, constant: Const, exactly: bool) -> str:
+        other = constant.value
+        if constant.kind != DOUBLE:  # an integer that is no double: those beside it take its place
+            if sign in ("=", "<>"):
+                return self._always(sign == "<>", value, exactly)
+            below, above = _beside(other)
+            sign, other = ("<=", below) if sign in ("<", "<=") else (">=", above)
+        name = self._writer.bind(float(other))
+        if exactly or value.raw is None or sign == "<>":
+            return f"({value.text} {sign} {name})"
+        if sign in (">", ">=") and value.raw != value.text:  # NaN is larger than every number, for both databases
+            nan = "''" if self._writer.sqlite else "CAST('NaN' AS double precision)"
+            return f"({value.raw} {sign} {name} AND {value.raw} < {nan})"
+        return f"({value.raw} {sign} {name})"
+
+    def _always(self, truth: bool, value: Value, exactly: bool) -> str:
+        return self._back.known(value, truth) if truth or exactly else self._back.never(False)
+
+
+def _beside(number: int) -> tuple[float, float]:
+    """The doubles below and above an integer that is none itself."""
+    near = float(number)
+    if int(near) < number:
+        return near, math.nextafter(near, math.inf)
+    return math.nextafter(near, -math.inf), near
+
+
+_BOOLEAN: Final = Scalar("boolean")

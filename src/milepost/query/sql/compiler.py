@@ -1,0 +1,301 @@
+"""The typed AST as SQL: one walk, which asks for values, and for tests where only truth counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from milepost.query import typed
+from milepost.query.kinds import BOOLEAN, DOUBLE, INTEGER, Elements, Scalar
+from milepost.query.number import scaled
+from milepost.query.sql.back import Back
+from milepost.query.sql.comparing import FLIPPED, Comparing
+from milepost.query.sql.header import Attributes
+from milepost.query.sql.postgresql import Postgresql
+from milepost.query.sql.reading import From, Reader, Spot
+from milepost.query.sql.sqlite import Sqlite
+from milepost.query.sql.tables import Tables
+from milepost.query.sql.value import Dialect, Form, Value, decoded
+from milepost.query.sql.writer import Writer, chained
+from milepost.query.typed import ROOT, Const, Fold, Typed
+
+_TIMES = frozenset({"year", "month", "day", "weekday", "hour", "minute", "second", "date", "days_between",
+                    "seconds_between"})  # fmt: skip
+_ROUNDING = frozenset({"abs", "floor", "ceil", "round"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An SQL expression over a queue's header table and, if it `needs_root`, the type's root table, called `r`.
+
+    `values` are those that the text names `:v0` and so on.
+    """
+
+    text: str
+    values: dict[str, Any]
+    needs_root: bool
+    kind: Scalar = field(default=BOOLEAN)
+    form: Form = "plain"
+
+    def plain(self, value: Any) -> Any:
+        """What the driver gave for the expression, in the plain form."""
+        found = decoded(value, self.kind, self.form)
+        return found if found is None or self.kind.name != "decimal" else scaled(found, self.kind.scale)
+
+
+def compile(
+    root: Typed, tables: Tables, dialect: Dialect, *, message: str = "q", prefix: str = "v", where: bool = True
+) -> Sql:
+    """An expression over messages of a type.
+
+    With `where`, a predicate is made for a WHERE clause: what is null may come out false, which lets the database use
+    its indexes. Raises `QueryError` for what the database cannot be asked; running the expression raises for no row.
+    """
+    writer = Writer(tables, dialect, message, prefix)
+    walk = _Walk(writer)
+    if where and root.kind == BOOLEAN:
+        return Sql(walk.test(root, walk.scope), writer.values, writer.needs_root)
+    value = walk.value(root, walk.scope)
+    return Sql(value.text, writer.values, writer.needs_root, value.kind, value.form)
+
+
+def order_by(
+    keys: Sequence[typed.Sorting], tables: Tables, dialect: Dialect, *, message: str = "q", prefix: str = "o"
+) -> Sql:
+    """The keys of an order, as they stand behind ORDER BY. Null comes after every value, and so first in `desc`."""
+    writer = Writer(tables, dialect, message, prefix)
+    walk = _Walk(writer)
+    terms = []
+    for item in keys:
+        value = walk.value(item.key, walk.scope)
+        direction = "DESC" if item.descending else "ASC"
+        nulls = f" NULLS {'FIRST' if item.descending else 'LAST'}"
+        # PostgreSQL sorts so by itself. Said to SQLite, it keeps an index from being used.
+        terms.append(f"{value.text} {direction}{nulls if value.null and writer.sqlite else ''}")
+    return Sql(", ".join(terms), writer.values, writer.needs_root)
+
+
+class _Walk:
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._back: Back = Sqlite(writer) if writer.sqlite else Postgresql(writer)
+        self._reader = Reader(writer)
+        self._attributes = Attributes(self._back)
+        self._comparing = Comparing(self._back)
+        self.scope = {ROOT: Spot.root(writer)}
+
+    # Truth: what is null may come out false
+
+    def test(self, node: Typed, scope: dict[int, Spot]) -> str:
+        match node:
+            case typed.And(terms):
+                return chained([self.test(term, scope) for term in terms], "AND")
+            case typed.Or(terms):
+                return chained([self.test(term, scope) for term in terms], "OR")
+            case typed.IsTrue(operand, True):
+                return self.test(operand, scope)
+            case typed.Compare() | typed.Between() | typed.In():
+                return self._comparison(node, scope, False)
+            case typed.Fold("any" | "all"):
+                return self._quantified(node, scope)
+        return self.value(node, scope).text
+
+    # Values
+
+    def value(self, node: Typed, scope: dict[int, Spot]) -> Value:
+        def part(child: Typed) -> Value:
+            return self.value(child, scope)
+
+        match node:
+            case Const(value, kind):
+                return self._back.constant(value, kind)
+            case typed.Read():
+                return self._reader.value(node, scope)
+            case typed.Header():
+                return self._attributes.value(node)
+            case typed.Negate(operand):
+                return self._back.negated(part(operand))
+            case typed.Convert(operand, kind):
+                return self._back.converted(part(operand), kind)
+            case typed.Arithmetic(sign, left, right, kind):
+                return self._back.arithmetic(sign, part(left), part(right), kind)
+            case typed.Call():
+                return self._call(node, scope)
+            case typed.Fold():
+                return self._fold(node, scope)
+        return Value(self._truth(node, scope), BOOLEAN, null=not _never_null(node))
+
+    def _truth(self, node: Typed, scope: dict[int, Spot]) -> str:
+        match node:
+            case typed.Compare() | typed.Between() | typed.In():
+                return self._comparison(node, scope, True)
+            case typed.Like(operand, pattern):
+                return self._back.like(self.value(operand, scope), pattern)
+            case typed.IsNull(typed.Read(kind=kind) as read) if not isinstance(kind, Scalar):
+                present = self._reader.present(read, scope)
+                return self._back.never(False) if present is None else f"(NOT {present})"
+            case typed.IsNull(operand):
+                return f"({self.value(operand, scope).text} IS NULL)"
+            case typed.IsTrue(operand, True):
+                return f"({self.test(operand, scope)} IS TRUE)"
+            case typed.IsTrue(operand, _):
+                return f"({self.value(operand, scope).text} IS FALSE)"
+            case typed.Not(operand):
+                return f"(NOT {self.value(operand, scope).text})"
+            case typed.And(terms):
+                return chained([self.value(term, scope).text for term in terms], "AND")
+            case typed.Or(terms):
+                return chained([self.value(term, scope).text for term in terms], "OR")
+        raise AssertionError(node)  # a case of a variant, which no table has
+
+    # Comparisons
+
+    def _comparison(self, node: Typed, scope: dict[int, Spot], exactly: bool) -> str:
+        match node:
+            case typed.Compare(sign, left, right):
+                return self._compare(sign, left, right, scope, exactly)
+            case typed.Between(operand, low, high):
+                if _simple(operand):
+                    above = self._compare(">=", operand, low, scope, exactly)
+                    return f"({above} AND {self._compare('<=', operand, high, scope, exactly)})"
+
+                def within(value: Value) -> str:
+                    return f"({self._side('>=', value, low, scope)} AND {self._side('<=', value, high, scope)})"
+
+                return self._writer.once((self.value(operand, scope),), within)
+            case typed.In(operand, items):
+                return self._in(operand, items, scope, exactly)
+        raise AssertionError(node)
+
+    def _compare(self, sign: str, left: Typed, right: Typed, scope: dict[int, Spot], exactly: bool) -> str:
+        if isinstance(left, Const) and not isinstance(right, Const):
+            left, right, sign = right, left, FLIPPED[sign]
+        if isinstance(right, Const) and right.value is not None and isinstance(left, typed.Header):
+            found = self._attributes.compared(sign, left, right)
+            if found is not None:
+                return found
+        value = self.value(left, scope)
+        if isinstance(right, Const):
+            return self._comparing.compared(sign, value, right, exactly)
+        return self._back.compared(sign, value, self.value(right, scope))
+
+    def _side(self, sign: str, value: Value, other: Typed, scope: dict[int, Spot]) -> str:
+        if isinstance(other, Const):
+            return self._comparing.compared(sign, value, other, True)
+        return self._back.compared(sign, value, self.value(other, scope))
+
+    def _in(self, operand: Typed, items: tuple[Typed, ...], scope: dict[int, Spot], exactly: bool) -> str:
+        constants = [item for item in items if isinstance(item, Const)]
+        if isinstance(operand, typed.Header) and operand.name == "mid" and len(constants) == len(items):
+            known = [item.value for item in constants if item.value is not None]
+            found = self._attributes.one_of(known)
+            return found if len(known) == len(items) else f"({found} OR {self._back.typed('NULL', BOOLEAN, 'plain')})"
+
+        def each(value: Value) -> str:
+            together = self._comparing.items(value, constants, exactly) if constants else None
+            others = [item for item in items if together is None or not isinstance(item, Const)]
+            terms = [] if together is None else [together]
+            return chained([*terms, *(self._side("=", value, item, scope) for item in others)], "OR")
+
+        return self._writer.once((self.value(operand, scope),), each)
+
+    # Functions
+
+    def _call(self, node: typed.Call, scope: dict[int, Spot]) -> Value:
+        name, kind = node.function, node.kind
+        arguments = tuple(self.value(argument, scope) for argument in node.arguments)
+        if name == "coalesce":
+            made = self._back.alike(arguments)
+            text = f"coalesce({', '.join(value.text for value in made)})"
+            null = all(value.null for value in made)
+            return Value(text, kind, made[0].form, max(value.bound for value in made), null=null)
+        if name in _TIMES:
+            return self._back.time_function(name, arguments)
+        if name in _ROUNDING:
+            return self._back.rounded(name, arguments[0], kind)
+        constants = tuple(each.value if isinstance(each, Const) else None for each in node.arguments)
+        text = self._back.text_function(name, arguments, constants)
+        return Value(text, kind, "int", 1 << 32) if kind == INTEGER else Value(text, kind)
+
+    # Iteration
+
+    def _bound(self, node: Fold, scope: dict[int, Spot]) -> tuple[From, dict[int, Spot], list[str]]:
+        source, inner = From(), dict(scope)
+        for binding in node.bindings:
+            inner[binding.variable] = self._reader.bind(binding.source, inner, source)
+        return source, inner, [] if node.where is None else [self.test(node.where, inner)]
+
+    def _quantified(self, node: Fold, scope: dict[int, Spot]) -> str:
+        """`any` and `all` as a test: EXISTS, which a database can turn into a join."""
+        assert node.body is not None
+        source, inner, where = self._bound(node, scope)
+        if node.operator == "any":
+            found = self.test(node.body, inner)
+            return f"EXISTS ({source.text('1', *where, found)})"
+        failing = f"({self.value(node.body, inner).text} IS NOT TRUE)"
+        every = f"NOT EXISTS ({source.text('1', *where, failing)})"
+        present = self._present(node, scope)
+        return f"({every})" if present is None else f"({present} AND {every})"
+
+    def _present(self, node: Fold, scope: dict[int, Spot]) -> str | None:
+        first = node.bindings[0].source if node.bindings else None
+        return None if first is None or not isinstance(first.kind, Elements) else self._reader.present(first, scope)
+
+    def _fold(self, node: Fold, scope: dict[int, Spot]) -> Value:
+        if node.operator == "any" and _never_null(node):
+            return Value(self._quantified(node, scope), BOOLEAN, null=False)
+        made = self._folded(node, scope)
+        present = self._present(node, scope)
+        if present is None:
+            return made
+        return Value(f"(CASE WHEN {present} THEN {made.text} END)", made.kind, made.form, made.bound)
+
+    def _folded(self, node: Fold, scope: dict[int, Spot]) -> Value:
+        source, inner, where = self._bound(node, scope)
+        if node.body is None:
+            return Value(f"({source.text('count(*)', *where)})", INTEGER, "int", 1 << 62, null=False)
+        body = self.value(node.body, inner)
+        alias = self._writer.alias("l")
+        # The values get a name first: an aggregate of an outer row's column would belong to the outer query.
+        ordered = self._back.ordered_sums and body.kind == DOUBLE and node.operator in ("sum", "avg")
+        rows = f"({source.text(f'{body.text} AS x', *where, ordered=ordered)}) {alias}"
+        x = body.as_leaf(f"{alias}.x")
+        match node.operator:
+            case "count":
+                return Value(f"(SELECT count({x.text}) FROM {rows})", INTEGER, "int", 1 << 62, null=False)
+            case "min" | "max":
+                text = f"(SELECT {self._back.extreme(node.operator, x)} FROM {rows})"
+                return Value(text, body.kind, body.form, body.bound)
+            case "sum":
+                return self._back.summed(x, node.kind, rows)
+            case "avg":
+                return self._back.average(x, rows)
+        number = x.text if self._writer.sqlite else f"CAST({x.text} AS integer)"
+        pick, first, other = ("max", 2, "TRUE") if node.operator == "any" else ("min", 0, "FALSE")
+        last = "FALSE" if node.operator == "any" else "TRUE"
+        best = f"(SELECT {pick}(coalesce({number} * 2, 1)) FROM {rows})"
+        return Value(f"(CASE {best} WHEN {first} THEN {other} WHEN 1 THEN NULL ELSE {last} END)", BOOLEAN)
+
+
+def _simple(node: Typed) -> bool:
+    """Whether a node is one column, so that it may be written twice."""
+    return isinstance(node, typed.Header) or (
+        isinstance(node, typed.Read) and all(isinstance(step, typed.Get) for step in node.steps)
+    )
+
+
+def _never_null(node: Typed) -> bool:
+    match node:
+        case Const(value):
+            return value is not None
+        case typed.IsNull() | typed.IsTrue():
+            return True
+        case typed.Not(operand):
+            return _never_null(operand)
+        case typed.And(terms) | typed.Or(terms):
+            return all(map(_never_null, terms))
+        case typed.Fold("any" | "all", bindings, _, body):
+            first_null = bool(bindings) and isinstance(bindings[0].source.kind, Elements)
+            return not first_null and body is not None and _never_null(body)
+    return False

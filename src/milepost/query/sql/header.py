@@ -1,0 +1,96 @@
+"""The administrative attributes in a queue's header table (mid, s, t, priority, aborts): `mid` there is M of S/T/M.
+
+M also has the time: microseconds since 2024, and 12 bits of the broker that gave it. So a time is compared as a range
+of numbers, which the primary key can look up, and a message ID as its three numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from milepost.query.instant import microseconds
+from milepost.query.kinds import DOUBLE, INT64_MAX, INTEGER, STRING, TIMESTAMP
+from milepost.query.sql.back import Back
+from milepost.query.sql.value import Value, not_nan
+from milepost.query.sql.writer import chained
+from milepost.query.typed import Const, Header
+
+EPOCH_US: Final = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z, where the time of M begins
+LANE_BITS: Final = 12  # of M: the number of the broker
+_MID: Final = re.compile(r"(0|[1-9][0-9]{0,18})/(0|[1-9][0-9]{0,18})/(0|[1-9][0-9]{0,18})")
+
+
+class Attributes:
+    """Reads and compares them."""
+
+    def __init__(self, back: Back) -> None:
+        self._back = back
+        self._writer = back.writer
+        self._row = back.writer.message
+
+    def value(self, node: Header) -> Value:
+        """An attribute."""
+        q = self._row
+        match node.name:
+            case "priority":
+                column = f"{q}.priority"
+                if self._writer.sqlite:  # which stores NaN as null by itself, in a column for doubles
+                    return Value(column, DOUBLE, leaf=True, raw=column)
+                return Value(not_nan(column, "postgresql"), DOUBLE, leaf=True, raw=column)
+            case "abort_count":
+                return Value(f"{q}.aborts", INTEGER, "int", INT64_MAX, True, False)
+            case "enqueued_at":
+                return Value(f"({q}.mid / {1 << LANE_BITS} + {EPOCH_US})", TIMESTAMP, leaf=True, null=False)
+            case "mid":
+                parts = " || '/' || ".join(f"CAST({q}.{part} AS text)" for part in ("s", "t", "mid"))
+                text = f"({parts})" if self._writer.sqlite else f'(({parts}) COLLATE "C")'
+                return Value(text, STRING, leaf=True, null=False)
+        schema = self._writer.tables.schema
+        name = schema.name if schema.message_type is None else schema.message_type.name
+        return self._back.constant(name, STRING)
+
+    def compared(self, sign: str, node: Header, constant: Const) -> str | None:
+        """An attribute with a constant, where the columns can be asked for something else; None where not."""
+        if node.name == "enqueued_at":
+            return self._at(sign, (microseconds(constant.value) - EPOCH_US) << LANE_BITS)
+        if node.name == "mid" and sign in ("=", "<>"):
+            equal = self.one_of([constant.value])
+            return equal if sign == "=" else f"(NOT {equal})"
+        return None
+
+    def _at(self, sign: str, first: int) -> str:
+        """`first`: the first M of a microsecond."""
+        after = first + (1 << LANE_BITS)
+        match sign:
+            case "<":
+                return self._below(first)
+            case "<=":
+                return self._below(after)
+            case ">=":
+                return f"(NOT {self._below(first)})" if first > INT64_MAX or first <= 0 else self._from(first)
+            case ">":
+                return f"(NOT {self._below(after)})" if after > INT64_MAX or after <= 0 else self._from(after)
+            case "=":
+                return f"({self._at('>=', first)} AND {self._at('<=', first)})"
+        return f"({self._at('<', first)} OR {self._at('>', first)})"
+
+    def _below(self, number: int) -> str:
+        if number > INT64_MAX or number <= 0:
+            return self._back.never(number > 0)
+        return f"({self._row}.mid < {self._writer.bind(number)})"
+
+    def _from(self, number: int) -> str:
+        return f"({self._row}.mid >= {self._writer.bind(number)})"
+
+    def one_of(self, texts: list[str]) -> str:
+        """Whether the message ID is one of these texts; one that is no message ID is not."""
+        found = [tuple(map(int, match.groups())) for text in texts if (match := _MID.fullmatch(text))]
+        known = [numbers for numbers in found if max(numbers) <= INT64_MAX]
+        if not known:
+            return self._back.never(False)
+        bind, q = self._writer.bind, self._row
+        terms = [f"({q}.mid = {bind(m)} AND {q}.s = {bind(s)} AND {q}.t = {bind(t)})" for s, t, m in known]
+        if len(terms) == 1:
+            return terms[0]
+        return f"({q}.mid IN ({', '.join(bind(m) for *_, m in known)}) AND {chained(terms, 'OR')})"

@@ -1,0 +1,136 @@
+"""Paths through tables: which row a variable stands for, and how another row is reached from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from milepost.errors import QueryError
+from milepost.query.kinds import Nodes
+from milepost.query.sql.tables import Table
+from milepost.query.sql.value import Value, column
+from milepost.query.sql.writer import ROOT, Writer
+from milepost.query.typed import At, Get, Read
+
+
+@dataclass(slots=True)
+class From:
+    """Tables and the conditions that join them, in the order in which they are reached."""
+
+    tables: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)  # the positions of the elements
+
+    def text(self, selected: str, *conditions: str, ordered: bool = False) -> str:
+        """A SELECT over them, without parentheses."""
+        # SQLite walks tables joined by CROSS JOIN in this order; to PostgreSQL it is a join like any other.
+        tables = f" FROM {' CROSS JOIN '.join(self.tables)}" if self.tables else ""
+        every = [*self.conditions, *conditions]
+        where = f" WHERE {' AND '.join(every)}" if every else ""
+        order = f" ORDER BY {', '.join(self.order)} OFFSET 0" if ordered and self.order else ""
+        return f"SELECT {selected}{tables}{where}{order}"
+
+
+class Spot:
+    """What a variable stands for: the message, an element of a list, or a node."""
+
+    def __init__(
+        self, writer: Writer, table: Table, mid: str, pos: str, alias: str | None, source: From | None
+    ) -> None:
+        self.table = table  # where its values are
+        self.mid = mid
+        self.pos = pos  # what `owner` is in the lists below
+        self._writer = writer
+        self._alias = alias
+        self._source = source  # what a node's own table is joined to, when somebody reads a value of it
+
+    @classmethod
+    def root(cls, writer: Writer) -> Spot:
+        """The message, or its root node."""
+        return cls(writer, writer.tables.root, f"{writer.message}.mid", "0", None, None)
+
+    @property
+    def row(self) -> str:
+        """The alias of the row with its values."""
+        if self._alias is None:
+            if self._source is None:
+                self._writer.needs_root = True
+                return ROOT
+            self._alias = self._writer.alias("a")
+            self._source.tables.append(f"{self.table.name} {self._alias}")
+            self._source.conditions += [f"{self._alias}.mid = {self.mid}", f"{self._alias}.pos = {self.pos}"]
+        return self._alias
+
+
+class Reader:
+    """Reads what is at the end of paths."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._tables = writer.tables.by_path
+
+    def value(self, node: Read, scope: dict[int, Spot]) -> Value:
+        """A single value."""
+        source = From()
+        spot, path = self._walk(node, scope, source)
+        found = spot.table.by_path[path]
+        assert found.type is not None
+        text = f"{spot.row}.{found.name}"
+        if not source.tables:
+            return column(text, found.type, found.optional, self._writer.dialect)
+        made = column(f"({source.text(text)})", found.type, True, self._writer.dialect)
+        return Value(made.text, made.kind, made.form, made.bound)
+
+    def present(self, node: Read, scope: dict[int, Spot]) -> str | None:
+        """Whether a tuple or list is there; None when it always is."""
+        source = From()
+        spot, path = self._walk(node, scope, source)
+        # An optional thing around this one is there when this one is, so the innermost decides.
+        marks = [spot.table.presence[path[:cut]] for cut in range(len(path) + 1) if path[:cut] in spot.table.presence]
+        mark = f"{spot.row}.{marks[-1].name}" if marks else None
+        if not source.tables:
+            return mark
+        return f"EXISTS ({source.text('1', *(mark,) if mark else ())})"
+
+    def bind(self, node: Read, scope: dict[int, Spot], source: From) -> Spot:
+        """The element of a list, or the node of a reference, as one more table of a FROM."""
+        spot, path = self._walk(node, scope, source)
+        table = self._tables[(*spot.table.path, *path)]
+        alias = self._joined(table, spot, source)
+        source.order.append(f"{alias}.pos")
+        if not isinstance(node.kind, Nodes):
+            return Spot(self._writer, table, f"{alias}.mid", f"{alias}.pos", alias, source)
+        assert table.target is not None
+        target = f"{alias}.{table.columns[0].name}"
+        return Spot(self._writer, self._tables[(table.target,)], f"{alias}.mid", target, None, source)
+
+    def _joined(self, table: Table, spot: Spot, source: From) -> str:
+        alias = self._writer.alias("a")
+        source.tables.append(f"{table.name} {alias}")
+        source.conditions.append(f"{alias}.mid = {spot.mid}")
+        if table.owned:
+            source.conditions.append(f"{alias}.owner = {spot.pos}")
+        return alias
+
+    def _walk(self, node: Read, scope: dict[int, Spot], source: From) -> tuple[Spot, tuple[str, ...]]:
+        spot = scope[node.variable]
+        path: tuple[str, ...] = ()
+        for step in node.steps:
+            match step:
+                case Get(name):
+                    path = (*path, name)
+                case At(index):
+                    spot = self._element(self._tables[(*spot.table.path, *path)], spot, index, source)
+                    path = ()
+                case _:
+                    raise QueryError(f"a database cannot be asked for {''.join(map(str, node.steps))}")
+        return spot, path
+
+    def _element(self, table: Table, spot: Spot, index: int, source: From) -> Spot:
+        alias = self._joined(table, spot, source)
+        first = str(index)
+        if table.owned:  # positions count over all owners, and those of one owner follow each other
+            other = self._writer.alias("a")
+            of_owner = f"{other}.mid = {spot.mid} AND {other}.owner = {spot.pos}"
+            first = f"(SELECT min({other}.pos) + {index} FROM {table.name} {other} WHERE {of_owner})"
+        source.conditions.append(f"{alias}.pos = {first}")
+        return Spot(self._writer, table, f"{alias}.mid", f"{alias}.pos", alias, source)

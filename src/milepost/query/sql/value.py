@@ -1,0 +1,144 @@
+"""Pieces of SQL with what is known about their values: the kind, how the database holds it, how large it can be.
+
+An exact number has one of four *forms*. Those of one form and one scale can be compared and sorted as they are:
+
+::
+
+    int      a whole number of units that fits 64 bits, in one of the database's integer types
+    biased   a uint64 less 2**63, as `tables` stores it
+    wide     SQLite: units plus 10**38, as 39 digits of text
+    num      PostgreSQL: a numeric, with its places
+
+All other kinds have one form, `plain`. Dates are days and timestamps microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from decimal import Context, Decimal
+from typing import Any, Final, Literal, TypeAlias
+from uuid import UUID
+
+from milepost.query.instant import EPOCH, EPOCH_DAY, days, microseconds
+from milepost.query.kinds import DECIMAL_BOUND, IDENT, INT64_MAX, INT64_MIN, Scalar, is_exact, of_atom
+from milepost.query.number import scaled
+from milepost.query.sql.tables import NARROW_DIGITS
+from milepost.schema.types import INTEGER_RANGES, Atom
+
+Form: TypeAlias = Literal["int", "biased", "wide", "num", "plain"]
+Dialect: TypeAlias = Literal["sqlite", "postgresql"]
+
+BIAS: Final = 1 << 63  # taken from a uint64 to store it
+WIDE_ZERO: Final = 10**38  # added to the units of a wide decimal
+WIDE_DIGITS: Final = 39
+_EXACT: Final = Context(prec=100)  # digits
+TAME: Final = 2.0**200  # doubles of this size, and from 1/TAME on, are multiplied and divided without leaving the range
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An SQL expression. `text` has parentheses where it needs them."""
+
+    text: str
+    kind: Scalar
+    form: Form = "plain"
+    bound: int = 0  # of an exact number: its units are never larger, either way
+    leaf: bool = False  # a column or a value: may be written twice
+    null: bool = True  # may be null
+    tame: bool = False  # of a double: 0, or of a size near 1 (see `TAME`)
+    raw: str | None = None  # of a double's column: the column alone, where NaN is still NaN
+
+    def as_leaf(self, text: str) -> Value:
+        """The same value under another name."""
+        return replace(self, text=text, leaf=True, raw=None)
+
+
+def has_units(kind: Scalar) -> bool:
+    """Whether values are whole numbers of some unit: integers, decimals and idents."""
+    return is_exact(kind) or kind == IDENT
+
+
+def column(text: str, atom: Atom, null: bool, dialect: Dialect) -> Value:
+    """The value of a column, as `tables` declares it."""
+    kind = of_atom(atom)
+    if kind.name == "double":
+        return Value(not_nan(text, dialect), kind, leaf=True, raw=text)
+    if not has_units(kind):
+        return Value(text, kind, leaf=True, null=null)
+    if atom.kind == "decimal":
+        form: Form = "num" if dialect == "postgresql" else "int" if atom.precision <= NARROW_DIGITS else "wide"
+        return Value(text, kind, form, 10**atom.precision - 1, True, null)
+    low, high = INTEGER_RANGES[atom.kind]
+    return Value(text, kind, "biased" if atom.kind == "uint64" else "int", max(-low, high), True, null)
+
+
+def not_nan(text: str, dialect: Dialect) -> str:
+    """A double's column; NaN is null."""
+    return f"nullif({text}, 'NaN')" if dialect == "sqlite" else f"nullif({text}, CAST('NaN' AS double precision))"
+
+
+def form_of(kind: Scalar, dialect: Dialect) -> Form:
+    """The form of a calculated value whose digits its kind bounds."""
+    if not has_units(kind):
+        return "plain"
+    if kind.name != "decimal":
+        return "int"
+    return "num" if dialect == "postgresql" else "int" if kind.precision <= NARROW_DIGITS else "wide"
+
+
+def bound_of(kind: Scalar) -> int:
+    """How large the units of a calculated number can be."""
+    return BIAS if kind.name != "decimal" else min(10**kind.precision, DECIMAL_BOUND) - 1
+
+
+def encoded(value: Any, kind: Scalar, form: Form) -> Any:
+    """A value of the language as a driver takes it; None when the form has no place for it."""
+    if value is None:
+        return None
+    match form:
+        case "int":
+            return value if INT64_MIN <= value <= INT64_MAX else None
+        case "biased":
+            return value - BIAS if 0 <= value < 2 * BIAS else None
+        case "wide":
+            return f"{value + WIDE_ZERO:0{WIDE_DIGITS}}" if abs(value) < DECIMAL_BOUND else None
+        case "num":
+            return scaled(value, kind.scale)
+    match kind.name:
+        case "date":
+            return days(value)
+        case "timestamp":
+            return microseconds(value)
+        case "uuid":
+            return value.bytes
+    return value
+
+
+def decoded(value: Any, kind: Scalar, form: Form) -> Any:
+    """A value that a driver gave, as one of the language: exact numbers as whole units."""
+    if value is None:
+        return None
+    match form:
+        case "int":
+            return int(value)
+        case "biased":
+            return int(value) + BIAS
+        case "wide":
+            return int(value) - WIDE_ZERO
+        case "num":
+            return int(Decimal(value).scaleb(kind.scale, _EXACT))
+    match kind.name:
+        case "boolean":
+            return bool(value)
+        case "double":
+            return float(value)
+        case "bytes":
+            return bytes(value)
+        case "date":
+            return date.fromordinal(int(value) + EPOCH_DAY)
+        case "timestamp":
+            return EPOCH + timedelta(microseconds=int(value))
+        case "uuid":
+            return UUID(bytes=bytes(value))
+    return value

@@ -1,0 +1,67 @@
+"""What a piece of SQL is written with: the values to bind, and names that nothing else has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from milepost.errors import QueryError
+from milepost.query.sql.tables import Tables
+from milepost.query.sql.value import Dialect, Value
+
+ROOT: Final = "r"  # the alias of the root table, which the caller joins
+_BALANCED: Final = 8  # terms that may stand in a row: SQLite takes 1,000 levels, and a chain has one for each term
+
+
+class Writer:
+    """One expression on its way into SQL. Names inside are `a` or `l` and a number."""
+
+    def __init__(self, tables: Tables, dialect: Dialect, message: str, prefix: str) -> None:
+        self.tables: Final = tables
+        self.dialect: Final = dialect
+        self.message: Final = message  # the alias of the queue's header table
+        self.needs_root = False
+        self.values: dict[str, Any] = {}
+        self._prefix = prefix
+        self._aliases = 0
+
+    @property
+    def sqlite(self) -> bool:
+        """Whether this is for SQLite."""
+        return self.dialect == "sqlite"
+
+    def bind(self, value: Any) -> str:
+        """The name of a value that goes beside the text."""
+        if isinstance(value, str) and "\0" in value:
+            raise QueryError("the query has a text with the character U+0000, which no string in a queue can hold")
+        name = f"{self._prefix}{len(self.values)}"
+        self.values[name] = value
+        return f":{name}"
+
+    def alias(self, letter: str) -> str:
+        """A name for a table."""
+        self._aliases += 1
+        return f"{letter}{self._aliases}"
+
+    def once(self, values: Sequence[Value], make: Callable[..., str]) -> str:
+        """An expression in which values are written several times, but calculated once."""
+        costly = [value for value in values if not value.leaf]
+        if not costly:
+            return make(*values)
+        alias = self.alias("l")
+        names = {id(value): value.as_leaf(f"{alias}.x{place}") for place, value in enumerate(costly)}
+        made = make(*(names.get(id(value), value) for value in values))
+        inner = ", ".join(f"{value.text} AS x{place}" for place, value in enumerate(costly))
+        # What follows keeps each planner from putting the expressions back into their places.
+        fenced = f"SELECT {inner} LIMIT 1" if self.sqlite else f"SELECT {inner} OFFSET 0"
+        return f"(SELECT {made} FROM ({fenced}) {alias}{' WHERE 1' if self.sqlite else ''})"
+
+
+def chained(terms: Sequence[str], word: str) -> str:
+    """Terms joined by AND or OR, in a tree that is not deep."""
+    if len(terms) == 1:
+        return terms[0]
+    if len(terms) > _BALANCED:
+        middle = len(terms) // 2
+        terms = (chained(terms[:middle], word), chained(terms[middle:], word))
+    return f"({f' {word} '.join(terms)})"
