@@ -252,7 +252,7 @@ class Wanted(NamedTuple):
     level: str = "none"
     direction: str = "desc"
     priority: float = 0.0
-    functions: dict[str, str] = {}
+    functions: dict[str, str] = {}  # noqa: RUF012  # nobody changes it
     dead: str | None = None
     most_aborts: int = 0
 

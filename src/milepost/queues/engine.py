@@ -46,7 +46,7 @@ class Engine:
         return self.catalogue
 
     def change(self, place: Place) -> None:
-        """This transaction changes the catalogue. Until it is committed, the version says nothing."""
+        """Say that this transaction changes the catalogue: until it is committed, the version tells nothing."""
         self._changed = True
         place.later(self._settled)
 

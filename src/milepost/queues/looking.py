@@ -45,7 +45,7 @@ def committed(
     session: Session, known: Catalogue, queue: Queue, wish: Wish, after: int, count: int, *, lock: bool
 ) -> list[Head]:
     """Committed messages that nobody has taken or reserved, due or not, by number."""
-    finding = picking.browsing(known, queue, wish, session.connection.dialect.name, lock)
+    finding = picking.browsing(known, queue, wish, picking.dialect_of(session), lock)
     values = {"after": after, "count": count, "queue": queue.number} | finding.values
     return [Head(*row) for row in session.rows(finding.statement, **values)]
 

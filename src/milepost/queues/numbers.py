@@ -6,10 +6,10 @@
     │ microseconds since 2024-01-01T00:00Z, 51 bits    │ lane 12 │
     └──────────────────────────────────────────────────┴─────────┘
 
-The lane is the number of the log of the broker that gave it, so that brokers of a cell need not ask each other, nor the
-database. A broker gives each microsecond away once: after a million messages in half a second it is half a second ahead
-of its clock, and goes on. M alone identifies a message; in `S/T/M`, S is its writer, the number of the client, and T the
-transaction that wrote it.
+The lane is the number of the log of the broker that gave it, so that brokers of a cell need not ask each other, nor
+the database. A broker gives each microsecond away once: after a million messages in half a second it is half a second
+ahead of its clock, and goes on. M alone identifies a message; in `S/T/M`, S is its writer, the number of the client,
+and T the transaction that wrote it.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from milepost import query
 from milepost.errors import InvalidValue, WrongType
 from milepost.query import sql, typed
+from milepost.query.sql.value import Dialect
 from milepost.queues.catalogue import Catalogue, Queue, Type
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
@@ -43,6 +44,10 @@ class Head(NamedTuple):
     priority: float
     aborts: int
     log: str
+
+    def member(self, group: str) -> int:
+        """What it has in common with those that are reserved with it: S or T."""
+        return self.s if group == "s" else self.t
 
 
 class Wish(NamedTuple):
@@ -69,7 +74,7 @@ def pick(
     Rows of the result are locked in a shared store; those that another broker is at are passed over.
     """
     kind = _required(catalogue, queue, wish)
-    dialect = session.connection.dialect.name
+    dialect = dialect_of(session)
     values = {"now": now, "owner": owner, "queue": queue.number}
     plain = kind is None and not wish.select and not wish.order and not own
     if queue.group and plain and not queue.prioritized:
@@ -110,21 +115,22 @@ def _required(catalogue: Catalogue, queue: Queue, wish: Wish) -> Type | None:
 
 def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> list[Head]:
     """In a shared store: what of it is still so, now that nobody else can change it."""
-    at = Head._fields.index(queue.group)
-    members = sorted({head[at] for head in found if head.log == "c"})
+    group = queue.group
+    members = sorted({head.member(group) for head in found if head.log == "c"})
     rows = session.rows(_LOCK_GROUPS, queue=queue.number, members=session.numbers(members), owner=owner)
-    free = {row[0] for row in rows} | {head[at] for head in found if head.log != "c"}
+    free = {row[0] for row in rows} | {head.member(group) for head in found if head.log != "c"}
     again = Statement(f"SELECT mid FROM {queue.table} WHERE mid {{in mids}} AND lsf IN ('c', 'e') {{skip_locked}}")
     there = {row[0] for row in session.rows(again, mids=session.numbers([head.mid for head in found]))}
-    gone = {head[at] for head in found if head.mid not in there}  # a group that lost one is looked at the next time
-    return [head for head in found if head[at] in free and head[at] not in gone]
+    # A group that has lost one is looked at the next time.
+    gone = {head.member(group) for head in found if head.mid not in there}
+    return [head for head in found if head.member(group) in free - gone]
 
 
 # Statements
 
 
 @lru_cache(maxsize=CACHED)
-def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: str, lock: bool, held: bool) -> Statement:
+def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: Dialect, lock: bool, held: bool) -> Statement:
     """Messages in the order of arrival: of blocks that the reader has begun (`held`), or else of whatever is free."""
     seen = "g.owner = :owner" if held else "g.owner = 0" if group == "t" else "g.owner IN (0, :owner)"
     # CROSS JOIN: SQLite keeps the order of the tables, and so that of the index.
@@ -154,7 +160,7 @@ class _Cached:
 
 
 @lru_cache(maxsize=CACHED)
-def _finding(about: _Cached, select: str | None, order: str | None, own: bool, dialect: str, lock: bool) -> Finding:
+def _finding(about: _Cached, select: str | None, order: str | None, own: bool, dialect: Dialect, lock: bool) -> Finding:
     queue, kind = about.queue, about.kind
     tables = kind.tables if kind is not None else None
     values: dict[str, Any] = {}
@@ -191,14 +197,14 @@ def _finding(about: _Cached, select: str | None, order: str | None, own: bool, d
     return Finding(Statement(text), values)
 
 
-def browsing(catalogue: Catalogue, queue: Queue, wish: Wish, dialect: str, lock: bool) -> Finding:
+def browsing(catalogue: Catalogue, queue: Queue, wish: Wish, dialect: Dialect, lock: bool) -> Finding:
     """Committed messages that are nobody's, by number, from `after` on, `count` at most."""
     kind = _required(catalogue, queue, wish)
     return _browsing(_Cached(catalogue, queue, kind.number if kind is not None else None), wish.select, dialect, lock)
 
 
 @lru_cache(maxsize=CACHED)
-def _browsing(about: _Cached, select: str | None, dialect: str, lock: bool) -> Finding:
+def _browsing(about: _Cached, select: str | None, dialect: Dialect, lock: bool) -> Finding:
     queue, kind = about.queue, about.kind
     joins, wanted = "", ["q.lsf = 'c'", "q.owner = 0", "q.mid > :after"]
     values: dict[str, Any] = {}
@@ -239,7 +245,7 @@ class _Form(NamedTuple):
     wanted: str
     keys: list[_Key]
     own: bool
-    dialect: str
+    dialect: Dialect
     lock: bool
 
     @property
@@ -318,7 +324,7 @@ class _Form(NamedTuple):
         )
 
 
-def _locking(dialect: str, lock: bool, tables: str) -> str:
+def _locking(dialect: Dialect, lock: bool, tables: str) -> str:
     return f"FOR UPDATE OF {tables} SKIP LOCKED" if lock and dialect == "postgresql" else ""
 
 
@@ -332,9 +338,13 @@ def _by_index(root: typed.Typed, tables: sql.Tables) -> bool:
             operands = (term.left, term.right)
         elif isinstance(term, typed.Between | typed.In):
             operands = (term.operand,)
-        elif isinstance(term, typed.Fold) and term.operator == "any" and term.where is not None:
-            if _by_index(term.where, tables):
-                return True
+        elif (
+            isinstance(term, typed.Fold)
+            and term.operator == "any"
+            and term.where is not None
+            and _by_index(term.where, tables)
+        ):
+            return True
         for operand in operands:
             if (
                 isinstance(operand, typed.Read)
@@ -342,6 +352,11 @@ def _by_index(root: typed.Typed, tables: sql.Tables) -> bool:
             ):
                 return True
     return False
+
+
+def dialect_of(session: Session) -> Dialect:
+    """Which of the two a session speaks."""
+    return "postgresql" if session.connection.dialect.name == "postgresql" else "sqlite"
 
 
 def require_count(count: int) -> None:

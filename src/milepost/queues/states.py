@@ -85,7 +85,7 @@ def taking(arc: Arc, table: str) -> Statement:
 
 @cache
 def ending(arc: Arc, table: str) -> Statement:
-    """The statement of a commit or a rollback: of all messages that the transaction `owner` brought to the old state."""
+    """The statement of a commit or a rollback: of all messages that transaction `owner` brought to the old state."""
     assert arc.old is not None
     where = f"WHERE owner = :owner AND lsf = '{arc.old.log}'"
     if arc.new is None:

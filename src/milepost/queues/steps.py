@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from milepost.batch import Batch
@@ -39,7 +40,8 @@ class Enqueued(NamedTuple):
     t: int
 
 
-class Dequeue(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Dequeue:
     """Take messages out of a queue: `Got`. Nothing is there for the others, and all comes back with an abort."""
 
     queue: str
@@ -61,7 +63,8 @@ class Group(NamedTuple):
     aborts: list[int]
 
 
-class Got(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Got:
     """What was taken, in order."""
 
     groups: list[Group]

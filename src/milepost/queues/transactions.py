@@ -20,6 +20,7 @@ from milepost.errors import (
     WrongType,
 )
 from milepost.query import expression, sql
+from milepost.query.sql.value import Dialect
 from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
 from milepost.queues.engine import Engine, engine_of
@@ -295,7 +296,7 @@ class _Performance:
                 catalogue.prioritize(session, queue)
         self.changed = True
         rows.store(session, step.batch, kind.tables, mids)
-        statement, values = _insert(queue, kind, step.priority is None, session.connection.dialect.name)
+        statement, values = _insert(queue, kind, step.priority is None, picking.dialect_of(session))
         session.run(
             statement, mids=session.numbers(mids), s=self._transaction.s, t=self._number, type=kind.number,
             priority=float(queue.priority if step.priority is None else step.priority), lsf=state.log, owner=owner,
@@ -329,8 +330,7 @@ class _Performance:
                 assert done == len(mids), (done, len(mids))  # they are locked, or nobody else is there
                 self._count(kind, queue, len(mids))
         if queue.group:
-            at = Head._fields.index(queue.group)
-            members = sorted({head[at] for head in found if head.log == "c"})
+            members = sorted({head.member(queue.group) for head in found if head.log == "c"})
             if members:
                 session.run(states.RESERVE, queue=queue.number, members=session.numbers(members), owner=self._number)
         return got(session, self._known, found)
@@ -482,7 +482,7 @@ def _type_of(known: Catalogue, queue: Queue, step: Enqueue) -> Type:
     return known.taken_by(queue, kind.name)
 
 
-def _insert(queue: Queue, kind: Type, computed: bool, dialect: str) -> tuple[Statement, dict[str, Any]]:
+def _insert(queue: Queue, kind: Type, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
     """The statement for the headers of messages whose content is there; the function for their priority is in it."""
     key = queue.number, kind.number, queue.functions[kind.number] if computed else None, dialect
     made = _INSERTS.get(key)
@@ -496,7 +496,7 @@ def _insert(queue: Queue, kind: Type, computed: bool, dialect: str) -> tuple[Sta
 _INSERTS: Final[dict[Any, tuple[Type, Statement, dict[str, Any]]]] = {}
 
 
-def _inserting(queue: Queue, kind: Type, function: str | None, dialect: str) -> tuple[Statement, dict[str, Any]]:
+def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
     real = "CAST(:priority AS double precision)" if dialect == "postgresql" else ":priority"
     priority, source, values = real, "{each mids} e", {}
     if function is not None:
