@@ -17,6 +17,7 @@ from milepost.broker.core import Connection, Core, Topic, Version
 from milepost.broker.core.core import Source
 from milepost.broker.core.keeper import Checked
 from milepost.broker.core.staging import CheckedStage
+from milepost.broker.core.stamps import stamped, stamped_durable
 from milepost.errors import BrokerError, MilepostError, NotDurable, UnknownSchema
 from milepost.query import decode, enforce
 from milepost.wire import Stage
@@ -130,13 +131,13 @@ def _checked(core: Core, arrival: Arrival) -> Batch:
         raise _unknown(arrival.topic, arrival.data)
     batch = decode(arrival.data, arrival.version.schema)
     if arrival.topic.stored:
-        core.stamped_durable(arrival.connection, batch)
+        stamped_durable(arrival.connection, batch)
         return batch
     if arrival.key or arrival.linked:
         raise NotDurable(
             f"topic {arrival.topic.name!r} is live: keys, and puts to several topics at once, are for durable ones"
         )
-    core.stamped(arrival.connection, batch)
+    stamped(arrival.connection, batch, core.broker_id)
     return batch
 
 
@@ -148,7 +149,7 @@ def at_once(core: Core, connection: Connection, topic: Topic, data: Any) -> tupl
     batch = Batch.decode(data, version.schema)
     if version.schema.checks:
         enforce(batch)
-    core.stamped(connection, batch)
+    stamped(connection, batch, core.broker_id)
     if not topic.subscriptions:
         return batch, None
     return batch, version.index.snapshot().match(version.view(batch))

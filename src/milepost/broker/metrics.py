@@ -32,6 +32,11 @@ _TOTALS: Final = {
     "puts_throttled": ("milepost_puts_throttled", "Batches whose publisher had to wait, because a subscriber is slow."),
     "rows_staged": ("milepost_rows_staged", "Rows stored for an epoch that was not published yet."),
     "epochs_published": ("milepost_epochs_published", "Epochs of sinks whose rows are seen now."),
+    "messages_enqueued": ("milepost_queue_messages_enqueued", "Messages written to queues, also if undone later."),
+    "messages_dequeued": ("milepost_queue_messages_dequeued", "Messages taken out of queues, also if undone later."),
+    "queue_transactions": ("milepost_queue_transactions_begun", "Transactions on queues that clients have begun."),
+    "queue_commits": ("milepost_queue_transactions_committed", "Transactions on queues that were committed."),
+    "queue_aborts": ("milepost_queue_transactions_aborted", "Transactions on queues that were undone."),
 }
 _TOPICS: Final = {
     "rows_in": ("milepost_topic_rows_received", "Rows taken, by topic."),
@@ -92,6 +97,13 @@ class BrokerCollector(Collector):
         queues = figures["queues"]
         yield GaugeMetricFamily("milepost_queue_rows", "Rows that wait for their subscribers.", queues["rows"])
         yield GaugeMetricFamily("milepost_queue_bytes", "Bytes that wait for their subscribers.", queues["bytes"])
+        queueing = figures["queueing"]
+        yield GaugeMetricFamily(
+            "milepost_queue_transactions", "Transactions on queues under way.", queueing["transactions"]
+        )
+        yield GaugeMetricFamily(
+            "milepost_queue_dequeues_waiting", "Dequeues that wait for a message.", queueing["waiting"]
+        )
         yield GaugeMetricFamily(
             "milepost_clients_throttling",
             "Subscribers so slow now that publishers wait for them.",

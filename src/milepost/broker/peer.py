@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from milepost.errors import BrokerError, MilepostError, ProtocolError
 from milepost.transport import Link
-from milepost.wire import LINKED, Frame, Kind, decode_control, read_key, read_put, read_stage
+from milepost.wire import LINKED, Frame, Kind, decode_control, read_enqueue, read_key, read_put, read_stage
 
 if TYPE_CHECKING:
     from milepost.broker.core import Connection
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _PUT: Final = int(Kind.PUT)
 _STAGE: Final = int(Kind.STAGE)
+_ENQUEUE: Final = int(Kind.ENQUEUE)
 _CREDIT: Final = int(Kind.CREDIT)
 MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
 
@@ -62,6 +63,8 @@ class Peer:
                     if not connection.greeted:
                         raise ProtocolError("a connection begins with a HELLO, not with STAGE")
                     broker.stage(self, connection, read_stage(frame.body), len(frame.body) + 8)
+                elif frame.kind == _ENQUEUE:
+                    broker.asked(self, connection, read_enqueue(frame.body))
                 else:
                     message = decode_control(frame.kind, frame.body)
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts

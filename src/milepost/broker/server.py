@@ -22,7 +22,7 @@ from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import LimitExceeded, MilepostError, UnknownTopic
 from milepost.transport import Address, Listener, listen, parse_address
-from milepost.wire import Bye, Control, Reply, Stage, Welcome, encode_control
+from milepost.wire import Bye, Control, Enqueue, Reply, Stage, Welcome, encode_control
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("milepost.broker")
 
+WAKE_S: Final = 0.05  # how often dequeues that wait are looked at, while there are any: so exact are their timeouts
 TICK_S: Final = 1.0  # how often those who connected and say nothing are looked at
 SOME_KEPT: Final = 1 << 20  # bytes said to a client that it has not read: it is not listened to until it has
 MOST_KEPT: Final = 16 << 20  # bytes: with so many, it is closed
@@ -65,6 +66,7 @@ class Broker:
         self._workers: Workers[_Job, _Result] | None = None
         self._finished: deque[_Result] = deque()
         self._timers: list[Callable[[], None]] = []
+        self._waking: Callable[[], None] | None = None  # ends the timer for dequeues that wait
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
         self._keeper: Storekeeper | None = None
@@ -119,7 +121,7 @@ class Broker:
             core.store_id, core.broker_id = store.id, store.broker_id
             core.keeper.on, core.keeper.shared = True, store.shared
             self._keeper = Storekeeper(self, store)
-            self.run(core.keeper.restore(topics))
+            self.run(core.keeper.restore(topics) + core.queues.begin())
         except BaseException:
             store.close()
             raise
@@ -145,7 +147,7 @@ class Broker:
         self._stopping.set()
         if self._listener is not None:
             await self._listener.close()
-        for cancel in self._timers:
+        for cancel in (*self._timers, *([self._waking] if self._waking is not None else [])):
             cancel()
         self._process()
         if self._workers is not None:
@@ -218,7 +220,7 @@ class Broker:
         else:
             self._later(made)
 
-    def _give(self, peer: Peer, connection: Connection, job: Arrival | Misput | Control) -> None:
+    def _give(self, peer: Peer, connection: Connection, job: Arrival | Misput | Control | Enqueue) -> None:
         assert self._workers is not None
         peer.jobs += 1
         self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
@@ -251,8 +253,8 @@ class Broker:
         except Exception:  # a fault of ours: one batch suffers, and everybody else goes on
             log.exception("a batch for %s could not be delivered", topic.name)
 
-    def asked(self, peer: Peer, connection: Connection, message: Control) -> None:
-        """A control frame that comes in order with the puts before it."""
+    def asked(self, peer: Peer, connection: Connection, message: Control | Enqueue) -> None:
+        """A control frame that comes in order with the puts before it, or messages for a queue."""
         if self._workers is not None and peer.jobs:
             self._give(peer, connection, message)
             return
@@ -260,7 +262,7 @@ class Broker:
             self._process()
         self.said(connection, message)
 
-    def said(self, connection: Connection, message: Control) -> None:
+    def said(self, connection: Connection, message: Control | Enqueue) -> None:
         """A control frame."""
         self.run(self.core.said(connection, message, self.clock.monotonic(), self.clock.time_us()))
 
@@ -312,7 +314,7 @@ class Broker:
 
     def _work(self, jobs: list[_Job]) -> _Result:
         """In a worker: examine batches; questions between them wait their turn."""
-        results: list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control]] = []
+        results: list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control | Enqueue]] = []
         arrivals: list[Arrival] = []
         for peer, what in jobs:
             if isinstance(what, Arrival):
@@ -372,6 +374,8 @@ class Broker:
         if not self.settings.cut_through and core.turning and not self._turning:
             self._turning = True
             self._loop.call_soon(self._turn)
+        if self._waking is None and core.queues.waiting.some and not self._stopping.is_set():
+            self._waking = self.clock.every(WAKE_S, self._wake)
 
     def _say(self, connection: Connection, message: Control) -> None:
         link = connection.link
@@ -395,6 +399,13 @@ class Broker:
     def _tick(self) -> None:
         self.run(self.core.tick(self.clock.monotonic()))
 
+    def _wake(self) -> None:
+        waiting = self.core.queues.waiting
+        self.run(waiting.wake(self.clock.monotonic(), self.clock.time_us()))
+        if self._waking is not None and not waiting.some:
+            self._waking()
+            self._waking = None
+
     def _scan(self) -> None:
         self.run(self.core.scan(self.clock.monotonic(), lambda connection: int(connection.link.partial)))
 
@@ -417,8 +428,10 @@ def _told(message: Control) -> bytes:
         return encode_control(failure(error, request=message.request))
 
 
-_Job: TypeAlias = tuple[Peer, Arrival | Misput | Control]
-_Result: TypeAlias = tuple[list[Peer], list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control]]]
+_Job: TypeAlias = tuple[Peer, Arrival | Misput | Control | Enqueue]
+_Result: TypeAlias = tuple[
+    list[Peer], list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control | Enqueue]]
+]
 
 
 def _random32() -> int:

@@ -155,7 +155,8 @@ class Storekeeper:
         self._polling = False
         if outcome is None or isinstance(outcome, MilepostError):
             return []  # whoever wants something of it is told
-        return self._broker.core.keeper.polled(outcome, self._known)
+        core = self._broker.core
+        return [*core.keeper.polled(outcome, self._known), *core.queues.waiting.stirred()]
 
     # Ending
 

@@ -347,6 +347,7 @@ class Dequeue(msgspec.Struct, frozen=True, kw_only=True):
     request: int
     transaction: int = 0  # 0 with `peek`
     step: int = 0  # what the client sends for a transaction is counted from 1 on; also over its connections
+    number: int = 0  # "t" of an earlier reply; 0: none had one. A broker that was started anew asks its store about it
     queue: str
     type: str | None = None  # None: any; then without `select` and `order` over what a type alone has
     count: int = 1
@@ -368,6 +369,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     transaction: int
     step: int
     how: str  # "commit", "abort", "prepare", "flush"
+    number: int = 0  # as in DEQUEUE
     gid: str = ""  # of a transaction over several brokers: what it is called, for "prepare",
     coordinator: str = ""  # and who decides about it
     decision: dict[str, Any] | None = None  # of the coordinator, stored with its "commit": {"gid", "participant"}

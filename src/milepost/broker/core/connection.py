@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from milepost.broker.core.outbox import Outbox, Waiting
 
 if TYPE_CHECKING:
+    from milepost.broker.core.dealing import Owner
     from milepost.broker.core.keeper import Checked, Refused
     from milepost.broker.core.stream import Member, Stream
     from milepost.broker.core.topic import Topic
@@ -50,8 +51,8 @@ class Connection:
     __slots__ = (
         "announced", "blocked", "bytes_in", "bytes_out", "credit", "dropped", "dropped_rows", "frames_out",
         "greeted", "heard", "instance", "keys", "link", "linked", "members", "name", "number", "open", "outbox",
-        "outstanding", "paused", "peer", "progress", "publisher", "puts", "ready", "rows_in", "rows_out", "slow",
-        "stalled", "subscriptions", "taken", "window",
+        "outstanding", "owner", "paused", "peer", "progress", "publisher", "puts", "ready", "rows_in", "rows_out",
+        "slow", "stalled", "subscriptions", "taken", "types", "window",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, now: float) -> None:
@@ -84,6 +85,8 @@ class Connection:
         # Durable subscriptions, by its numbers; a request that the store has not answered yet holds its place.
         self.members: dict[int, tuple[Stream, Member] | Subscribe] | None = None
         self.linked: list[Checked | Refused] | None = None  # batches that wait for the last of those they belong with
+        self.owner: Owner | None = None  # of its transactions, once it has begun one
+        self.types: set[int] | None = None  # fingerprints of the message types that the client knows
         self.announced: dict[int, int] | None = None  # topic number -> versions of its schema that the client knows
 
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.frames_out = self.dropped_rows = 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch
+from milepost.broker.core.administration import ADMINISTRATION, administer
 from milepost.broker.core.catalogue import Catalogue
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
@@ -21,6 +22,7 @@ from milepost.broker.core.keeper import Checked, Keeper, Refused
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import require_pattern
 from milepost.broker.core.publishers import Publishers
+from milepost.broker.core.queues import Queues
 from milepost.broker.core.share import shares
 from milepost.broker.core.staging import Staging
 from milepost.broker.core.statistics import described, statistics
@@ -28,7 +30,6 @@ from milepost.broker.core.topic import Topic, Version
 from milepost.config import Settings
 from milepost.errors import (
     BrokerError,
-    InvalidValue,
     MilepostError,
     NotDurable,
     ProtocolError,
@@ -44,7 +45,10 @@ from milepost.wire import (
     Credit,
     Declare,
     Delete,
+    Dequeue,
     Dropped,
+    Enqueue,
+    Finish,
     Hello,
     List,
     Look,
@@ -74,6 +78,10 @@ DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
 LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
 JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
 LEAST_PROGRESS: Final = 16_384  # bytes of a frame between two scans: less is a drip
+REQUESTS: Final = (
+    Declare, Delete, Subscribe, Unsubscribe, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage, Published,
+    Dequeue, Finish, *ADMINISTRATION,
+)  # fmt: skip
 STALLED_SCANS: Final = 2  # scans that find one and the same frame under way before its sender counts as stuck
 
 
@@ -112,6 +120,7 @@ class Core:
         self.greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
         self.keeper = Keeper(self)
         self.staging = Staging(self)
+        self.queues = Queues(self)
         self.store_id = ""  # changes only when stored state was lost; empty: nothing is stored
         self._turn: dict[int, Connection] = {}  # without cut-through: connections to be served at the next turn
 
@@ -143,6 +152,7 @@ class Core:
         del self.connections[connection.number]
         self._free.append(connection.number)
         effects: list[Effect] = self.keeper.streams.left(connection) if connection.members or connection.linked else []
+        effects += self.queues.leases.lost(connection) if connection.owner is not None else []
         if connection.outbox is not None:
             self._release(connection.outbox, effects)
             connection.outbox = None
@@ -159,7 +169,7 @@ class Core:
             return []
         return [Say(connection, failure(error, fatal=True)), Close(connection), *self.lost(connection)]
 
-    def said(self, connection: Connection, message: Control, now: float, time_us: int) -> list[Effect]:
+    def said(self, connection: Connection, message: Control | Enqueue, now: float, time_us: int) -> list[Effect]:
         """A control frame came in. Those that ask something come in order with the puts before them."""
         if not connection.open:
             return []
@@ -179,12 +189,12 @@ class Core:
                 case Pong():
                     return []
                 case Bye():
-                    return [Close(connection), *self.lost(connection)]
+                    return [*self.queues.leases.left(connection), Close(connection), *self.lost(connection)]
                 case Resume():
                     return [Mend(connection)]
-                case Declare() | Delete() | Subscribe() | Unsubscribe() | List() | Status() | Ack() | Trim() | Look():
-                    return self._asked(connection, message, time_us)
-                case HoldRequest() | Publish() | Unstage() | Published():
+                case Enqueue():
+                    return self.queues.enqueue(connection, message)
+                case _ if isinstance(message, REQUESTS):
                     return self._asked(connection, message, time_us)
                 case _:
                     raise ProtocolError(f"a client does not send {type(message).__name__.upper()}")
@@ -256,6 +266,10 @@ class Core:
                 return move_hold(keeper, connection, request)
             case Publish() | Unstage() | Published():
                 return self.staging.asked(connection, request)
+            case Dequeue(peek=False) | Finish():
+                return self.queues.asked(connection, request, connection.heard)
+            case _ if isinstance(request, (Dequeue, *ADMINISTRATION)):
+                return administer(self, connection, request)
         return None
 
     def append(self, checked: Checked) -> list[Effect]:
@@ -315,44 +329,6 @@ class Core:
         effects: list[Effect] = [Say(connection, failure(error, put=put, topic=name))]
         self._give_back(connection, source.size, effects)
         return effects
-
-    def stamped_durable(self, connection: Connection, batch: Batch) -> None:
-        """Check the stamps of a batch for a durable topic. Whether they were seen before, the store will tell."""
-        ids = batch.ids
-        if ids is None or not len(batch):
-            raise InvalidValue("a put has messages, and they have IDs; this batch has none")
-        if any(run.publisher != connection.publisher.number for run in ids.runs):
-            raise InvalidValue("the message IDs of a put are those of its publisher, as WELCOME gave it")
-        if len(batch) > 1 and not (ids.stamps[1:] > ids.stamps[:-1]).all():
-            raise InvalidValue("the stamps of a publisher's messages increase; these do not")
-        if not 0 < ids[0].stamp <= ids[len(batch) - 1].stamp < 1 << 63:
-            raise InvalidValue("the stamps of messages that are stored are above 0 and below 2**63")
-
-    def stamped(self, connection: Connection, batch: Batch) -> None:
-        """Check and keep the stamps of a publisher's batch, in the order of its puts; `InvalidValue` if they are wrong.
-
-        The one event that another thread may bring: the one that checks all batches of that publisher.
-        """
-        ids = batch.ids
-        if ids is None:
-            raise InvalidValue("a put has message IDs; this batch has none")
-        if not len(batch):
-            return
-        publisher = connection.publisher
-        if len(ids.runs) != 1 or ids.runs[0][1:] != (publisher.number, self.broker_id):
-            raise InvalidValue(
-                "the message IDs of a put are those of its publisher and its broker, as WELCOME gave them"
-            )
-        if len(batch) == 1:
-            first = last = ids[0].stamp
-        else:
-            stamps = ids.stamps
-            if not (stamps[1:] > stamps[:-1]).all():
-                raise InvalidValue("the stamps of a publisher's messages increase; these do not")
-            first, last = int(stamps[0]), int(stamps[-1])
-        if first <= publisher.last_stamp:
-            raise InvalidValue("the stamps of a publisher's messages increase; these are not above the last ones")
-        publisher.last_stamp = last
 
     def arrived(self, topic: Topic, batch: Batch, sources: list[Source], matches: Matches | None) -> list[Effect]:
         """Checked and matched rows, of one publisher or joined from several: deliver them."""
@@ -567,7 +543,7 @@ class Core:
             effects += self.refused(
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
-        return effects + self.keeper.streams.tick() if self.keeper.on else effects
+        return effects + self.keeper.streams.tick() + self.queues.leases.tick(now) if self.keeper.on else effects
 
     def scan(self, now: float, partial: Callable[[Connection], int]) -> list[Effect]:
         """Once every `frame_s`: those who fell silent, and those who are stuck in the middle of a frame.

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from milepost.broker.core.topic import Topic
 
 TOTALS: Final = ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches_in")
+QUEUE_TOTALS: Final = (
+    "messages_enqueued", "messages_dequeued", "queue_transactions", "queue_commits", "queue_aborts",
+)  # fmt: skip
 WHERE_SHOWN: Final = 500  # characters of a predicate
 LISTED: Final = 1_000  # topics, clients and subscriptions named one by one; a million would not fit into a frame
 
@@ -60,7 +63,9 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             "puts_throttled": core.totals["puts_throttled"],
             "rows_staged": core.totals["rows_staged"],
             "epochs_published": core.totals["epochs_published"],
-        },
+        }
+        | {name: core.totals[name] for name in QUEUE_TOTALS},
+        "queueing": core.queues.figures(),
         "errors": dict(core.errors),
         "queues": {
             "connections": len(outboxes),

@@ -1,0 +1,129 @@
+"""Whose transactions they are: clients come and go, and what one left behind is undone when its lease ends."""
+
+from __future__ import annotations
+
+import logging
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from milepost.broker.core.connection import Connection
+from milepost.broker.core.dealing import Dealing, Owner
+from milepost.broker.core.effects import Effect, Store
+from milepost.errors import MilepostError, TransactionAborted
+from milepost.queues import operations
+
+if TYPE_CHECKING:
+    from milepost.broker.core.queues import Queues
+
+RENEWALS: Final = 3  # of a lease before it would end
+SWEEP_S: Final = 5.0  # between looks at messages that have expired, and at leases of brokers that are gone
+
+log = logging.getLogger("milepost.broker")
+
+
+class Leases:
+    """The clients that have used queues."""
+
+    def __init__(self, queues: Queues, lease_s: float) -> None:
+        self._queues = queues
+        self._lease_s = lease_s
+        self._renewed = self._swept = -math.inf  # seconds
+        self.owners: Final[dict[bytes, Owner]] = {}
+        self.us: Final = int(lease_s * 1_000_000)
+
+    def owner(self, connection: Connection) -> Owner:
+        """The client of a connection, with what it left on an earlier one."""
+        owner = connection.owner
+        if owner is None:
+            owner = self.owners.get(connection.instance) or Owner(connection.instance)
+            self.owners[connection.instance] = connection.owner = owner
+            owner.connection, owner.until = connection, None
+        return owner
+
+    def lost(self, connection: Connection) -> list[Effect]:
+        """A connection is gone; its client may come back within the lease."""
+        owner, connection.owner = connection.owner, None
+        if owner is None or owner.connection is not connection:
+            return []
+        owner.connection, owner.held_bytes = None, 0
+        effects: list[Effect] = []
+        for dealing in list(owner.dealings.values()):
+            dealing.forget_held()
+            for request in dealing.requests:
+                request.number = 0
+            if dealing.requests and dealing.requests[0].waiting:
+                effects += self._queues.waiting.come_away(dealing.requests[0])
+        return effects
+
+    def left(self, connection: Connection) -> list[Effect]:
+        """A client has said that it goes: what it has not committed is undone at once."""
+        owner = connection.owner
+        if owner is None or owner.connection is not connection:
+            return []
+        effects = self.lost(connection)
+        del self.owners[owner.instance]
+        return effects + self._undo(owner)
+
+    def _undo(self, owner: Owner) -> list[Effect]:
+        effects: list[Effect] = []
+        for dealing in owner.dealings.values():
+            if dealing.over is None:
+                dealing.over = TransactionAborted("its client was away for too long; run it again")
+                effects += self.undo(dealing)
+        return effects
+
+    def undo(self, dealing: Dealing) -> list[Effect]:
+        """Undo what the store has of a transaction. One that it has yet to hear of is undone then."""
+        self._queues.totals["queue_aborts"] += 1
+        return self.undo_late(dealing) if dealing.number else []
+
+    def undo_late(self, dealing: Dealing) -> list[Effect]:
+        """The same, once the store has told its number."""
+        return [Store(operations.Undo(dealing.number), partial(self._undone, dealing))]
+
+    def _undone(self, dealing: Dealing, outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        if not isinstance(outcome, MilepostError):  # otherwise its lease ends, and `Sweep` undoes it
+            self._queues.waiting.stir(outcome.touched, effects, dealing.taken)
+        return effects
+
+    def tick(self, now: float) -> list[Effect]:
+        """Once a second or so."""
+        effects: list[Effect] = []
+        for owner in list(self.owners.values()):
+            if owner.connection is None:
+                if owner.until is None:
+                    owner.until = now + self._lease_s
+                elif owner.until <= now:
+                    del self.owners[owner.instance]
+                    effects += self._undo(owner)
+        if now - self._renewed >= self._lease_s / RENEWALS:
+            self._renewed = now
+            numbers = tuple(
+                dealing.number
+                for owner in self.owners.values()
+                for dealing in owner.dealings.values()
+                if dealing.number and dealing.over is None
+            )
+            if numbers:
+                effects.append(Store(operations.Renew(numbers, self.us), _renewed))
+        if now - self._swept >= SWEEP_S:
+            self._swept = now
+            effects.append(Store(operations.Sweep(), self.swept))
+        return effects
+
+    def swept(self, outcome: Any) -> list[Effect]:
+        """The store has looked after its queues."""
+        effects: list[Effect] = []
+        if isinstance(outcome, MilepostError):
+            log.warning("queues cannot be looked after: %s", outcome)
+        else:
+            self._queues.waiting.stir(outcome.touched, effects)
+        return effects
+
+
+def _renewed(outcome: Any) -> list[Effect]:
+    if isinstance(outcome, MilepostError):
+        log.warning("the leases of transactions cannot be renewed: %s", outcome)
+    return []

@@ -1,0 +1,105 @@
+"""Dequeues that wait for messages of one queue: first come, first served, and tried when there is a reason."""
+
+from __future__ import annotations
+
+import math
+from heapq import heappop, heappush
+from typing import Any, Final, Protocol
+
+MOST_TRIES: Final = 16  # of one line under way at once: the store carries them out one after the other anyway
+
+
+class Waiter(Protocol):
+    """A dequeue, as its line knows it."""
+
+    order: int  # counts up: who came first
+    waiting: bool  # in the line; one that has given up is passed over
+    changes: int  # of the line, when it was last tried
+
+    @property
+    def wish(self) -> Any:
+        """Two with the same wish get the same, or nothing: when one found nothing, the other need not look."""
+
+
+class Line:
+    """See above.
+
+    `hope` is how many messages may be there for those who wait, as far as the broker can tell: what commits and
+    aborts have let be seen, less what was taken since. It may be too high, and then a try finds nothing, and all with
+    the same wish are left alone until something changes; it is never too low for what this broker has done. What it
+    cannot count (other brokers' messages, messages whose time has come) is an infinite hope, tried one at a time at
+    first, and twice as many after each success.
+    """
+
+    __slots__ = ("_empty", "_hope", "_waiters", "_width", "changes", "due_us", "tried", "waiting")
+
+    def __init__(self) -> None:
+        self._waiters: dict[Any, list[tuple[int, Any]]] = {}  # by wish: a heap
+        self._empty: set[Any] = set()  # wishes for which nothing is there
+        self._hope: float = 0
+        self._width = 1
+        self.changes = 0  # how often something became visible
+        self.tried = 0  # under way
+        self.waiting = 0
+        self.due_us: int | None = None  # when a message becomes visible by itself
+
+    def join(self, waiter: Waiter) -> None:
+        """Wait, or wait again after a try that found nothing, at the same place as before."""
+        waiter.waiting = True
+        self.waiting += 1
+        heappush(self._waiters.setdefault(waiter.wish, []), (waiter.order, waiter))
+
+    def leave(self, waiter: Waiter) -> None:
+        """Wait no longer."""
+        if waiter.waiting:
+            waiter.waiting = False
+            self.waiting -= 1
+
+    def known(self, wish: Any) -> bool:
+        """Whether others wait for the same: then nothing is there, or they come first."""
+        return any(waiter.waiting for _, waiter in self._waiters.get(wish, ()))
+
+    def stir(self, messages: float = math.inf) -> None:
+        """So many messages may be there now."""
+        self.changes += 1
+        self._empty.clear()
+        self._hope += messages
+        self._width = max(self._width, 1 if messages == math.inf else min(int(messages), MOST_TRIES))
+
+    def next(self) -> Any:
+        """Who is to try now, or None."""
+        if self.tried >= min(self._hope, self._width):
+            return None
+        found: list[tuple[int, Any]] | None = None
+        for wish in list(self._waiters):
+            heap = self._waiters[wish]
+            while heap and not heap[0][1].waiting:
+                heappop(heap)
+            if not heap:
+                del self._waiters[wish]
+            elif wish not in self._empty and (found is None or heap[0][0] < found[0][0]):
+                found = heap
+        if found is None:
+            if not self.tried:
+                self._hope, self._width = 0, 1
+            return None
+        waiter = heappop(found)[1]
+        waiter.waiting = False
+        waiter.changes = self.changes
+        self.waiting -= 1
+        self.tried += 1
+        return waiter
+
+    def came(self, waiter: Waiter, messages: int) -> None:
+        """A try is over; it got so many messages."""
+        self.tried -= 1
+        if messages:
+            self._hope = max(0, self._hope - messages)
+            self._width = min(2 * self._width, MOST_TRIES)
+        elif waiter.changes == self.changes:
+            self._empty.add(waiter.wish)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody needs this line."""
+        return not self.waiting and not self.tried
