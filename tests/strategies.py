@@ -160,14 +160,15 @@ def schemas(
         definitions.append(t.Field(definition, kind))
     rules = draw(st.lists(st.sampled_from(_RULES), max_size=2)) if checks else ()
     made = t.Schema(name, message, tuple(definitions), tuple(rules))
-    return replace(made, indexes=draw(_some_of(_indexable(made)))) if indexes else made
+    return replace(made, indexes=draw(some_of(indexable(made)))) if indexes else made
 
 
-def _some_of(paths: list[str]) -> st.SearchStrategy[tuple[str, ...]]:
+def some_of(paths: list[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    """The indexes of a schema, from what it may have one on."""
     return st.lists(st.sampled_from(paths), unique=True, max_size=2).map(tuple) if paths else st.just(())
 
 
-def _indexable(schema: t.Schema) -> list[str]:
+def indexable(schema: t.Schema) -> list[str]:
     """The paths of atomic values, through tuples and lists."""
     found: list[str] = []
 
@@ -294,7 +295,7 @@ def message_types(
         nodes.append(NodeType(node, tuple(members)))
     rules = draw(st.lists(st.sampled_from(_RULES), max_size=2)) if checks else ()
     paths = [f"{node.name}.{item.name}" for node in nodes for item in node.members if isinstance(item, Attribute)]
-    indexed = draw(_some_of(paths)) if indexes else ()
+    indexed = draw(some_of(paths)) if indexes else ()
     root = draw(st.sampled_from(node_names))
     return MessageType(draw(st.sampled_from(SCHEMA_NAMES)), tuple(nodes), root, tuple(rules), indexed)
 

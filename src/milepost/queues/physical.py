@@ -99,6 +99,13 @@ def first_nul(block: Block, shape: AtomShape, present: Mask | None) -> int | Non
     return int(elements[0]) if len(elements) else None
 
 
+def first_long(block: Block, shape: AtomShape, present: Mask | None, most: int) -> int | None:
+    """The first element whose text or bytes are longer than `most` bytes; None when no one's are."""
+    long = np.diff(block.var(shape)[0]) > most
+    found = np.flatnonzero(long if present is None else long & present)
+    return int(found[0]) if len(found) else None
+
+
 def gathered(columns: Columns, shape: AtomShape, values: Sequence[Any], optional: bool, dialect: str) -> None:
     """Fill a column, and its validity bits, with what the driver gave; `optional`: None may be among it."""
     kind = shape.type

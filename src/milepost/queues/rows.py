@@ -28,7 +28,7 @@ from milepost.errors import CorruptLog, InvalidValue, MalformedBatch
 from milepost.query.sql.tables import Column, Table, Tables, sql_type
 from milepost.queues import physical
 from milepost.schema.flat import AtomShape, ListShape, Shape, TupleShape
-from milepost.schema.types import Atom, Schema
+from milepost.schema.types import BYTES, STRING, Atom, Schema
 from milepost.storage.database import Session
 
 Numbers = npt.NDArray[np.int64]
@@ -36,6 +36,9 @@ Mask = npt.NDArray[np.bool_] | None
 T = TypeVar("T")
 
 PLANS: Final = 256  # types whose places in batches are kept worked out
+INDEXED_BYTES: Final = 2_500  # of text with an index: PostgreSQL takes 2,704 for it, the message's number and a header
+    2_500  # of text with an index: PostgreSQL takes 2,704 with the message's number and its own words
+)
 
 
 class _Leaf(NamedTuple):
@@ -44,6 +47,7 @@ class _Leaf(NamedTuple):
     column: Column
     shape: AtomShape | None  # None: only whether something is there
     guards: tuple[int, ...]  # bits that must all be set for it to be there, its own the last
+    indexed: bool
 
 
 class _Level(NamedTuple):
@@ -78,15 +82,15 @@ def _planned(schema: Schema, number: int) -> tuple[_Level, ...]:
             assert isinstance(inside, ListShape)
             shape, layout = inside, layout.items[inside.slot]
         at[table.path] = len(levels)
-        leaves = tuple(_leaf(layout.root, column) for column in table.columns)
+        leaves = tuple(_leaf(layout.root, column, (table, column) in tables.indexes) for column in table.columns)
         levels.append(_Level(table, layout, parent, shape, guards, leaves))
     return tuple(levels)
 
 
-def _leaf(root: Shape, column: Column) -> _Leaf:
+def _leaf(root: Shape, column: Column, indexed: bool) -> _Leaf:
     shape, guards = _walk(root, column.path)
     assert (column.type is None) != isinstance(shape, AtomShape)
-    return _Leaf(column, shape if isinstance(shape, AtomShape) else None, guards)
+    return _Leaf(column, shape if isinstance(shape, AtomShape) else None, guards, indexed)
 
 
 def _walk(shape: Shape, path: Sequence[str]) -> tuple[Shape, tuple[int, ...]]:
@@ -120,7 +124,8 @@ class _Elements(NamedTuple):
 def pour(batch: Batch, tables: Tables, mids: Sequence[int], dialect: str) -> list[tuple[Table, list[list[Any]]]]:
     """For each table its columns, `keys` before `columns`, with values that the driver takes.
 
-    `mids` are the numbers of the batch's rows. `InvalidValue`, with the row, for text that holds U+0000.
+    `mids` are the numbers of the batch's rows. `InvalidValue`, with the row, for text that holds U+0000, or that is too
+    long for its index: a database would refuse it too, but with all that others do in the same transaction.
     """
     if not _alike(batch.schema, tables.schema):
         raise InvalidValue(f"a batch of {batch.schema.name} of another version; see read_as()")
@@ -174,12 +179,18 @@ def _column(block: Block, leaf: _Leaf, starts: Numbers, dialect: str) -> list[An
     if leaf.shape is None:
         assert there is not None
         return physical.listed(there.view(np.int8) if dialect == "sqlite" else there)
-    if leaf.column.type is not None and leaf.column.type.kind == "string":
-        bad = physical.first_nul(block, leaf.shape, there)
+    kind = leaf.shape.type
+    if kind == STRING and (bad := physical.first_nul(block, leaf.shape, there)) is not None:
+        raise _refusal("text in a queue cannot hold the character U+0000", leaf.shape, starts, bad)
+    if leaf.indexed and kind in (STRING, BYTES):
+        bad = physical.first_long(block, leaf.shape, there, INDEXED_BYTES)
         if bad is not None:
-            row = int(np.searchsorted(starts, bad, side="right")) - 1
-            raise InvalidValue("text in a queue cannot hold the character U+0000", leaf.shape.path, row)
+            raise _refusal(f"a value with an index has up to {INDEXED_BYTES} bytes", leaf.shape, starts, bad)
     return physical.poured(block, leaf.shape, there, dialect)
+
+
+def _refusal(what: str, shape: AtomShape, starts: Numbers, element: int) -> InvalidValue:
+    return InvalidValue(what, shape.path, int(np.searchsorted(starts, element, side="right")) - 1)
 
 
 def gather(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -122,13 +123,14 @@ def queue_schemas(draw: st.DrawFn) -> t.Schema:
         return kind
 
     definitions = tuple(t.Field(item.name, apart(item.type)) for item in schema.definitions)
-    return t.Schema(schema.name, apart(schema.type), definitions)
+    made = t.Schema(schema.name, apart(schema.type), definitions)
+    return replace(made, indexes=draw(strategies.some_of(strategies.indexable(made))))
 
 
 @st.composite
 def batches(draw: st.DrawFn) -> Batch:
     if draw(st.booleans()):
-        message_type = draw(strategies.message_types())
+        message_type = draw(strategies.message_types(indexes=True))
         graphs = draw(st.lists(strategies.graphs(message_type), max_size=4))
         return Batch.encode(message_type.schema, scrubbed(graphs, set()))
     schema = draw(queue_schemas())
@@ -243,6 +245,22 @@ def test_the_character_nul_is_refused_with_its_place(dialect: str) -> None:
         rows.pour(Batch.encode(top, values), Tables(top, 7), [1, 2, 3], dialect)
 
 
+def test_a_value_too_long_for_its_index_is_refused_with_its_place(session: Session) -> None:
+    schema = parse("m: [a: string?, free: string, tags: *(bytes)*] index (a) index (tags)")
+    most = rows.INDEXED_BYTES
+    noise = np.random.default_rng(1).bytes(most)  # a database might make less of what repeats itself
+    text = "ä" + noise.hex()[: most - 2]
+    fits = {"a": text, "free": 2 * text, "tags": [noise]}
+    tables = made(session, schema)
+    batch = Batch.encode(schema, [fits, {"free": "", "tags": [b""]}])
+    rows.store(session, batch, tables, [1, 2])
+    assert rows.load(session, schema, tables, [1, 2]) == batch
+    for name, change in {"a": {"a": text + "x"}, "tags[]": {"tags": [b"", noise + b"x"]}}.items():
+        with pytest.raises(InvalidValue, match=f"up to {most} bytes") as caught:
+            rows.store(session, Batch.encode(schema, [fits, fits | change]), tables, [3, 4])
+        assert (caught.value.row, caught.value.path) == (1, name)
+
+
 def test_what_an_absent_list_hides_is_not_stored() -> None:
     schema = parse("m: [a: *([n: int])*?]")
     form = format_of(schema)
@@ -313,6 +331,24 @@ def test_a_message_that_is_not_there_is_no_empty_message(session: Session) -> No
         with pytest.raises(CorruptLog):
             rows.load(session, schema, tables, [5])
         rows.remove(session, tables, [5])
+
+
+def test_a_refusal_in_the_middle_is_the_one_that_is_told(session: Session) -> None:
+    items = [{"name": f"item {number}"} for number in range(300)]
+    line = {"amount": 1, "price": 1, "item": items, "order": []}
+    batch = Batch.encode(SHOP, [{"id": number, "lines": [line]} for number in range(100)])
+    tables = made(session, SHOP)
+    mids = list(range(100))
+    rows.store(session, batch, tables, mids)
+    session.say(f"DELETE FROM {tables.root.name}")
+    session.say("SAVEPOINT before")
+    with pytest.raises(sa.exc.DBAPIError) as caught:
+        rows.store(session, batch, tables, mids)
+    assert "unique" in str(caught.value.orig).lower()
+    session.say("ROLLBACK TO SAVEPOINT before")
+    rows.remove(session, tables, mids)
+    rows.store(session, batch, tables, mids)
+    assert rows.load(session, SHOP, tables, mids) == batch
 
 
 def test_a_refusal_of_the_database_is_one_that_the_store_understands(session: Session) -> None:
