@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 PLANS: Final = 256  # types whose places in batches are kept worked out
 INDEXED_BYTES: Final = 2_500  # of text with an index: PostgreSQL takes 2,704 for it, the message's number and a header
-    2_500  # of text with an index: PostgreSQL takes 2,704 with the message's number and its own words
-)
 
 
 class _Leaf(NamedTuple):
