@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from milepost.query import typed
@@ -55,8 +55,10 @@ def compile(
     writer = Writer(tables, dialect, message, prefix)
     walk = _Walk(writer)
     if where and root.kind == BOOLEAN:
-        return Sql(walk.test(root, walk.scope), writer.values, writer.needs_root)
-    value = walk.value(root, walk.scope)
+        value = Value(walk.test(root, walk.scope), BOOLEAN)
+    else:
+        value = walk.value(root, walk.scope)
+    writer.require_readable(value.text)
     return Sql(value.text, writer.values, writer.needs_root, value.kind, value.form)
 
 
@@ -72,6 +74,7 @@ def order_by(
         direction = "DESC" if item.descending else "ASC"
         nulls = f" NULLS {'FIRST' if item.descending else 'LAST'}"
         # PostgreSQL sorts so by itself. Said to SQLite, it keeps an index from being used.
+        writer.require_readable(value.text)
         terms.append(f"{value.text} {direction}{nulls if value.null and writer.sqlite else ''}")
     return Sql(", ".join(terms), writer.values, writer.needs_root)
 
@@ -207,6 +210,8 @@ class _Walk:
         arguments = tuple(self.value(argument, scope) for argument in node.arguments)
         if name == "coalesce":
             made = self._back.alike(arguments)
+            if len(made) == 1:
+                return made[0]
             text = f"coalesce({', '.join(value.text for value in made)})"
             null = all(value.null for value in made)
             return Value(text, kind, made[0].form, max(value.bound for value in made), null=null)
@@ -256,26 +261,35 @@ class _Walk:
         if node.body is None:
             return Value(f"({source.text('count(*)', *where)})", INTEGER, "int", 1 << 62, null=False)
         body = self.value(node.body, inner)
+        if node.operator not in ("sum", "avg") and source.mentioned(body.text):
+            made = self._aggregate(node.operator, body)
+            return replace(made, text=f"({source.text(made.text, *where)})")
         alias = self._writer.alias("l")
         # The values get a name first: an aggregate of an outer row's column would belong to the outer query.
         ordered = self._back.ordered_sums and body.kind == DOUBLE and node.operator in ("sum", "avg")
         rows = f"({source.text(f'{body.text} AS x', *where, ordered=ordered)}) {alias}"
         x = body.as_leaf(f"{alias}.x")
         match node.operator:
-            case "count":
-                return Value(f"(SELECT count({x.text}) FROM {rows})", INTEGER, "int", 1 << 62, null=False)
-            case "min" | "max":
-                text = f"(SELECT {self._back.extreme(node.operator, x)} FROM {rows})"
-                return Value(text, body.kind, body.form, body.bound)
             case "sum":
                 return self._back.summed(x, node.kind, rows)
             case "avg":
                 return self._back.average(x, rows)
+        made = self._aggregate(node.operator, x)
+        return replace(made, text=f"(SELECT {made.text} FROM {rows})")
+
+    def _aggregate(self, operator: str, x: Value) -> Value:
+        """An aggregate function that writes its argument once."""
+        match operator:
+            case "count":
+                return Value(f"count({x.text})", INTEGER, "int", 1 << 62, null=False)
+            case "min" | "max":
+                return Value(self._back.extreme(operator, x), x.kind, x.form, x.bound)
         number = x.text if self._writer.sqlite else f"CAST({x.text} AS integer)"
-        pick, first, other = ("max", 2, "TRUE") if node.operator == "any" else ("min", 0, "FALSE")
-        last = "FALSE" if node.operator == "any" else "TRUE"
-        best = f"(SELECT {pick}(coalesce({number} * 2, 1)) FROM {rows})"
-        return Value(f"(CASE {best} WHEN {first} THEN {other} WHEN 1 THEN NULL ELSE {last} END)", BOOLEAN)
+        # 2 for true, 1 for null, 0 for false: the largest decides for `any`, the smallest for `all`.
+        pick, ends = ("max", (2, "TRUE", "FALSE")) if operator == "any" else ("min", (0, "FALSE", "TRUE"))
+        first, found, other = ends
+        best = f"{pick}(coalesce({number} * 2, 1))"
+        return Value(f"CASE {best} WHEN {first} THEN {found} WHEN 1 THEN NULL ELSE {other} END", BOOLEAN)
 
 
 def _simple(node: Typed) -> bool:

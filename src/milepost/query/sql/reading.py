@@ -20,6 +20,10 @@ class From:
     conditions: list[str] = field(default_factory=list)
     order: list[str] = field(default_factory=list)  # the positions of the elements
 
+    def mentioned(self, text: str) -> bool:
+        """Whether an expression reads one of the tables."""
+        return any(f"{table.rpartition(' ')[2]}." in text for table in self.tables)
+
     def text(self, selected: str, *conditions: str, ordered: bool = False) -> str:
         """A SELECT over them, without parentheses."""
         # SQLite walks tables joined by CROSS JOIN in this order; to PostgreSQL it is a join like any other.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import accumulate
 from typing import Any, Final
 
 from milepost.errors import QueryError
@@ -10,6 +13,8 @@ from milepost.query.sql.tables import Tables
 from milepost.query.sql.value import Dialect, Value
 
 ROOT: Final = "r"  # the alias of the root table, which the caller joins
+_SHALLOW: Final = 12  # parentheses in each other that every build of SQLite takes
+_TOO_DEEP: Final = ("parser stack overflow", "maximum depth")
 _BALANCED: Final = 8  # terms that may stand in a row: SQLite takes 1,000 levels, and a chain has one for each term
 
 
@@ -55,6 +60,23 @@ class Writer:
         # What follows keeps each planner from putting the expressions back into their places.
         fenced = f"SELECT {inner} LIMIT 1" if self.sqlite else f"SELECT {inner} OFFSET 0"
         return f"(SELECT {made} FROM ({fenced}) {alias}{' WHERE 1' if self.sqlite else ''})"
+
+    def require_readable(self, text: str) -> None:
+        """Refuse what is nested more deeply than SQLite's parser goes, which depends on how the library was built."""
+        if not self.sqlite or _depth(text) < _SHALLOW:
+            return
+        with closing(sqlite3.connect(":memory:")) as parser:
+            try:
+                parser.execute(f"SELECT 1 FROM (SELECT 1 FROM (SELECT 1 WHERE 0 AND ({text})))")
+            except sqlite3.Error as error:
+                if any(words in str(error) for words in _TOO_DEEP):
+                    raise QueryError(
+                        "the query is nested too deeply for SQLite: write it flatter, or use PostgreSQL"
+                    ) from None
+
+
+def _depth(text: str) -> int:
+    return max(accumulate((character == "(") - (character == ")") for character in text), default=0)
 
 
 def chained(terms: Sequence[str], word: str) -> str:
