@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -12,85 +11,15 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, QueuePool
 
 from milepost.storage import faults
+from milepost.storage.session import PipedSession, Session
 from milepost.storage.statement import Statement
+
+__all__ = ["Database", "Session"]
 
 READERS: Final = 8  # connections for reading; threads beyond them wait for one
 READER_WAIT_S: Final = 30.0  # seconds for one, before the store counts as not answering
 
 T = TypeVar("T")
-
-
-class Session:
-    """One connection, and statements on it. Transactions are begun and ended by hand."""
-
-    def __init__(self, connection: sa.Connection) -> None:
-        self.connection: Final = connection
-        self.synced = True  # SQLite: whether commits are, as the connection is set
-        self._dialect = connection.dialect
-        self._execute = connection.exec_driver_sql
-        self._arrays = connection.dialect.name == "postgresql"
-
-    def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
-        """All rows of a result."""
-        return self._execute(statement.of(self._dialect), values).fetchall()
-
-    def row(self, statement: Statement, **values: Any) -> Any:
-        """The first row of a result, or None."""
-        result = self._execute(statement.of(self._dialect), values)
-        found = result.fetchone()
-        result.close()
-        return found
-
-    def stream(self, statement: Statement, **values: Any) -> sa.CursorResult[Any]:
-        """Rows as they are asked for; the caller closes the result."""
-        return self._execute(statement.of(self._dialect), values)
-
-    def run(self, statement: Statement, **values: Any) -> int:
-        """Run a statement; the number of rows that it changed."""
-        return self._execute(statement.of(self._dialect), values).rowcount
-
-    def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
-        """Run a statement for each of some rows; the number of rows that it changed. `values` are the same for all."""
-        if self._arrays and statement.arrays:
-            columns = {name: [row[name] for row in rows] for name in rows[0]}
-            return self._execute(statement.of(self._dialect), columns | values).rowcount
-        if len(rows) == 1:
-            return self._execute(statement.of(self._dialect), rows[0] | values).rowcount
-        return self._execute(statement.of(self._dialect), [row | values for row in rows] if values else rows).rowcount
-
-    def fresh(self, statement: Statement, name: str, items: list[bytes], **values: Any) -> set[bytes]:
-        """Insert items unless they are there; those that were not."""
-        if self._arrays:
-            return {bytes(row[0]) for row in self._execute(statement.of(self._dialect), {name: items} | values)}
-        return {item for item in items if self.run(statement, **{name: item}, **values)}
-
-    def known(self, statement: Statement, name: str, items: list[bytes]) -> set[bytes]:
-        """Those of some items that are there."""
-        if self._arrays:
-            return {bytes(row[0]) for row in self._execute(statement.of(self._dialect), {name: items})}
-        return {item for item in items if self.row(statement, **{name: item}) is not None}
-
-    def numbers(self, items: Sequence[int]) -> Any:
-        """A list of numbers as a value for `{in ...}`."""
-        return list(items) if self._arrays else json.dumps(list(items))
-
-    def say(self, text: str) -> None:
-        """Run a text without values: BEGIN, COMMIT, settings."""
-        self._execute(text)
-
-    def roll_back(self) -> None:
-        """Undo what was begun, if anything was."""
-        driver: Any = self.connection.connection.driver_connection
-        if driver.info.transaction_status if self._arrays else driver.in_transaction:
-            self.say("ROLLBACK")
-
-    def discard(self) -> None:
-        """End the connection, in whatever state it is; when it is broken, that is no news."""
-        try:
-            self.connection.invalidate()
-            self.connection.close()
-        except faults.DRIVER_ERRORS:
-            pass
 
 
 class Database(ABC):
@@ -148,13 +77,16 @@ class Database(ABC):
 
     def write(self) -> Session:
         """A connection of one's own, for writing."""
-        return Session(self._writing.connect())
+        return self._session(self._writing.connect())
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """A connection from the pool."""
         with self._reading.connect() as connection:
-            yield Session(connection)
+            yield self._session(connection)
+
+    def _session(self, connection: sa.Connection) -> Session:
+        return PipedSession(connection) if connection.dialect.name == "postgresql" else Session(connection)
 
     def read(self, function: Callable[[Session], T]) -> T:
         """Run something that reads, and again when the connection turns out to be lost: a pooled one may be old."""

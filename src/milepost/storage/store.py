@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from milepost.errors import ConfigError, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
 from milepost.storage import faults, migrations, reading, statements
@@ -33,6 +33,10 @@ ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or some
 PAUSE_S: Final = 0.05  # between attempts at a PostgreSQL that is away; it is away for seconds, if at all
 STALE_MOST: Final = 20  # times that others may change what this process remembers, during one write
 BEAT_PART: Final = 3  # a broker says three times in its lease that it is alive
+
+
+class _Overtaken(Exception):
+    """Another process has the log."""
 
 
 def open_store(
@@ -146,6 +150,9 @@ class Store:
                     if committed is not None:
                         return self._with_late(committed)
                 return self._with_late(self._attempt(session, operations, time_us, refused))
+            except _Overtaken:
+                self._failed(Kind.REFUSED)
+                raise self._fenced() from None
             except Spoiled as spoiled:
                 self._roll_back()
                 refused[spoiled.place] = spoiled.error
@@ -176,16 +183,20 @@ class Store:
         promised = not operations or any(not isinstance(each, Work) or each.durable for each in operations)
         touch = self._database.begin_transaction(session, promised)
         holder = self._holder
-        if session.run(touch, log=holder.log, epoch=holder.epoch, time_us=time_us) != 1:
-            raise self._fenced()
+        session.later(touch, self._require_held, log=holder.log, epoch=holder.epoch, time_us=time_us)
         transaction = Transaction(session, holder, self._memory, time_us)
         committed = transaction.run(operations, refused)
+        session.settle()
         self._pending = self._commits + 1, transaction, committed  # from here on, an error leaves the outcome open
         self._operations = operations
         session.say("COMMIT")
         self._landed()
         self._beaten_us = time_us
         return committed
+
+    def _require_held(self, touched: Any) -> None:
+        if touched.rowcount != 1:
+            raise _Overtaken  # in the middle of some operation, which is not to blame for it
 
     def _in_doubt(self, operations: Sequence[Operation]) -> InDoubt | None:
         if self._pending is None or self._operations is not operations:

@@ -1,0 +1,175 @@
+"""A session: one connection to a database, and statements on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from milepost.storage import faults
+from milepost.storage.statement import Statement
+
+Check: TypeAlias = Callable[[Any], None]  # looks at a result (`rowcount`, `fetchone`), and raises what is wrong
+
+
+class Session:
+    """One connection, and statements on it. Transactions are begun and ended by hand."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self.connection: Final = connection
+        self.synced = True  # SQLite: whether commits are, as the connection is set
+        self._dialect = connection.dialect
+        self._driver: Any = connection.connection.driver_connection
+        self._execute: Callable[..., Any] = connection.exec_driver_sql
+        self._arrays = connection.dialect.name == "postgresql"
+
+    def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
+        """All rows of a result."""
+        found: Sequence[Any] = self._execute(statement.of(self._dialect), values).fetchall()
+        return found
+
+    def row(self, statement: Statement, **values: Any) -> Any:
+        """The first row of a result, or None."""
+        result = self._execute(statement.of(self._dialect), values)
+        found = result.fetchone()
+        result.close()
+        return found
+
+    def stream(self, statement: Statement, **values: Any) -> Any:
+        """Rows as they are asked for; the caller closes the result."""
+        return self._execute(statement.of(self._dialect), values)
+
+    def run(self, statement: Statement, **values: Any) -> int:
+        """Run a statement; the number of rows that it changed."""
+        return int(self._execute(statement.of(self._dialect), values).rowcount)
+
+    def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
+        """Run a statement for each of some rows; the number of rows that it changed. `values` are the same for all."""
+        if self._arrays and statement.arrays:
+            columns = {name: [row[name] for row in rows] for name in rows[0]}
+            return int(self._execute(statement.of(self._dialect), columns | values).rowcount)
+        if len(rows) == 1:
+            return int(self._execute(statement.of(self._dialect), rows[0] | values).rowcount)
+        many = [row | values for row in rows] if values else rows
+        return int(self._execute(statement.of(self._dialect), many).rowcount)
+
+    def fresh(self, statement: Statement, name: str, items: list[bytes], **values: Any) -> set[bytes]:
+        """Insert items unless they are there; those that were not."""
+        if self._arrays:
+            return {bytes(row[0]) for row in self._execute(statement.of(self._dialect), {name: items} | values)}
+        return {item for item in items if self.run(statement, **{name: item}, **values)}
+
+    def known(self, statement: Statement, name: str, items: list[bytes]) -> set[bytes]:
+        """Those of some items that are there."""
+        if self._arrays:
+            return {bytes(row[0]) for row in self._execute(statement.of(self._dialect), {name: items})}
+        return {item for item in items if self.row(statement, **{name: item}) is not None}
+
+    def numbers(self, items: Sequence[int]) -> Any:
+        """A list of numbers as a value for `{in ...}`."""
+        return list(items) if self._arrays else json.dumps(list(items))
+
+    def later(self, statement: Statement, check: Check | None = None, **values: Any) -> None:
+        """Run a statement whose result is not needed now; `check` looks at it before anything is committed."""
+        result = self._execute(statement.of(self._dialect), values)
+        if check is not None:
+            check(result)
+
+    def later_many(self, text: str, rows: Any) -> None:
+        """The same for a text in the driver's own form: with one row of values, or many."""
+        self._driver.cursor().executemany(text, rows)
+
+    def all_rows(self, texts: Sequence[str], values: Any) -> list[list[Any]]:
+        """The rows of several texts in the driver's own form, with the same values."""
+        return [self._driver.cursor().execute(text, values).fetchall() for text in texts]
+
+    def settle(self) -> None:
+        """Run what waits, and check it. To be called before a commit."""
+
+    def say(self, text: str) -> None:
+        """Run a text without values: BEGIN, COMMIT, settings."""
+        self._execute(text)
+
+    def roll_back(self) -> None:
+        """Undo what was begun, if anything was."""
+        if self._driver.in_transaction:
+            self.say("ROLLBACK")
+
+    def discard(self) -> None:
+        """End the connection, in whatever state it is; when it is broken, that is no news."""
+        try:
+            self.connection.invalidate()
+            self.connection.close()
+        except faults.DRIVER_ERRORS:
+            pass
+
+
+class PipedSession(Session):
+    """A session with PostgreSQL, which is sent as many statements at once as can go before an answer is needed.
+
+    A round trip takes as long as a small statement itself. What is to be done `later`, and a BEGIN, wait for the next
+    statement whose result somebody wants, and travel with it.
+    """
+
+    def __init__(self, connection: sa.Connection) -> None:
+        super().__init__(connection)
+        self._waiting: list[tuple[str, Any, Check | None]] = []
+        self._execute = self._now
+
+    def later(self, statement: Statement, check: Check | None = None, **values: Any) -> None:
+        self._waiting.append((statement.of(self._dialect), values, check))
+
+    def later_many(self, text: str, rows: Any) -> None:
+        self._waiting.append((text, rows, None))
+
+    def all_rows(self, texts: Sequence[str], values: Any) -> list[list[Any]]:
+        return [cursor.fetchall() for cursor in self._sent([(text, values) for text in texts])]
+
+    def settle(self) -> None:
+        if self._waiting:
+            self._sent([])
+
+    def say(self, text: str) -> None:
+        if text.startswith("BEGIN"):
+            self._waiting.append((text, None, None))
+        else:
+            self.settle()
+            self.connection.exec_driver_sql(text)
+
+    def roll_back(self) -> None:
+        self._waiting.clear()
+        if self._driver.info.transaction_status:
+            self.say("ROLLBACK")
+
+    def _now(self, text: str, values: Any = None) -> Any:
+        (cursor,) = self._sent([(text, values)])
+        return cursor
+
+    def _sent(self, wanted: list[tuple[str, Any]]) -> list[Any]:
+        """Run what waits and what is wanted, in one round trip; the cursors of what is wanted."""
+        waiting, self._waiting = self._waiting, []
+        driver = self._driver
+        try:
+            if not waiting and len(wanted) == 1:
+                return [_run(driver, *wanted[0])]
+            with driver.pipeline():
+                cursors = [_run(driver, text, values) for text, values, _ in waiting]
+                answers = [_run(driver, text, values) for text, values in wanted]
+        except self._dialect.loaded_dbapi.Error as error:
+            raise DBAPIError(None, None, error) from error  # as SQLAlchemy would
+        for cursor, (_, _, check) in zip(cursors, waiting, strict=True):
+            if check is not None:
+                check(cursor)
+        return answers
+
+
+def _run(driver: Any, text: str, values: Any) -> Any:
+    cursor = driver.cursor()
+    if isinstance(values, list) and values and isinstance(values[0], dict | tuple):
+        cursor.executemany(text, values)
+    else:
+        cursor.execute(text, values)
+    return cursor
