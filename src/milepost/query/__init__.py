@@ -8,16 +8,20 @@
     typed                       the typed AST: what every back end walks over
     python/                     back end: one message at a time; the reference
     mask/                       back end: all rows of a batch at once
+    sql/                        back end: SQL over the tables of a queue's messages, for SQLite and PostgreSQL
+    spark/                      back end: columns of a Spark DataFrame; needs pyspark, and is imported by its own name
     expression, selection       compiled predicates, expressions and queries, as callers hold them
+    ordering                    compiled orders: one or several keys, for a queue
     rules                       a schema's rules, enforced where messages enter
 
-What the language means is fixed in `docs/query.md`. A further back end (SQL for SQLite and PostgreSQL, Spark columns)
-is one more walk over `typed`, beside `python` and `mask`, tested against `python` on the same generated queries.
+What the language means is fixed in `docs/query.md`. A further back end is one more walk over `typed`, tested against
+`python` on the same generated queries.
 """
 
 from milepost.query.expression import Expression, Predicate, compile, expression
 from milepost.query.functions import AGGREGATES, FUNCTIONS, SPECIAL
 from milepost.query.header import ATTRIBUTES
+from milepost.query.ordering import Ordering, ordering
 from milepost.query.rules import decode, encode, enforce, parse_schema, rules
 from milepost.query.selection import Query, parse_query
 
@@ -25,9 +29,11 @@ __all__ = [
     "compile",
     "expression",
     "parse_query",
+    "ordering",
     "Predicate",
     "Expression",
     "Query",
+    "Ordering",
     "encode",
     "decode",
     "enforce",

@@ -42,6 +42,32 @@ def selection(checker: Checker, select: ast.Select) -> typed.Selection:
     return typed.Selection((*clauses.bindings, *clauses.followed), clauses.where, clauses.columns, order)
 
 
+def ordering(checker: Checker, select: ast.Select) -> tuple[typed.Sorting, ...]:
+    """The keys by which a query orders messages: those of `order by`, or else what it selects."""
+    clauses = _checked(checker, select, None)
+    if select.where is not None:
+        checker.fail("'where' selects messages, and does not order them: give it as the selection", select.where.at)
+    several = (*clauses.bindings, *clauses.followed)
+    if several:
+        checker.fail(
+            "a message has one place in an order, and this query gives several rows for it: put what follows a "
+            "reference into count(select …), min(select …) or the like",
+            select.at,
+        )
+    items = select.orders or tuple(ast.Order(item) for item in select.selected)
+    if not items:
+        checker.fail("this query orders by nothing: end it with 'order by …'", select.at)
+    return tuple(sorting(checker, item, clauses.scope) for item in items)
+
+
+def sorting(checker: Checker, item: ast.Order, scope: Scope) -> typed.Sorting:
+    """One key of an order of messages."""
+    key = checker.scalar(item.expression, scope)
+    if key.kind == kinds.NULL:
+        checker.fail("null alone orders nothing", item.expression.at)
+    return typed.Sorting(key, item.descending)
+
+
 def subquery(checker: Checker, node: ast.Call, select: ast.Select, outer: Scope) -> Typed:
     """An aggregate of a query."""
     clauses = _checked(checker, select, outer)

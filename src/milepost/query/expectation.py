@@ -31,6 +31,7 @@ _EXPECTATIONS: Final = [
         ("'by'", "_BY"),
         ("'and'", "_AND"),
         ("'or'", "_OR"),
+        ("'asc', 'desc'", "ASC DESC"),
         ("'('", "LPAR"),
         ("','", "COMMA"),
         ("']'", "RSQB"),

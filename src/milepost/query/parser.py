@@ -42,6 +42,7 @@ def _lark() -> Lark:
     return Lark.open(
         "query.lark",
         rel_to=__file__,
+        start=["start", "ordering"],
         parser="lalr",
         lexer="contextual",
         postlex=_Guard(),
@@ -73,17 +74,26 @@ def terminals() -> Mapping[str, str]:
 
 def read(text: str) -> Reading:
     """What `parse` gives, with the tokens of its literals; raises the same."""
+    tree = _parsed(text, "start")
+    builder = _Builder(text)
+    return Reading(builder.query(tree), tuple(sorted(builder.literals, key=_start)))
+
+
+def parse_ordering(text: str) -> tuple[ast.Order, ...] | ast.Select:
+    """The criteria of an order, as they stand behind `order by`, or a query that has them; raises what `parse` does."""
+    return _Builder(text).ordering(_parsed(text, "ordering"))
+
+
+def _parsed(text: str, start: str) -> _Tree:
     limits.require("QUERY_TEXT_CHARS", len(text), "characters in the text of a query")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise syntax_error("half of a surrogate pair is no character", text, error.start) from None
     try:
-        tree = _lark().parse(text)
+        return _lark().parse(text, start)
     except UnexpectedInput as error:
         raise explained(error, text) from None
-    builder = _Builder(text)
-    return Reading(builder.query(tree), tuple(sorted(builder.literals, key=_start)))
 
 
 class _Builder:
@@ -96,6 +106,11 @@ class _Builder:
 
     def query(self, tree: _Tree) -> ast.Expression | ast.Select:
         return self._select(tree, 1) if tree.data == "select" else self._expression(tree, 1)
+
+    def ordering(self, tree: _Tree) -> tuple[ast.Order, ...] | ast.Select:
+        if tree.data == "select":
+            return self._select(tree, 1)
+        return tuple(self._order(_tree(part), 1) for part in _parts(tree))
 
     def _enter(self, depth: int) -> None:
         self.nodes += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cmp_to_key
 from typing import Any, TypeAlias
 
@@ -25,10 +25,7 @@ def rows(selection: Selection) -> Callable[[Moment], list[tuple[Any, ...]]]:
     signs = [-1 if item.descending else 1 for item in selection.order]
 
     def compare(left: _Keyed, right: _Keyed) -> int:
-        for a, b, sign in zip(left[0], right[0], signs, strict=True):
-            if order := sign * _order(a, b):
-                return order
-        return 0
+        return compared(left[0], right[0], signs)
 
     by_keys = cmp_to_key(compare)
 
@@ -43,6 +40,14 @@ def rows(selection: Selection) -> Callable[[Moment], list[tuple[Any, ...]]]:
         return [row for _, row in found]
 
     return evaluate
+
+
+def compared(left: Sequence[Value], right: Sequence[Value], signs: Sequence[int]) -> int:
+    """The order of two rows of keys: negative, zero or positive; a sign is -1 where a key descends."""
+    for a, b, sign in zip(left, right, signs, strict=True):
+        if order := sign * _order(a, b):
+            return order
+    return 0
 
 
 def _order(left: Value, right: Value) -> int:

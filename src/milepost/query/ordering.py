@@ -1,0 +1,85 @@
+"""Compiled orders: by what a reader wants the messages of a queue sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property, total_ordering
+from typing import Any
+
+from milepost.query import ast, clauses
+from milepost.query.checker import Checker
+from milepost.query.parser import parse_ordering
+from milepost.query.python import Moment, compiled
+from milepost.query.python.selecting import compared
+from milepost.query.typed import Sorting
+from milepost.schema.types import Schema
+
+
+class Ordering:
+    """One or several keys, each ascending or descending. Null sorts after every value, and so first in `desc`."""
+
+    def __init__(self, text: str, schema: Schema, keys: tuple[Sorting, ...]) -> None:
+        self.text = text
+        self.schema = schema
+        self.keys = keys  # as checked: what back ends work from
+
+    def key(self, message: Any, header: Mapping[str, Any] | None = None) -> Any:
+        """What sorts messages in this order: `sorted(messages, key=order.key)`. `header` as for expressions."""
+        moment = Moment(message, header)
+        return _Key([evaluate(moment) for evaluate in self._evaluate], self._signs)
+
+    @cached_property
+    def _evaluate(self) -> list[Any]:
+        return [compiled(item.key) for item in self.keys]
+
+    @cached_property
+    def _signs(self) -> list[int]:
+        return [-1 if item.descending else 1 for item in self.keys]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("text", "schema", "keys")}  # closures stay behind
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ordering):
+            return NotImplemented
+        return self.schema.fingerprint == other.schema.fingerprint and self.keys == other.keys
+
+    def __hash__(self) -> int:
+        return hash((self.schema.fingerprint, self.keys))
+
+    def __repr__(self) -> str:
+        return f"<Ordering {self.text!r} over {self.schema.name}>"
+
+
+@total_ordering
+class _Key:
+    __slots__ = ("signs", "values")
+
+    def __init__(self, values: list[Any], signs: list[int]) -> None:
+        self.values = values
+        self.signs = signs
+
+    def _order(self, other: _Key) -> int:
+        return compared(self.values, other.values, self.signs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._order(other) == 0
+
+    def __lt__(self, other: _Key) -> bool:
+        return self._order(other) < 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def ordering(text: str, schema: Schema) -> Ordering:
+    """The order that a text means: keys as they stand behind `order by`, "count(lines) desc, id".
+
+    A query with `order by` does as well, as long as it gives one row for each message. Raises `QuerySyntaxError`,
+    `QueryTypeError` or `LimitExceeded`.
+    """
+    tree = parse_ordering(text)
+    checker = Checker(text, schema)
+    if isinstance(tree, ast.Select):
+        return Ordering(text, schema, clauses.ordering(checker, tree))
+    scope = checker.scope()
+    return Ordering(text, schema, tuple(clauses.sorting(checker, item, scope) for item in tree))
