@@ -21,6 +21,11 @@
     start           where it begins
     acks            its acknowledgements, on their way
     logbatch        rows with their places in a log
+    queues          the verbs about queues: types, queues, workers; sync_queues, their synchronous face
+    transaction     messages into queues and out of them, all or nothing
+    queueing        what a client knows about queues
+    taken           messages out of queues, as the application gets them
+    worker          functions that are called with them
     topic           topics as a client knows them
     backoff         how long to wait before connecting again
     statistics      what a client counts
@@ -31,10 +36,14 @@ from milepost.client.atomic import Atomic
 from milepost.client.client import Client, SyncSubscription
 from milepost.client.durable import DurableSubscription
 from milepost.client.logbatch import LogBatch
+from milepost.client.queues import QueueInfo
 from milepost.client.staging import Published
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
+from milepost.client.sync_queues import SyncTransaction
+from milepost.client.taken import QueueMessage
 from milepost.client.topic import Retention, TopicInfo
+from milepost.client.transaction import Receipt, Transaction
 
 __all__ = [
     "AsyncClient",
@@ -44,8 +53,13 @@ __all__ = [
     "DurableSubscription",
     "LogBatch",
     "Published",
+    "QueueInfo",
+    "QueueMessage",
+    "Receipt",
     "Retention",
     "Subscription",
     "SyncSubscription",
+    "SyncTransaction",
     "TopicInfo",
+    "Transaction",
 ]

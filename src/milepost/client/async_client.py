@@ -18,6 +18,8 @@ from milepost.client.host import Host
 from milepost.client.logbatch import LogBatch
 from milepost.client.options import PREFETCH, checked_options
 from milepost.client.publisher import Publisher
+from milepost.client.queueing import Queueing
+from milepost.client.queues import QueueVerbs
 from milepost.client.read import Read
 from milepost.client.session import Session
 from milepost.client.staging import Published
@@ -26,6 +28,7 @@ from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
 from milepost.client.subscriptions import Callback, Subscriptions
 from milepost.client.topic import Retention, TopicInfo, declaration, described, require_text, schema_from
+from milepost.client.worker import Workers
 from milepost.errors import (
     Closed,
     InvalidValue,
@@ -42,7 +45,7 @@ INSTANCE_BYTES: Final = 16
 _log = logging.getLogger("milepost.client")
 
 
-class AsyncClient:
+class AsyncClient(QueueVerbs):
     """A client of one broker.
 
     ::
@@ -98,6 +101,8 @@ class AsyncClient:
         self._publisher = Publisher(self._session, clock)
         self._host.session = self._subscriptions.session = self._session
         self._host.publisher = self._publisher
+        self._queueing = self._host.queueing = Queueing(self._session)
+        self._workers = Workers()
         self._boxes, self._storing = self._publisher.boxes, self._publisher.storing
 
     # Connecting and closing

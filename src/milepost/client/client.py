@@ -21,13 +21,14 @@ from milepost.client.staging import Published
 from milepost.client.start import Start
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
+from milepost.client.sync_queues import SyncQueueVerbs
 from milepost.client.topic import Retention, TopicInfo
 from milepost.errors import Closed, InvalidValue, MilepostError
 
 T = TypeVar("T")
 
 
-class Client:
+class Client(SyncQueueVerbs):
     """`AsyncClient` for programs without an event loop: the same verbs, each waiting until it is done.
 
     ::

@@ -15,9 +15,11 @@ from typing import Any, Final, Protocol
 
 from milepost import limits, transport
 from milepost.batch import Batch
+from milepost.batch.header import fingerprint_of
 from milepost.client.dispatch import Rows, shares
 from milepost.client.logbatch import LogBatch
-from milepost.client.topic import KnownTopic
+from milepost.client.taken import TakenBatch
+from milepost.client.topic import KnownTopic, parsed
 from milepost.errors import (
     ConnectionLost,
     InDoubt,
@@ -26,6 +28,7 @@ from milepost.errors import (
     TimedOut,
     from_code,
 )
+from milepost.schema import Schema
 from milepost.transport import Address, Link
 from milepost.wire import (
     HEADER,
@@ -34,6 +37,7 @@ from milepost.wire import (
     Credit,
     Dropped,
     Ended,
+    Enqueue,
     Failure,
     Frame,
     Hello,
@@ -45,13 +49,16 @@ from milepost.wire import (
     Stage,
     Stored,
     Topic,
+    Type,
     Unsubscribe,
     Welcome,
     decode_control,
     encode_control,
+    enqueue_parts,
     put_parts,
     read_deliver,
     read_hand,
+    read_taken,
     stage_parts,
 )
 
@@ -60,6 +67,7 @@ HEARTBEAT_PING: Final = 0  # its pong is nobody's
 
 _DELIVER: Final = int(Kind.DELIVER)
 _HAND: Final = int(Kind.HAND)
+_TAKEN: Final = int(Kind.TAKEN)
 _HEADER: Final = HEADER.size
 
 
@@ -144,6 +152,8 @@ class Connection:
         self.done: Final[asyncio.Future[None]] = self._loop.create_future()  # the link is gone
         self.topics: Final[dict[int, KnownTopic]] = {}
         self.by_name: Final[dict[str, KnownTopic]] = {}
+        self._types: dict[int, Schema] = {}  # of queues' messages, by fingerprint
+        self._taken: dict[int, list[TakenBatch]] = {}  # by request: what has come before its reply
         self.outstanding = 0  # bytes of puts
         self.put_window = 0
         self.puts = 0
@@ -181,6 +191,8 @@ class Connection:
                     self._deliver(flags, body)
                 elif kind == _HAND:
                     self._hand(flags, body)
+                elif kind == _TAKEN:
+                    self._take(body)
                 else:
                     self._hear(decode_control(kind, body))
         except MilepostError as error:
@@ -249,6 +261,9 @@ class Connection:
                     inbox = self._inboxes.get(lost[0])
                     if inbox is not None:
                         inbox.lose(*lost[1:])
+            case Type():
+                schema = parsed(said.text)
+                self._types[schema.fingerprint] = schema
             case Ended():
                 self._owner.subscription_ended(said.subscription, None)
             case Ping():
@@ -281,6 +296,9 @@ class Connection:
 
     def _answer(self, request: int, value: Any) -> None:
         future = self._requests.pop(request, None)
+        taken = self._taken.pop(request, None)
+        if taken is not None and isinstance(value, dict):
+            value["groups"] = taken
         if future is not None and not future.done():
             future.set_result(value)
 
@@ -348,6 +366,18 @@ class Connection:
         else:
             inbox.handed(topic.name, batch, Parcel(self, size, 1))
 
+    def _take(self, body: bytes | bytearray | memoryview) -> None:
+        taken = read_taken(body)
+        schema = self._types.get(fingerprint_of(taken.data))
+        if schema is None:
+            raise ProtocolError(f"messages of type {taken.type!r}, which was not announced")
+        found = TakenBatch(taken, schema)
+        self.rows += len(found)
+        self.batches += 1
+        self.bytes += len(body) + _HEADER
+        if taken.request in self._requests:  # whoever asked may have given up
+            self._taken.setdefault(taken.request, []).append(found)
+
     # What is said to the broker
 
     @property
@@ -405,6 +435,15 @@ class Connection:
         if not self._link.write(head, body):
             self._kept = True
         return future
+
+    def enqueue(self, enqueue: Enqueue) -> None:
+        """Send messages for a queue; what became of them comes with the reply to the next request."""
+        head, body = enqueue_parts(enqueue)
+        self.outstanding += len(head) + len(body)
+        self._said = True
+        assert self._link is not None
+        if not self._link.write(head, body):
+            self._kept = True
 
     def say(self, message: Control) -> None:
         """Send a control frame. They do not wait for room: there are few, and they are small."""

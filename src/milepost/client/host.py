@@ -6,6 +6,7 @@ from typing import Final
 
 from milepost.client.connection import Connection
 from milepost.client.publisher import Publisher
+from milepost.client.queueing import Queueing
 from milepost.client.session import Session
 from milepost.client.subscriptions import Subscriptions
 from milepost.client.topic import KnownTopic
@@ -21,6 +22,7 @@ class Host:
         self._known = known_broker_id
         self.session: Session  # set by the client, as the publisher: both need this first
         self.publisher: Publisher
+        self.queueing: Queueing
         self.broker_id: str | None = None  # until it is connected
         self.used = False  # a durable subscription was made
         self.delivered: Final = [0, 0, 0]  # rows, batches, bytes of connections that are gone
@@ -37,6 +39,7 @@ class Host:
             )
         self.broker_id = welcome.store_id
         self.publisher.welcomed(welcome)
+        self.queueing.welcomed(welcome)
 
     def stored(self, put: int) -> None:
         self.publisher.storing.stored(put)

@@ -132,7 +132,8 @@ class Queues:
             _require_dequeue(request)
         elif request.how not in ("commit", "abort", "prepare", "flush"):
             raise BrokerError(f"a transaction ends by commit, abort or prepare, not by {request.how[:40]!r}")
-        dealing, repeated = self._dealing(connection, request.transaction, request.step)
+        aborts = isinstance(request, Finish) and request.how == "abort"
+        dealing, repeated = self._dealing(connection, request.transaction, request.step, aborts)
         if dealing is None or repeated:
             return self._again(connection, request)
         dealing.step = request.step
@@ -141,8 +142,13 @@ class Queues:
         until = now + request.wait_s if isinstance(request, Dequeue) and request.wait_s else 0.0
         return self._ask(dealing, request, request.request, until)
 
-    def _dealing(self, connection: Connection, number: int, step: int) -> tuple[Dealing | None, bool]:
-        """The transaction of a frame, None when it is over and remembered; and whether the frame came before."""
+    def _dealing(
+        self, connection: Connection, number: int, step: int, aborts: bool = False
+    ) -> tuple[Dealing | None, bool]:
+        """The transaction of a frame, None when it is over and remembered; and whether the frame came before.
+
+        Whoever `aborts` need not send again what he will not have.
+        """
         self.require_store()
         if not connection.instance:
             raise BrokerError("a client that uses queues says in its HELLO which instance it is")
@@ -151,7 +157,7 @@ class Queues:
         owner = self.leases.owner(connection)
         dealing = owner.dealings.get(number)
         if dealing is not None:
-            if step > dealing.step + 1:
+            if step > dealing.step + 1 and not aborts:
                 raise TransactionAborted(f"steps of transaction {number} are missing before {step}; run it again")
             return dealing, step <= dealing.step
         if number in owner.answers:

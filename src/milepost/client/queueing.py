@@ -1,0 +1,151 @@
+"""What a client knows about queues: their types, its transactions that are to be undone, the broker's time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.client.session import Session
+from milepost.client.taken import QueueMessage
+from milepost.client.topic import parsed, schema_from
+from milepost.errors import ConnectionLost, InvalidValue, MilepostError, TimedOut, UnknownType, WrongType, did_you_mean
+from milepost.query import encode, enforce
+from milepost.schema import Node, Schema
+from milepost.wire import Queues, Types, Welcome
+from milepost.wire.queue import ENQUEUE_HEADER
+
+if TYPE_CHECKING:
+    from milepost.client.transaction import Transaction
+
+
+class Queueing:
+    """The half of a client that is about queues."""
+
+    def __init__(self, session: Session) -> None:
+        self.session: Final = session
+        self.batch_bytes = limits.FRAME_BYTES - ENQUEUE_HEADER
+        self._numbers = count(1)
+        self._types: dict[str, Schema] = {}
+        self._queues: dict[str, tuple[str, ...]] = {}  # the types that each takes
+        self._aborts: dict[Transaction, asyncio.Future[None]] = {}
+        self._offset_us = 0  # of the broker's clock from this one's monotonic
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """A handshake was done."""
+        self.batch_bytes = welcome.frame_bytes - ENQUEUE_HEADER
+        self._offset_us = welcome.time_us - time.monotonic_ns() // 1_000
+
+    def time_us(self) -> int:
+        """Microseconds since 1970, by the broker's clock."""
+        return self._offset_us + time.monotonic_ns() // 1_000
+
+    def next_number(self) -> int:
+        """The number of a new transaction."""
+        return next(self._numbers)
+
+    # Types
+
+    def forget(self) -> None:
+        """Something was not as expected: ask again which queue takes what."""
+        self._queues.clear()
+        self._types.clear()
+
+    async def schema_for(self, queue: str, wanted: Any, messages: Any) -> Schema:
+        """The type that messages are to be of."""
+        if isinstance(wanted, str):
+            return self._types.get(wanted) or await self._named(wanted)
+        if wanted is not None:
+            return schema_from(wanted)
+        if isinstance(messages, Batch):
+            return messages.schema
+        taken = self._queues.get(queue)
+        if taken is None:
+            (found,) = await self.session.ask(lambda request: Queues(request=request, name=queue))
+            taken = self._queues[queue] = tuple(found["types"])
+        name = taken[0] if len(taken) == 1 else await self._fitting(queue, taken, messages)
+        return self._types.get(name) or await self._named(name)
+
+    async def _named(self, name: str) -> Schema:
+        found = await self.session.ask(lambda request: Types(request=request))
+        self._types = {each["name"]: parsed(each["text"]) for each in found}
+        if name not in self._types:
+            near = did_you_mean(name, self._types)
+            raise UnknownType(f"there is no message type {name!r}{near or '; define it with define_type'}")
+        return self._types[name]
+
+    async def _fitting(self, queue: str, names: tuple[str, ...], messages: Any) -> str:
+        """The type whose root a node is one of, for a queue that takes several."""
+        first = messages[0] if isinstance(messages, list | tuple) and messages else messages
+        if isinstance(first, QueueMessage) and first.type in names:
+            return first.type
+        if isinstance(first, Node):
+            for name in names:
+                schema = self._types.get(name) or await self._named(name)
+                if schema.message_type is not None and schema.message_type.root == first.node_type:
+                    return name
+        raise WrongType(f"queue {queue!r} takes messages of {', '.join(names)}; say which these are, with type=")
+
+    def encoded(self, schema: Schema, messages: Any) -> Batch:
+        """Messages as a batch; raises what is wrong with one of them."""
+        if isinstance(messages, Batch):
+            if messages.schema.fingerprint != schema.fingerprint:
+                raise InvalidValue(f"a batch of {messages.schema.name}, where messages are of {schema.name}")
+            enforce(messages)
+            batch = messages
+        else:
+            many = isinstance(messages, list | tuple) or (
+                not isinstance(messages, Mapping | Node | QueueMessage | str | bytes)
+                and (hasattr(messages, "__arrow_c_stream__") or hasattr(messages, "__next__"))
+            )
+            source = messages if many else [messages]
+            if isinstance(source, list | tuple):
+                source = [each.plain() if isinstance(each, QueueMessage) else each for each in source]
+            batch = encode(schema, source)
+        if not len(batch):
+            raise InvalidValue("there is no message to enqueue")
+        limits.require("TRANSACTION_MESSAGES", len(batch), "the messages that one transaction enqueues")
+        return batch
+
+    # Aborts
+
+    def abort(self, transaction: Transaction) -> None:
+        """Tell the broker that a transaction is over, until it has heard."""
+        future = self._aborts[transaction] = asyncio.get_running_loop().create_future()
+        self.session.start(self._abort(transaction, future), "abort")
+        if self.session.failure is not None:
+            self._heard(transaction, future)
+
+    async def _abort(self, transaction: Transaction, future: asyncio.Future[None]) -> None:
+        try:
+            while True:
+                try:
+                    await transaction.tell_abort()
+                    return
+                except ConnectionLost:
+                    self.session.require_open()
+                except MilepostError:
+                    return  # it is over there, too
+        except MilepostError:
+            pass  # the client is
+        finally:
+            self._heard(transaction, future)
+
+    def _heard(self, transaction: Transaction, future: asyncio.Future[None]) -> None:
+        self._aborts.pop(transaction, None)
+        if not future.done():
+            future.set_result(None)
+
+    async def aborted(self, transaction: Transaction) -> None:
+        """Wait until the broker has heard; `TimedOut` when it takes too long: it hears of it all the same."""
+        future = self._aborts.get(transaction)
+        if future is not None:
+            try:
+                async with asyncio.timeout(self.session.timeout):
+                    await asyncio.shield(future)
+            except TimeoutError:
+                raise TimedOut(f"the broker did not answer within {self.session.timeout:g} s") from None

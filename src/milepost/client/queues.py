@@ -1,0 +1,327 @@
+"""The verbs of a client about queues: types, queues, transactions, workers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from milepost import limits
+from milepost.batch.atoms import timestamp_of
+from milepost.client.queueing import Queueing
+from milepost.client.session import Session
+from milepost.client.taken import Classes, QueueMessage
+from milepost.client.topic import parsed, require_text, schema_from, schema_text
+from milepost.client.transaction import Transaction
+from milepost.client.worker import Handler, Workers
+from milepost.errors import InvalidValue
+from milepost.schema import Schema
+from milepost.wire import (
+    Browse,
+    CreateQueue,
+    Decide,
+    DefineType,
+    Dequeue,
+    DropQueue,
+    DropType,
+    InDoubt,
+    MoveMessages,
+    Purge,
+    Queues,
+    Types,
+)
+
+BROWSED: Final = 500  # messages that are asked for at once
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue as the broker describes it."""
+
+    name: str
+    types: tuple[str, ...]
+    level: str  # of isolation: "none", "ordered", "blockwise" or "ordered blockwise"
+    direction: str  # of priorities: "desc" takes the highest first
+    priority: float  # of messages that come without one and have no function for it
+    priorities: Mapping[str, str]  # by type: the function that gives a message its priority
+    dead: str | None  # the queue for messages whose transactions were undone too often
+    most_aborts: int  # what too often is; 0: never
+    created_at: datetime
+    figures: Mapping[str, int] = field(default_factory=dict)  # the broker's counts, where they were asked for
+
+
+class QueueVerbs:
+    """What `AsyncClient` can do with queues."""
+
+    _session: Session
+    _queueing: Queueing
+    _workers: Workers
+
+    # Types
+
+    async def define_type(self, definition: Any) -> Schema:
+        """Make a message type: a text in either notation, a `Schema`, a `MessageType` or a dataclass.
+
+        One that is there as defined stays as it is; `TypeExists` when it is another of this name.
+        """
+        schema = schema_from(definition)
+        text = schema_text(schema)
+        reply = await self._session.ask(lambda request: DefineType(request=request, text=text))
+        self._queueing.forget()
+        return parsed(reply["text"])
+
+    async def types(self) -> dict[str, Schema]:
+        """The message types by name."""
+        found = await self._session.ask(lambda request: Types(request=request))
+        return {each["name"]: parsed(each["text"]) for each in found}
+
+    async def drop_type(self, name: str) -> None:
+        """Remove a message type; `TypeInUse` while a queue takes it."""
+        require_text("the name of a type", name)
+        await self._session.ask(lambda request: DropType(request=request, name=name), again=False)
+        self._queueing.forget()
+
+    # Queues
+
+    async def create_queue(
+        self,
+        name: str,
+        types: Sequence[str] | str,
+        *,
+        level: str = "none",
+        direction: str = "desc",
+        priority: float = 0.0,
+        priorities: Mapping[str, str] | None = None,
+        dead: str | None = None,
+        most_aborts: int = 0,
+    ) -> QueueInfo:
+        """Make a queue for messages of some types. One that is there as wanted stays; `QueueExists` for another one.
+
+        `level` says what readers see of each other's: "none", "ordered" (a writer's messages in order), "blockwise"
+        (a writer's transactions whole) or "ordered blockwise". Messages come by priority, in `direction`: the one that
+        they were given, or what the expression in `priorities` says for their type, or `priority`; those of one
+        priority as they came. Messages taken by transactions that were undone `most_aborts` times go to queue `dead`.
+        """
+        require_text("the name of a queue", name)
+        named = [types] if isinstance(types, str) else list(types)
+        for each in named:
+            require_text("the name of a type", each)
+        for what, text in (("a level", level), ("a direction", direction), ("the name of a queue", dead or "")):
+            require_text(what, text)
+        for kind, text in (priorities or {}).items():
+            require_text("the name of a type", kind)
+            require_text("a priority function", text)
+        _require_number("priority", priority, int | float)
+        _require_number("most_aborts", most_aborts, int)
+        reply = await self._session.ask(
+            lambda request: CreateQueue(
+                request=request,
+                name=name,
+                types=named,
+                level=level,
+                direction=direction,
+                priority=float(priority),
+                functions=dict(priorities or {}),
+                dead=dead,
+                most_aborts=most_aborts,
+            )
+        )
+        self._queueing.forget()
+        return _info(reply)
+
+    async def drop_queue(self, name: str) -> None:
+        """Remove a queue; `QueueInUse` while it has messages, or transactions under way."""
+        require_text("the name of a queue", name)
+        await self._session.ask(lambda request: DropQueue(request=request, name=name), again=False)
+        self._queueing.forget()
+
+    async def queues(self) -> list[QueueInfo]:
+        """All queues, with the broker's figures about them."""
+        return [_info(each) for each in await self._session.ask(lambda request: Queues(request=request))]
+
+    async def queue(self, name: str) -> QueueInfo:
+        """One queue; `UnknownQueue` when it is not there."""
+        require_text("the name of a queue", name)
+        (found,) = await self._session.ask(lambda request: Queues(request=request, name=name))
+        return _info(found)
+
+    async def peek(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        count: int = 1,
+        select: str | None = None,
+        order: str | None = None,
+        classes: Classes | None = None,
+    ) -> list[QueueMessage]:
+        """What `Transaction.dequeue` would take now. It is left where it is, and somebody else may take it."""
+        _require_texts(queue, type, select, order)
+        _require_count(count)
+        reply = await self._session.ask(
+            lambda request: Dequeue(
+                request=request, queue=queue, type=type, count=count, select=select, order=order, peek=True
+            )
+        )
+        return [message for group in reply.get("groups", ()) for message in group.messages(classes)]
+
+    async def browse(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        after: int = 0,
+        count: int | None = None,
+        classes: Classes | None = None,
+    ) -> AsyncIterator[QueueMessage]:
+        """The messages of a queue in the order in which they came, as they are now; nothing is taken.
+
+        At most `count`, from the one behind number `after` on.
+        """
+        _require_texts(queue, type, select, None)
+        if count is not None:
+            _require_count(count)
+        while count is None or count > 0:
+            found = await self._browse(queue, type, select, after, BROWSED if count is None else min(count, BROWSED))
+            messages = [message for group in found.get("groups", ()) for message in group.messages(classes)]
+            for message in messages:
+                yield message
+            if not messages:
+                return
+            after = int(found["after"])
+            count = None if count is None else count - len(messages)
+
+    async def _browse(self, queue: str, kind: str | None, select: str | None, after: int, count: int) -> Any:
+        return await self._session.ask(
+            lambda request: Browse(request=request, queue=queue, type=kind, select=select, after=after, count=count)
+        )
+
+    async def move(
+        self,
+        source: str,
+        target: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        count: int | None = None,
+    ) -> int:
+        """Move messages that nobody has taken to another queue, those that satisfy `select`; how many."""
+        _require_texts(source, type, select, None)
+        require_text("the name of a queue", target)
+        if count is not None:
+            _require_count(count, None)
+        reply = await self._session.ask(
+            lambda request: MoveMessages(
+                request=request, source=source, target=target, type=type, select=select, count=count
+            ),
+            again=False,
+        )
+        return int(reply["messages"])
+
+    async def purge(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        count: int | None = None,
+    ) -> int:
+        """Remove messages that nobody has taken, those that satisfy `select`; how many."""
+        _require_texts(queue, type, select, None)
+        if count is not None:
+            _require_count(count, None)
+        reply = await self._session.ask(
+            lambda request: Purge(request=request, queue=queue, type=type, select=select, count=count), again=False
+        )
+        return int(reply["messages"])
+
+    # Transactions
+
+    def transaction(self) -> Transaction:
+        """A transaction on queues::
+
+        async with client.transaction() as tx:
+            await tx.enqueue("orders", order)
+            found = await tx.dequeue("orders", "OrderMessage", count=10, select="...", order="...")
+        """
+        self._session.require_open()
+        return Transaction(self._queueing)
+
+    async def decide(self, gid: str, commit: bool) -> bool:
+        """End a transaction that was prepared under this name; whether it had ended so before."""
+        require_text("the name of a transaction", gid)
+        reply = await self._session.ask(lambda request: Decide(request=request, gid=gid, commit=commit))
+        return bool(reply["repeated"])
+
+    async def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
+        """Prepared transactions that wait for a decision, of one coordinator or of all: name and coordinator."""
+        found = await self._session.ask(lambda request: InDoubt(request=request, coordinator=coordinator))
+        return [(gid, who) for gid, who in found]
+
+    # Workers
+
+    def worker(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        order: str | None = None,
+        concurrency: int = 4,
+        count: int = 1,
+        classes: Classes | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """A decorator: the function is called with each message, in a transaction that commits when it returns.
+
+        ::
+
+            @client.worker("orders", "OrderMessage", select="...", concurrency=4)
+            async def handle(message, tx):
+                await tx.enqueue("invoices", invoice(message))
+
+            await client.run_workers()
+
+        It may take the message alone, or the transaction too. An exception aborts: the messages come back, with one
+        abort more. `concurrency` is how many transactions there are at once, `count` how many messages each takes.
+        """
+        _require_texts(queue, type, select, order)
+        _require_count(count)
+        _require_count(concurrency, "TRANSACTIONS")
+        return self._workers.registering(queue, type, select, order, concurrency, count, classes)
+
+    async def run_workers(self) -> None:
+        """Run all workers until `stop_workers`, or until the client has failed: then it raises that."""
+        self._session.require_open()
+        await self._workers.run(self.transaction)
+
+    def stop_workers(self) -> None:
+        """Let `run_workers` return when what is under way is finished."""
+        self._workers.stop()
+
+
+def _info(said: Mapping[str, Any]) -> QueueInfo:
+    return QueueInfo(
+        said["name"], tuple(said["types"]), said["level"], said["direction"], said["priority"], said["functions"],
+        said["dead"], said["most_aborts"], timestamp_of(said["created_us"]), said.get("statistics") or {},
+    )  # fmt: skip
+
+
+def _require_texts(queue: Any, kind: Any, select: Any, order: Any) -> None:
+    require_text("the name of a queue", queue)
+    for what, text in (("the name of a type", kind), ("a selection", select), ("an ordering", order)):
+        if text is not None:
+            require_text(what, text)
+
+
+def _require_count(count: Any, limit: str | None = "DEQUEUE_MESSAGES") -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidValue(f"{count!r}: takes a number from 1 on")
+    if limit is not None:
+        limits.require(limit, count, "the messages of one request" if "MESSAGES" in limit else "transactions at once")
+
+
+def _require_number(what: str, value: Any, kinds: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise InvalidValue(f"{what}={value!r}: takes a number")

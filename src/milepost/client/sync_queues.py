@@ -1,0 +1,278 @@
+"""The synchronous face of what a client can do with queues. Each verb is the asynchronous one, waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from milepost.client.queues import BROWSED, QueueInfo
+from milepost.client.taken import Classes, QueueMessage
+from milepost.client.transaction import Receipt, Transaction
+from milepost.client.worker import Handler, takes_two
+from milepost.errors import InvalidValue
+from milepost.schema import Schema
+
+if TYPE_CHECKING:
+    from milepost.client.async_client import AsyncClient
+
+T = TypeVar("T")
+
+
+class SyncTransaction:
+    """See `Transaction`: a plain `with`."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], transaction: Transaction) -> None:
+        self._run = run
+        self.asynchronous = transaction
+
+    def enqueue(
+        self,
+        queue: str,
+        messages: Any,
+        type: Any = None,
+        *,
+        priority: float | None = None,
+        delay: float | timedelta | None = None,
+        not_before: datetime | None = None,
+        expires: float | timedelta | datetime | None = None,
+    ) -> Receipt:
+        """See `Transaction.enqueue`."""
+        made: Receipt = self._run(
+            self.asynchronous.enqueue(
+                queue, messages, type, priority=priority, delay=delay, not_before=not_before, expires=expires
+            )
+        )
+        return made
+
+    def dequeue(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        count: int = 1,
+        select: str | None = None,
+        order: str | None = None,
+        timeout: float | None = 0.0,
+        classes: Classes | None = None,
+    ) -> list[QueueMessage]:
+        """See `Transaction.dequeue`."""
+        found: list[QueueMessage] = self._run(
+            self.asynchronous.dequeue(
+                queue, type, count=count, select=select, order=order, timeout=timeout, classes=classes
+            )
+        )
+        return found
+
+    def flush(self) -> None:
+        """See `Transaction.flush`."""
+        self._run(self.asynchronous.flush())
+
+    def commit(self, *, decision: tuple[str, str] | None = None) -> None:
+        """See `Transaction.commit`."""
+        self._run(self.asynchronous.commit(decision=decision))
+
+    def prepare(self, gid: str, coordinator: str) -> None:
+        """See `Transaction.prepare`."""
+        self._run(self.asynchronous.prepare(gid, coordinator))
+
+    def abort(self) -> None:
+        """See `Transaction.abort`."""
+        self._run(self.asynchronous.abort())
+
+    def __enter__(self) -> SyncTransaction:
+        self._run(self.asynchronous.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self.asynchronous.__aexit__(kind, error, trace))
+
+
+class SyncQueueVerbs:
+    """What `Client` can do with queues."""
+
+    _client: AsyncClient
+
+    if TYPE_CHECKING:  # the bridge is the client's
+
+        def _run(self, work: Coroutine[Any, Any, T]) -> T: ...
+
+    def define_type(self, definition: Any) -> Schema:
+        """See `AsyncClient.define_type`."""
+        return self._run(self._client.define_type(definition))
+
+    def types(self) -> dict[str, Schema]:
+        """See `AsyncClient.types`."""
+        return self._run(self._client.types())
+
+    def drop_type(self, name: str) -> None:
+        """See `AsyncClient.drop_type`."""
+        self._run(self._client.drop_type(name))
+
+    def create_queue(
+        self,
+        name: str,
+        types: Sequence[str] | str,
+        *,
+        level: str = "none",
+        direction: str = "desc",
+        priority: float = 0.0,
+        priorities: Mapping[str, str] | None = None,
+        dead: str | None = None,
+        most_aborts: int = 0,
+    ) -> QueueInfo:
+        """See `AsyncClient.create_queue`."""
+        return self._run(
+            self._client.create_queue(
+                name,
+                types,
+                level=level,
+                direction=direction,
+                priority=priority,
+                priorities=priorities,
+                dead=dead,
+                most_aborts=most_aborts,
+            )
+        )
+
+    def drop_queue(self, name: str) -> None:
+        """See `AsyncClient.drop_queue`."""
+        self._run(self._client.drop_queue(name))
+
+    def queues(self) -> list[QueueInfo]:
+        """See `AsyncClient.queues`."""
+        return self._run(self._client.queues())
+
+    def queue(self, name: str) -> QueueInfo:
+        """See `AsyncClient.queue`."""
+        return self._run(self._client.queue(name))
+
+    def peek(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        count: int = 1,
+        select: str | None = None,
+        order: str | None = None,
+        classes: Classes | None = None,
+    ) -> list[QueueMessage]:
+        """See `AsyncClient.peek`."""
+        return self._run(self._client.peek(queue, type, count=count, select=select, order=order, classes=classes))
+
+    def browse(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        after: int = 0,
+        count: int | None = None,
+        classes: Classes | None = None,
+    ) -> Iterator[QueueMessage]:
+        """See `AsyncClient.browse`. Messages cross threads many at a time."""
+        while count is None or count > 0:
+            wanted = BROWSED if count is None else min(count, BROWSED)
+            found = self._run(
+                _listed(self._client.browse(queue, type, select=select, after=after, count=wanted, classes=classes))
+            )
+            yield from found
+            if not found:
+                return
+            after = found[-1].number
+            count = None if count is None else count - len(found)
+
+    def move(
+        self,
+        source: str,
+        target: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        count: int | None = None,
+    ) -> int:
+        """See `AsyncClient.move`."""
+        return self._run(self._client.move(source, target, type, select=select, count=count))
+
+    def purge(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        count: int | None = None,
+    ) -> int:
+        """See `AsyncClient.purge`."""
+        return self._run(self._client.purge(queue, type, select=select, count=count))
+
+    def transaction(self) -> SyncTransaction:
+        """See `AsyncClient.transaction`: a plain `with`."""
+        return SyncTransaction(self._run, self._run(_made(self._client.transaction)))
+
+    def decide(self, gid: str, commit: bool) -> bool:
+        """See `AsyncClient.decide`."""
+        return self._run(self._client.decide(gid, commit))
+
+    def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
+        """See `AsyncClient.in_doubt`."""
+        return self._run(self._client.in_doubt(coordinator))
+
+    def worker(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        order: str | None = None,
+        concurrency: int = 4,
+        count: int = 1,
+        classes: Classes | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """See `AsyncClient.worker`. The function runs in a thread of its own, with a `SyncTransaction`."""
+        registering = self._client.worker(
+            queue, type, select=select, order=order, concurrency=concurrency, count=count, classes=classes
+        )
+
+        def register(handler: Handler) -> Handler:
+            if inspect.iscoroutinefunction(handler):
+                raise InvalidValue("a worker of Client is a plain function; AsyncClient takes an async one")
+            if takes_two(handler):
+
+                @wraps(handler)
+                async def call(message: QueueMessage, tx: Transaction) -> None:
+                    await asyncio.to_thread(handler, message, SyncTransaction(self._run, tx))
+
+                registering(call)
+            else:
+
+                @wraps(handler)
+                async def call_alone(message: QueueMessage) -> None:
+                    await asyncio.to_thread(handler, message)
+
+                registering(call_alone)
+            return handler
+
+        return register
+
+    def run_workers(self) -> None:
+        """See `AsyncClient.run_workers`: blocks until another thread calls `stop_workers`."""
+        self._run(self._client.run_workers())
+
+    def stop_workers(self) -> None:
+        """See `AsyncClient.stop_workers`. From any thread."""
+        self._run(_made(self._client.stop_workers))
+
+
+async def _made(make: Callable[[], T]) -> T:
+    """Something that belongs to the event loop's thread."""
+    return make()
+
+
+async def _listed(messages: Any) -> list[QueueMessage]:
+    return [message async for message in messages]

@@ -1,0 +1,176 @@
+"""Messages out of queues, as the application gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, Final, TypeAlias, TypeVar
+
+from milepost.batch import Batch
+from milepost.batch.atoms import timestamp_of
+from milepost.errors import InvalidValue, ProtocolError, did_you_mean
+from milepost.schema import Node, Reference, Schema, build
+from milepost.wire import Taken
+
+EPOCH_US: Final = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z, where the numbers of messages begin
+LANE_BITS: Final = 12  # of such a number, behind its microseconds: which broker gave it
+
+N = TypeVar("N", bound=Node)
+Class: TypeAlias = type[N]  # messages have a member `type` themselves
+Classes: TypeAlias = Mapping[str, type[Node]]
+"""Those that were generated for the nodes of a message type: `NODE_CLASSES`."""
+
+
+class TakenBatch:
+    """The messages of one TAKEN frame: of one type, in order. What they contain is read when it is asked for."""
+
+    def __init__(self, taken: Taken, schema: Schema) -> None:
+        self.type: Final = taken.type
+        self.batch: Final = Batch.decode(taken.data, schema)
+        if len(self.batch) != len(taken.mids):
+            raise ProtocolError(f"a TAKEN has {len(taken.mids)} numbers for {len(self.batch)} messages")
+        self.numbers: Final = taken.mids
+        self.writers: Final = taken.writers
+        self.transactions: Final = taken.transactions
+        self.priorities: Final = taken.priorities
+        self.aborts: Final = taken.aborts
+        message_type = schema.message_type
+        self.members: Final = None if message_type is None else message_type.node(message_type.root).members
+        self.references: Final = frozenset(each.name for each in self.members or () if isinstance(each, Reference))
+        self._roots: dict[int, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @cached_property
+    def plain(self) -> list[Any]:
+        """All messages as plain values, at once: a column at a time costs far less than a message at a time."""
+        return self.batch.to_pylist()
+
+    def root(self, row: int, classes: Classes | None) -> Any:
+        """A message as its root node, or as a row; the same object each time."""
+        found = self._roots.get(row)
+        if found is None:
+            message_type = self.batch.schema.message_type
+            found = self.batch[row] if message_type is None else build(message_type, self.plain[row], classes)
+            self._roots[row] = found
+        return found
+
+    def messages(self, classes: Classes | None = None) -> list[QueueMessage]:
+        """One object for each message."""
+        return [QueueMessage(self, row, classes) for row in range(len(self))]
+
+
+class QueueMessage:
+    """A message out of a queue: the members of its root by attribute, or by item where a name is one of those below.
+
+    `root` is the message itself: of a message type its root node, generic or of the classes that `dequeue` was given;
+    of a type in the text notation a row.
+    """
+
+    __slots__ = ("_classes", "_row", "_taken")
+
+    def __init__(self, taken: TakenBatch, row: int, classes: Classes | None) -> None:
+        self._taken = taken
+        self._row = row
+        self._classes = classes
+
+    @property
+    def mid(self) -> str:
+        """Its ID: the writer, the writing transaction and the message, "S/T/M"."""
+        taken, row = self._taken, self._row
+        return f"{taken.writers[row]}/{taken.transactions[row]}/{taken.numbers[row]}"
+
+    @property
+    def number(self) -> int:
+        """The message in its ID, which alone identifies it; later messages have higher ones."""
+        return int(self._taken.numbers[self._row])
+
+    @property
+    def priority(self) -> float:
+        """What it was given, or what the queue's function made of it."""
+        return float(self._taken.priorities[self._row])
+
+    @property
+    def aborts(self) -> int:
+        """How often it was taken before, by transactions that were undone."""
+        return int(self._taken.aborts[self._row])
+
+    @property
+    def type(self) -> str:
+        """The name of its type."""
+        return self._taken.type
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When the broker took it."""
+        return timestamp_of((self.number >> LANE_BITS) + EPOCH_US)
+
+    @property
+    def root(self) -> Any:
+        """The message itself."""
+        return self._taken.root(self._row, self._classes)
+
+    def root_as(self, kind: Class[N]) -> N:
+        """The root, of a class that type checkers know: one of those given to `dequeue`."""
+        root = self.root
+        if not isinstance(root, kind):
+            raise InvalidValue(
+                f"the root is a {root.__class__.__name__}, not a {kind.__name__}; give dequeue(classes=NODE_CLASSES)"
+            )
+        return root
+
+    def plain(self) -> Any:
+        """The message as dicts and lists; references are lists of dicts."""
+        return self._taken.plain[self._row]
+
+    @property
+    def batch(self) -> Batch:
+        """The message as a batch of one row."""
+        return self._taken.batch.slice(self._row, self._row + 1)
+
+    def __getitem__(self, name: str) -> Any:
+        taken = self._taken
+        if taken.members is None or name in taken.references:
+            return self.root[name]
+        try:
+            return taken.plain[self._row][name]
+        except KeyError:
+            raise KeyError(self._unknown(name)) from None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in QueueMessage.__slots__:
+            raise AttributeError(name)  # on its way into being, as in a copy
+        taken = self._taken
+        if taken.members is None:
+            return getattr(self.root, name)
+        if name in taken.references:
+            return self.root[name]
+        try:
+            return taken.plain[self._row][name]
+        except KeyError:
+            raise AttributeError(self._unknown(name)) from None
+
+    def _unknown(self, name: str) -> str:
+        return f"a message of type {self.type} has no member {name!r}{did_you_mean(str(name), self)}"
+
+    def __iter__(self) -> Iterator[str]:
+        members = self._taken.members
+        return iter(self.root) if members is None else (member.name for member in members)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
+
+    def __repr__(self) -> str:
+        return f"<{self.type} {self.mid} priority={self.priority:g}>"
+
+
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970."""
+    if moment.tzinfo is None:
+        raise InvalidValue(f"{moment} has no time zone; say which, as in datetime.now(UTC)")
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+_EPOCH: Final = timestamp_of(0)

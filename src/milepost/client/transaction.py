@@ -1,0 +1,411 @@
+"""A transaction on queues: what is written and taken in it is so when it commits, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.client.connection import Connection
+from milepost.client.taken import Classes, QueueMessage, micros
+from milepost.client.topic import require_text
+from milepost.errors import (
+    BlockIncomplete,
+    ConnectionLost,
+    InvalidValue,
+    MilepostError,
+    NoTransaction,
+    TimedOut,
+    TransactionAborted,
+)
+from milepost.wire import Control, Dequeue, Enqueue, Finish
+from milepost.wire.queue import NO_PRIORITY
+
+if TYPE_CHECKING:
+    from milepost.client.queueing import Queueing
+
+PIECE_BYTES: Final = 1 << 20  # a larger enqueue travels in several frames
+SEND_BYTES: Final = 1 << 20  # that gather here before they are sent without waiting for a request
+FLUSH_BYTES: Final = 32 << 20  # that may have to be sent again: with more, the broker is asked to carry them out
+
+
+class Receipt:
+    """What became of an `enqueue`: the IDs of its messages, once the transaction has committed or was flushed."""
+
+    __slots__ = ("_frames", "_mids", "rows")
+
+    def __init__(self, rows: int, frames: int) -> None:
+        self.rows: Final = rows
+        self._frames = frames  # that have to be answered
+        self._mids: list[str] = []
+
+    @property
+    def mids(self) -> list[str]:
+        """The IDs, "S/T/M", in the order of the messages."""
+        if self._frames:
+            raise NoTransaction("messages have IDs when they are stored: after the commit, or after tx.flush()")
+        return self._mids
+
+    def _told(self, writer: int, transaction: int, numbers: bytes) -> None:
+        self._frames -= 1
+        self._mids += [f"{writer}/{transaction}/{number}" for number in np.frombuffer(numbers, "<i8").tolist()]
+
+
+class _Pending:
+    """An ENQUEUE that no reply has confirmed."""
+
+    __slots__ = ("connection", "frame", "receipt")
+
+    def __init__(self, frame: Enqueue, receipt: Receipt) -> None:
+        self.frame: Final = frame
+        self.receipt: Final = receipt
+        self.connection: Connection | None = None  # that it was sent on last
+
+
+class Transaction:
+    """Made by `AsyncClient.transaction`.
+
+    ::
+
+        async with client.transaction() as tx:
+            for order in await tx.dequeue("orders", "OrderMessage", count=10, timeout=5):
+                await tx.enqueue("invoices", invoice(order))
+
+    Leaving the block commits; leaving it by an exception aborts. The transaction outlives a lost connection, if the
+    client is back within the broker's lease; otherwise, and when the broker was started anew, it was undone, and
+    everything raises `TransactionAborted`: run the block again.
+    """
+
+    def __init__(self, queueing: Queueing) -> None:
+        self._queueing = queueing
+        self._session = queueing.session
+        self._client = queueing.next_number()
+        self._number = 0  # the store's
+        self._step = 0
+        self._pending: list[_Pending] = []
+        self._untold: deque[Receipt] = deque()  # for each frame that the broker has: whose messages have no IDs yet
+        self._unsent = self._unconfirmed = 0  # bytes
+        self._lock = asyncio.Lock()  # one request at a time
+        self._over: MilepostError | None = None  # why nothing can be done in it any more
+        self._finished = False  # the broker has nothing of it
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self._client}{'' if self._over is None else ', over'}>"
+
+    # Writing
+
+    async def enqueue(
+        self,
+        queue: str,
+        messages: Any,
+        type: Any = None,
+        *,
+        priority: float | None = None,
+        delay: float | timedelta | None = None,
+        not_before: datetime | None = None,
+        expires: float | timedelta | datetime | None = None,
+    ) -> Receipt:
+        """Put a message into a queue, or many: a list, a batch, a frame.
+
+        They are checked here and now: `InvalidValue` or `CheckFailed`, and nothing was enqueued. They travel with the
+        next request of the transaction, so what the broker has against them is raised there, and ends the transaction:
+        `UnknownQueue`, `WrongType`. `type` is the name of the message type, or the type itself; it may be left out
+        where the queue takes only one. `priority` comes before what the queue's function says. Nobody gets a message
+        before `not_before`, or before `delay` seconds have passed, nor after `expires`.
+        """
+        self._require_open()
+        require_text("the name of a queue", queue)
+        limits.require("NAME_CHARS", len(queue), "the characters of a queue's name")
+        number = NO_PRIORITY if priority is None else _priority(priority)
+        due_us, ends_us = self._due(delay, not_before), self._ends(expires)
+        schema = await self._queueing.schema_for(queue, type, messages)
+        batch = self._queueing.encoded(schema, messages)
+        self._require_open()
+        pieces = list(_pieces(batch, min(PIECE_BYTES, self._queueing.batch_bytes)))
+        receipt = Receipt(len(batch), len(pieces))
+        for piece in pieces:
+            self._step += 1
+            frame = Enqueue(0, self._client, self._step, queue, number, due_us, ends_us, True, piece.data)
+            self._pending.append(_Pending(frame, receipt))
+            self._unsent += len(piece.data)
+            self._unconfirmed += len(piece.data)
+        if self._unconfirmed > FLUSH_BYTES:
+            await self.flush()
+        elif self._unsent > SEND_BYTES:
+            await self._send_early()
+        return receipt
+
+    async def flush(self) -> None:
+        """Have the broker carry out what was enqueued so far, and learn the IDs. Others see it after the commit."""
+        await self._ask(
+            lambda request, step: Finish(
+                request=request, transaction=self._client, step=step, number=self._number, how="flush"
+            ),
+            self._session.timeout,
+        )
+
+    # Reading
+
+    async def dequeue(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        count: int = 1,
+        select: str | None = None,
+        order: str | None = None,
+        timeout: float | None = 0.0,
+        classes: Classes | None = None,
+    ) -> list[QueueMessage]:
+        """Take up to `count` messages: those that satisfy `select`, in the order of `order`, or of their priorities.
+
+        `select` is a predicate over the type's members, `order` one or several expressions, each with `asc` or `desc`.
+        When nothing qualifies it waits `timeout` seconds, None for ever, and gives an empty list. `classes` are those
+        that were generated for the type: `NODE_CLASSES`. What is taken is hidden from others; the commit removes it,
+        an abort puts it back. A dequeue that is cancelled aborts the transaction, so that nothing is lost.
+        """
+        self._require_open()
+        require_text("the name of a queue", queue)
+        for what, text in (("the name of a type", type), ("a selection", select), ("an ordering", order)):
+            if text is not None:
+                require_text(what, text)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidValue(f"count={count!r}: takes a number of messages, from 1 on")
+        limits.require("DEQUEUE_MESSAGES", count, "the messages of one dequeue")
+        clock = asyncio.get_running_loop().time
+        end = math.inf if timeout is None else clock() + _seconds("timeout", timeout)
+        while True:
+            wait_s = min(max(0.0, end - clock()), float(limits.DEQUEUE_WAIT_S)) if timeout != 0 else 0.0
+
+            def request(number: int, step: int, wait_s: float = wait_s) -> Control:
+                return Dequeue(
+                    request=number, transaction=self._client, step=step, number=self._number, queue=queue, type=type,
+                    count=count, select=select, order=order, wait_s=wait_s,
+                )  # fmt: skip
+
+            value, again = await self._ask(request, wait_s + self._session.timeout)
+            groups = value.get("groups", ())
+            # A broker whose client is away ends its wait; so it is asked again when there is time left.
+            if groups or timeout == 0 or clock() >= end or not (again or end == math.inf):
+                return [message for group in groups for message in group.messages(classes)]
+
+    # Ends
+
+    async def commit(self, *, decision: tuple[str, str] | None = None) -> None:
+        """Everything that was done in this transaction is so: stored, and synced to disk, when this returns.
+
+        When the connection breaks meanwhile, it is asked again on the next one, however long that takes, and what came
+        of it is what this tells. `BlockIncomplete` leaves the transaction as it is; after any other error it is undone.
+        `decision`, a name and a participant, is stored with it: see `prepare`.
+        """
+        if self._over is None and not self._step:  # nothing was asked of the broker, which never heard of it
+            self._end(NoTransaction("this transaction was committed; begin another with client.transaction()"))
+            return
+        told = None if decision is None else {"gid": decision[0], "participant": decision[1]}
+
+        def request(number: int, step: int) -> Control:
+            return Finish(
+                request=number, transaction=self._client, step=step, number=self._number, how="commit", decision=told
+            )
+
+        try:
+            await self._ask(request, None)
+        except BlockIncomplete:
+            raise
+        except BaseException:
+            self._give_up(TransactionAborted("its commit failed, and so it was undone; run it again"))
+            raise
+        self._end(NoTransaction("this transaction was committed; begin another with client.transaction()"))
+
+    async def prepare(self, gid: str, coordinator: str) -> None:
+        """Be ready to commit or to undo, whatever happens, until `AsyncClient.decide` says which."""
+
+        def request(number: int, step: int) -> Control:
+            return Finish(
+                request=number, transaction=self._client, step=step, number=self._number, how="prepare", gid=gid,
+                coordinator=coordinator,
+            )  # fmt: skip
+
+        try:
+            await self._ask(request, None)
+        except BlockIncomplete:
+            raise
+        except BaseException:
+            self._give_up(TransactionAborted("it could not be prepared, and so it was undone; run it again"))
+            raise
+        self._end(NoTransaction(f"this transaction is prepared; decide about it by its name, {gid!r}"))
+
+    async def abort(self) -> None:
+        """Nothing that was done in this transaction is so: what it took is there again, what it wrote is gone."""
+        if self._finished:
+            return
+        self._give_up(NoTransaction("this transaction was aborted; begin another with client.transaction()"))
+        try:
+            await self._queueing.aborted(self)
+        except MilepostError:
+            pass  # the client is closed, or not connected: its broker undoes it
+
+    async def __aenter__(self) -> Transaction:
+        self._session.require_open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            await self.abort()
+        elif isinstance(self._over, TransactionAborted):
+            raise self._over
+        elif self._over is None:
+            await self.commit()
+
+    def _end(self, over: MilepostError) -> None:
+        self._over, self._finished = over, True
+        self._pending.clear()
+
+    def _give_up(self, over: MilepostError) -> None:
+        """Whatever the broker has of it is to be undone; it is told until it answers, by a task of the client's."""
+        if self._finished:
+            return
+        begun = self._step
+        self._end(over)
+        if begun:
+            self._queueing.abort(self)
+
+    async def tell_abort(self) -> None:
+        """Tell the broker that this transaction is over. Called until it has answered."""
+        self._step += 1
+        step = self._step
+
+        def request(number: int) -> Control:
+            return Finish(request=number, transaction=self._client, step=step, number=self._number, how="abort")
+
+        await (await self._session.connected()).ask(request)
+
+    # Requests
+
+    def _require_open(self) -> None:
+        if self._over is not None:
+            raise self._over
+        self._session.require_open()
+
+    async def _ask(self, make: Callable[[int, int], Control], timeout: float | None) -> tuple[Any, bool]:
+        """A request's value, and whether it was sent more than once.
+
+        What fails without an answer leaves open what the broker has done: the transaction is undone then.
+        """
+        async with self._lock:
+            self._require_open()
+            self._step += 1
+            step, again = self._step, False
+            try:
+                async with asyncio.timeout(timeout):
+                    while True:
+                        connection = await self._session.connected()
+                        try:
+                            await self._send(connection, step)
+                            value = await connection.ask(lambda number: make(number, step))
+                            break
+                        except ConnectionLost:
+                            again = True
+            except TimeoutError:
+                error = TimedOut(f"the broker did not answer within {timeout:g} s; this transaction is undone")
+                self._give_up(TransactionAborted(str(error)))
+                raise error from None
+            except TransactionAborted as error:
+                self._give_up(error)
+                raise
+            except MilepostError:
+                self._queueing.forget()  # a queue or a type may be another by now
+                self._confirm(step, None)
+                raise
+            except BaseException:
+                self._give_up(TransactionAborted("a request in it was cancelled, and so it was undone; run it again"))
+                raise
+            self._confirm(step, value)
+            return value, again
+
+    async def _send(self, connection: Connection, step: int) -> None:
+        """Send what was enqueued before a step and is not on this connection yet."""
+        for pending in self._pending:
+            if pending.frame.step > step:
+                break
+            if pending.connection is not connection:
+                if not connection.has_room:
+                    await connection.room()
+                if pending.connection is None:
+                    self._unsent -= len(pending.frame.data)
+                pending.connection = connection
+                connection.enqueue(pending.frame)
+
+    async def _send_early(self) -> None:
+        async with self._lock:
+            connection = self._session.connection
+            if connection is not None:
+                try:
+                    await self._send(connection, self._step)
+                except ConnectionLost:
+                    pass  # it is sent again with the next request
+
+    def _confirm(self, step: int, value: Any) -> None:
+        """The broker has answered: it has what was sent before, or has refused it."""
+        done = [pending for pending in self._pending if pending.frame.step < step]
+        self._pending = self._pending[len(done) :]
+        self._untold += [pending.receipt for pending in done]
+        self._unconfirmed = sum(len(pending.frame.data) for pending in self._pending)
+        self._unsent = sum(len(pending.frame.data) for pending in self._pending if pending.connection is None)
+        if isinstance(value, dict) and "t" in value:
+            self._number = int(value["t"]) or self._number
+            for numbers in value["mids"]:
+                if self._untold:
+                    self._untold.popleft()._told(value["s"], value["t"], numbers)
+
+    # Times
+
+    def _due(self, delay: float | timedelta | None, not_before: datetime | None) -> int:
+        if delay is not None and not_before is not None:
+            raise InvalidValue("a message has a delay or a not_before, not both")
+        if not_before is not None:
+            return micros(not_before)
+        return 0 if delay is None else self._queueing.time_us() + int(_seconds("delay", delay) * 1_000_000)
+
+    def _ends(self, expires: float | timedelta | datetime | None) -> int:
+        if expires is None:
+            return 0
+        if isinstance(expires, datetime):
+            return micros(expires)
+        return self._queueing.time_us() + int(_seconds("expires", expires) * 1_000_000)
+
+
+def _seconds(what: str, value: Any) -> float:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SECONDS:
+        raise InvalidValue(f"{what}={value!r}: takes a number of seconds, from 0 on")
+    return float(value)
+
+
+MOST_SECONDS: Final = 1e11  # more than three thousand years
+
+
+def _priority(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidValue(f"priority={value!r}: takes a finite number")
+    return float(value)
+
+
+def _pieces(batch: Batch, most: int) -> list[Batch]:
+    """A batch in pieces of about so many bytes; one row is never split."""
+    if len(batch.data) <= most or len(batch) == 1:
+        return [batch]
+    rows = max(1, len(batch) * most // len(batch.data))
+    parts = [batch.slice(start, start + rows) for start in range(0, len(batch), rows)]
+    return [piece for part in parts for piece in (_pieces(part, most) if len(part) < len(batch) else [part])]
