@@ -60,7 +60,7 @@ CREATE TABLE queue_log (
     kind TEXT NOT NULL,               -- the log state that its messages were brought to: e, d, b
     queue {integer} NOT NULL,
     messages {integer} NOT NULL,
-    PRIMARY KEY (transaction_number, operation, kind)
+    PRIMARY KEY (transaction_number, operation, kind, queue)
 );
 
 -- The visibility flag of messages that are reserved together: those of a writer (ordered) or of a block (blockwise).
