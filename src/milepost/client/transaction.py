@@ -245,9 +245,10 @@ class Transaction:
 
     async def abort(self) -> None:
         """Nothing that was done in this transaction is so: what it took is there again, what it wrote is gone."""
-        if self._finished:
-            return
-        self._give_up(NoTransaction("this transaction was aborted; begin another with client.transaction()"))
+        over = NoTransaction("this transaction was aborted; begin another with client.transaction()")
+        if isinstance(self._over, TransactionAborted):
+            self._over = over  # as it was told: leaving the block raises nothing
+        self._give_up(over)
         try:
             await self._queueing.aborted(self)
         except MilepostError:

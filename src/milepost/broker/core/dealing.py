@@ -94,7 +94,8 @@ class Dealing:
     messages: int = 0  # enqueued
     enqueued: Counter[str] = field(default_factory=Counter)  # by queue
     taken: Counter[str] = field(default_factory=Counter)
-    over: MilepostError | None = None  # it was undone, and this is why
+    over: MilepostError | None = None  # it was undone, and this is why,
+    told: bool = False  # as the client has heard
 
     def forget_held(self) -> list[Held]:
         """What is held goes; the client may send it again."""

@@ -241,7 +241,9 @@ class Queues:
         if isinstance(said, Finish) and said.how == "abort":
             return self._abort(dealing, request)
         if dealing.over is not None:
-            return self._settle(request, Answer(request.step, error=_aborted(dealing.over)))
+            error = _aborted(dealing.over) if dealing.told else dealing.over
+            dealing.told = True
+            return self._settle(request, Answer(request.step, error=error))
         if dealing.claimed and not dealing.number:
             return self._claim(dealing, request)
         for held in request.held:
@@ -258,6 +260,7 @@ class Queues:
             todo.append(wanted(said))
         elif isinstance(said, Finish) and said.how == "commit":
             if not dealing.number and not todo and not said.acks and not said.decision and not dealing.resumed:
+                self.totals["queue_commits"] += 1
                 return self._finish(request, Answer(request.step, self._receipt(dealing)))
             todo.append(steps.Commit(_decision(said), ()))
         elif isinstance(said, Finish) and said.how == "prepare":
@@ -347,6 +350,7 @@ class Queues:
             dealing.mids.append(b"")
             return
         rows = len(outcome.mids)
+        dealing.writer = outcome.s  # of a commit that was done before, the number that the client had then
         dealing.mids.append(np.asarray(outcome.mids, "<i8").tobytes())
         dealing.enqueued[held.said.queue] += rows
         self.totals["messages_enqueued"] += rows
@@ -390,6 +394,7 @@ class Queues:
         if request.said is None:
             dealing.requests.popleft()  # the next request hears of it
             return effects
+        dealing.told = True
         return effects + self._settle(request, Answer(request.step, error=error))
 
     def _abort(self, dealing: Dealing, request: Request) -> list[Effect]:
