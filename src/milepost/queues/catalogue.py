@@ -28,7 +28,8 @@ from milepost.storage.statement import Statement, worded
 
 NEVER_US: Final = (1 << 63) - 1  # of a message without an end
 
-_VERSION: Final = Statement("SELECT version FROM queue_catalogue")
+# Whether what a broker remembers is still so.
+VERSION: Final = Statement("SELECT version FROM queue_catalogue")
 _CHANGED: Final = Statement("UPDATE queue_catalogue SET version = version + 1")
 _LOCK: Final = Statement("SELECT version FROM queue_catalogue {for_update}")
 _TYPES: Final = Statement("SELECT number, name, source FROM queue_types ORDER BY number")
@@ -180,7 +181,7 @@ class Catalogue:
 
 def version(session: Session) -> int:
     """The version of what the store has now."""
-    return int(session.row(_VERSION)[0])
+    return int(session.row(VERSION)[0])
 
 
 def load(session: Session, known: Catalogue | None = None) -> Catalogue:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Hashable
+from typing import Final, NamedTuple
 
 from milepost.queues import catalogue
 from milepost.queues.catalogue import Catalogue
@@ -13,6 +14,15 @@ from milepost.storage.statement import Statement
 
 _HIGHEST: Final = Statement("SELECT coalesce(max(number), 0) FROM queue_transactions")
 _NAME: Final = "queues"
+DOUBTS: Final = 10_000  # remembered: each belongs to a transaction that is being repeated
+
+
+class Live(NamedTuple):
+    """A transaction under way, as this process has carried it out: what its end will have to do."""
+
+    operations: int
+    logged: frozenset[tuple[str, int]]  # kind and queue
+    taken: dict[int, list[int]]  # type -> messages that go with its commit
 
 
 class Engine:
@@ -26,16 +36,33 @@ class Engine:
             highest = max(highest, found[0])
         self.numbers: Final = Numbers(place.log, highest)
         self._changed = False  # by a transaction that is not committed yet, and perhaps never will be
-        # Transactions of this process: how many operations of each were committed. One that was not synced may be taken
-        # back by a crash of the database; then the database counts fewer than this.
-        self.operations: Final[dict[int, int]] = {}
+        # Transactions of this process. Operations that were not synced may be taken back by a crash of the database:
+        # then it counts fewer of them.
+        self.live: Final[dict[int, Live]] = {}
+        self.unlearned: Final[set[int]] = set()  # those that went on in a group that is not committed yet
+        self._doubted: Final[set[Hashable]] = set()
 
-    def counted(self, number: int, operations: int | None) -> None:
-        """So many operations of a transaction are committed; None: it is over."""
-        if operations is None:
-            self.operations.pop(number, None)
+    def learn(self, number: int, live: Live | None) -> None:
+        """A transaction is so far; None: it is over."""
+        self.unlearned.discard(number)
+        if live is None:
+            self.live.pop(number, None)
         else:
-            self.operations[number] = operations
+            self.live[number] = live
+
+    def trusts(self, what: Hashable) -> bool:
+        """Whether what is remembered may be built upon, and be checked when all is sent.
+
+        One round trip less for each thing that is not asked first. Whoever finds it wrong says so by `doubt`, and
+        raises `Stale`: the group is then carried out again, and asks.
+        """
+        return not self._changed and what not in self._doubted
+
+    def doubt(self, what: Hashable) -> None:
+        """What was assumed about a transaction, or about the catalogue for it, is not so."""
+        if len(self._doubted) >= DOUBTS:
+            self._doubted.clear()  # those are asked once more than they need to be
+        self._doubted.add(what)
 
     def known(self, session: Session, version: int | None) -> Catalogue:
         """The catalogue as the store has it, given its version; None: it is asked for."""

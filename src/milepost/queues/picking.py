@@ -174,7 +174,7 @@ def _finding(about: _Cached, select: str | None, order: str | None, own: bool, d
     keys: list[_Key] = []
     if order:
         assert tables is not None
-        for place, each in enumerate(query.ordering(order, tables.schema)):
+        for place, each in enumerate(query.ordering(order, tables.schema).keys):
             made = sql.compile(each.key, tables, dialect, prefix=f"o{place}_")
             root |= made.needs_root
             values |= made.values

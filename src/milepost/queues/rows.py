@@ -10,14 +10,12 @@ table where it is not.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy.exc import DBAPIError
 
 from milepost.batch import Batch, graph
 from milepost.batch.block import OFFSET, Block
@@ -33,7 +31,6 @@ from milepost.storage.database import Session
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_] | None
-T = TypeVar("T")
 
 PLANS: Final = 256  # types whose places in batches are kept worked out
 INDEXED_BYTES: Final = 2_500  # of text with an index: PostgreSQL takes 2,704 for it, the message's number and a header
@@ -321,58 +318,26 @@ def store(session: Session, batch: Batch, tables: Tables, mids: Sequence[int]) -
     """Write the rows of a batch into the tables. Raises what `pour` does, before anything is written."""
     dialect = session.connection.dialect.name
     texts = _texts(tables.schema, tables.number, dialect)
-    poured = [(table, columns) for table, columns in pour(batch, tables, mids, dialect) if columns[0]]
-
-    def run(driver: Any) -> None:
-        cursor = driver.cursor()
-        for table, columns in poured:
-            if dialect == "sqlite":
-                cursor.executemany(texts[table.name].insert, zip(*columns, strict=True))
-            else:
-                cursor.execute(texts[table.name].insert, [physical.array(values) for values in columns], prepare=True)
-
-    _run(session, run, len(poured))
+    for table, columns in pour(batch, tables, mids, dialect):
+        if not columns[0]:
+            continue
+        if dialect == "sqlite":
+            session.later_text(texts[table.name].insert, list(zip(*columns, strict=True)))
+        else:
+            session.later_text(texts[table.name].insert, [physical.array(values) for values in columns])
 
 
 def load(session: Session, schema: Schema, tables: Tables, mids: Sequence[int]) -> Batch:
     """The messages `mids` as a batch, in that order. `CorruptLog` when one is not there."""
     dialect = session.connection.dialect.name
     texts = _texts(tables.schema, tables.number, dialect)
-    wanted = _numbers(mids, dialect)
-
-    def run(driver: Any) -> dict[str, list[Any]]:
-        cursors = {name: _executed(driver, text.select, wanted, dialect) for name, text in texts.items()}
-        return {name: cursor.fetchall() for name, cursor in cursors.items()}
-
-    return gather(schema, tables, mids, _run(session, run, len(texts)), dialect)
+    found = session.all_rows([text.select for text in texts.values()], (_numbers(mids, dialect),))
+    return gather(schema, tables, mids, dict(zip(texts, found, strict=True)), dialect)
 
 
 def remove(session: Session, tables: Tables, mids: Sequence[int]) -> None:
     """Delete the rows of messages from the tables; a message that is not there is none."""
     dialect = session.connection.dialect.name
-    texts = _texts(tables.schema, tables.number, dialect)
-    wanted = _numbers(mids, dialect)
-
-    def run(driver: Any) -> None:
-        for text in texts.values():
-            _executed(driver, text.delete, wanted, dialect)
-
-    _run(session, run, len(texts))
-
-
-def _executed(driver: Any, text: str, value: str, dialect: str) -> Any:
-    cursor = driver.cursor()
-    # Prepared at the first time, and not at the fifth as is usual: types are few, and come again.
-    return cursor.execute(text, (value,)) if dialect == "sqlite" else cursor.execute(text, (value,), prepare=True)
-
-
-def _run(session: Session, function: Callable[[Any], T], statements: int) -> T:
-    """Run something with the driver's connection; PostgreSQL is sent several statements before it is asked."""
-    connection = session.connection
-    driver: Any = connection.connection.driver_connection
-    piped = statements > 1 and connection.dialect.name == "postgresql"
-    try:
-        with driver.pipeline() if piped else nullcontext():
-            return function(driver)
-    except connection.dialect.loaded_dbapi.Error as error:
-        raise DBAPIError(None, None, error) from error  # as SQLAlchemy would, and as the store expects it
+    wanted = (_numbers(mids, dialect),)
+    for text in _texts(tables.schema, tables.number, dialect).values():
+        session.later_text(text.delete, wanted)

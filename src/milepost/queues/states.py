@@ -84,15 +84,16 @@ def taking(arc: Arc, table: str) -> Statement:
 
 
 @cache
-def ending(arc: Arc, table: str) -> Statement:
+def ending(arc: Arc, table: str, *, told: bool = True) -> Statement:
     """The statement of a commit or a rollback: of all messages that transaction `owner` brought to the old state."""
     assert arc.old is not None
-    where = f"WHERE owner = :owner AND lsf = '{arc.old.log}'"
+    where = f"WHERE owner = :owner AND owner <> 0 AND lsf = '{arc.old.log}'"  # as the index says it
     if arc.new is None:
-        return Statement(f"DELETE FROM {table} {where} RETURNING mid, type")
+        return Statement(f"DELETE FROM {table} {where}{' RETURNING mid, type' if told else ''}")
     counted = ", aborts = aborts + :counted" if arc.old == DEQUEUED else ""
     return Statement(
-        f"UPDATE {table} SET lsf = '{arc.new.log}', owner = 0{counted} {where} RETURNING mid, type, s, aborts"
+        f"UPDATE {table} SET lsf = '{arc.new.log}', owner = 0{counted} {where}"
+        f"{' RETURNING mid, type, s, aborts' if told else ''}"
     )
 
 
@@ -105,6 +106,6 @@ MAKE_GROUPS: Final = Statement("""
     ON CONFLICT (queue, member) DO UPDATE SET owner = queue_groups.owner""")
 RESERVE: Final = Statement("""
     UPDATE queue_groups SET owner = :owner WHERE queue = :queue AND member {in members} AND owner IN (0, :owner)""")
-RELEASE: Final = Statement("UPDATE queue_groups SET owner = 0 WHERE owner = :owner")
+RELEASE: Final = Statement("UPDATE queue_groups SET owner = 0 WHERE owner = :owner AND owner <> 0")
 # A block that was read to its end does not come again.
-REMOVE_BLOCKS: Final = Statement("DELETE FROM queue_groups WHERE owner = :owner AND queue = :queue")
+REMOVE_BLOCKS: Final = Statement("DELETE FROM queue_groups WHERE owner = :owner AND owner <> 0 AND queue = :queue")

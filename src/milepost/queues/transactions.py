@@ -8,6 +8,7 @@ transaction that begins and commits in one `perform`, and takes nothing, needs n
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from milepost.query import expression, sql
 from milepost.query.sql.value import Dialect
 from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
-from milepost.queues.engine import Engine, engine_of
+from milepost.queues.engine import Engine, Live, engine_of
 from milepost.queues.numbers import later, mid
 from milepost.queues.picking import Head, Wish
 from milepost.queues.steps import (
@@ -43,6 +44,7 @@ from milepost.queues.steps import (
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Spoiled
 from milepost.storage.statement import Statement
+from milepost.storage.transaction import Stale
 
 OUTCOME_US: Final = (
     600_000_000  # that an ended transaction is remembered: a client that asks again does so within seconds
@@ -54,11 +56,14 @@ _BEGIN: Final = Statement("""
     VALUES (:number, :s, :instance, :client, :log, :state, 1, :messages, {now} + :lease_us)
     ON CONFLICT (instance, client) DO NOTHING RETURNING (SELECT version FROM queue_catalogue)""")
 _FIND: Final = Statement("""
-    SELECT number, state, messages FROM queue_transactions WHERE instance = :instance AND client = :client""")
+    SELECT number, state, messages, s FROM queue_transactions WHERE instance = :instance AND client = :client""")
 _GO_ON: Final = Statement("""
     UPDATE queue_transactions SET operations = operations + 1
     WHERE number = :number AND state = 'a' AND operations >= :expected
     RETURNING operations, (SELECT version FROM queue_catalogue)""")
+_COMMIT: Final = Statement("""
+    UPDATE queue_transactions SET state = 'c', lease_us = {now} + :lease_us
+    WHERE number = :number AND state = 'a' AND operations = :operations""")
 _END: Final = Statement("""
     UPDATE queue_transactions SET state = :state, lease_us = {now} + :lease_us WHERE number = :number""")
 _PREPARE: Final = Statement("""
@@ -75,11 +80,14 @@ _LOG: Final = Statement("""
     INSERT INTO queue_log (transaction_number, operation, kind, queue, messages)
     VALUES (:number, :operation, :kind, :queue, :messages)""")
 _UNLOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = :number RETURNING kind, queue, messages")
+_CLEAR_LOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = :number")
 _LOGGED: Final = Statement("SELECT DISTINCT kind, queue FROM queue_log WHERE transaction_number = :number")
 _DECIDE: Final = Statement("""
     INSERT INTO queue_decisions (gid, participant, decided_us) VALUES (:gid, :participant, :time_us)""")
 _DECISIONS: Final = Statement("SELECT gid, participant FROM queue_decisions ORDER BY decided_us, gid")
 _FORGET: Final = Statement("DELETE FROM queue_decisions WHERE gid = :gid")
+
+_NEW: Final = Live(0, frozenset(), {})
 
 
 def perform(
@@ -105,6 +113,8 @@ class _Performance:
         self._number = transaction.number
         self._operation = 0  # of the transaction: the number of this one
         self._logged: dict[tuple[str, int], int] = {}  # kind and queue: messages
+        self._all: set[tuple[str, int]] = set()  # the same, and those that were written to the log
+        self._taken: dict[int, list[int]] = {}  # by type: those that go with a commit
         self._touched: set[int] = set()
         self.changed = False
 
@@ -116,7 +126,7 @@ class _Performance:
                 return self._at_once(steps)
             if isinstance(steps[0], Dequeue) and len(steps) == 1:
                 # Nothing begins before something is found: a reader that waits leaves no trace.
-                self._known = self._engine.known(self._session, None if self._place.shared else self._known.version)
+                self._assume_known()
                 (number,) = self._engine.numbers.take(1, self._place.time_us)
                 found = self._pick(steps[0], number, own=False)
                 if not found:
@@ -128,34 +138,101 @@ class _Performance:
             if not self._begin(number, "a", 0):
                 return self._repeated(steps)
         else:
+            if len(steps) == 1 and isinstance(steps[0], Commit):
+                done = self._commit_known(steps[0])
+                if done is not None:
+                    return done
             self._go_on()
         return self._ended(tuple(self._step(step) for step in steps))
 
     # Beginning, going on and ending
 
+    @property
+    def _key(self) -> tuple[bytes, int]:
+        return self._transaction.instance, self._transaction.client
+
+    def _assume_known(self) -> None:
+        """The catalogue as it is remembered; in a shared store it is checked with what is sent next."""
+        engine, key = self._engine, self._key
+        if not engine.trusts(key):
+            self._known = engine.known(self._session, None)
+        elif self._place.shared:
+            self._session.later(catalogue.VERSION, self._expect(lambda row: row[0], self._known.version))
+
+    def _expect(self, found: Callable[[Any], Any], wanted: Any) -> Callable[[Any], None]:
+        """A check that a statement's row has what was assumed. When not, all is carried out again, and asks first."""
+        engine, key = self._engine, self._key
+
+        def check(result: Any) -> None:
+            row = result.fetchone()
+            if row is None or found(row) != wanted:
+                engine.doubt(key)
+                raise Stale
+
+        return check
+
     def _begin(self, number: int, state: str, messages: int) -> bool:
         """The row of the transaction; False when there is one already."""
         given = self._transaction
-        row = self._session.row(
-            _BEGIN, number=number, s=given.s, instance=given.instance, client=given.client, log=self._place.log,
-            state=state, messages=messages, lease_us=given.lease_us if state == "a" else OUTCOME_US,
-            time_us=self._place.time_us,
-        )  # fmt: skip
-        if row is None:
-            return False
+        values = {
+            "number": number, "s": given.s, "instance": given.instance, "client": given.client, "log": self._place.log,
+            "state": state, "messages": messages, "lease_us": given.lease_us if state == "a" else OUTCOME_US,
+            "time_us": self._place.time_us,
+        }  # fmt: skip
+        if self._engine.trusts(self._key):
+            self._session.later(_BEGIN, self._expect(lambda row: row[0], self._known.version), **values)
+        else:
+            row = self._session.row(_BEGIN, **values)
+            if row is None:
+                return False
+            self._known = self._engine.known(self._session, row[0])
         self.changed = True
         self._number, self._operation = number, 1
-        self._known = self._engine.known(self._session, row[0])
         return True
 
     def _go_on(self) -> None:
-        expected = self._engine.operations.get(self._number, 1)
-        row = self._session.row(_GO_ON, number=self._number, expected=expected)
+        live = self._engine.live.get(self._number)
+        row = self._session.row(_GO_ON, number=self._number, expected=live.operations if live is not None else 1)
         if row is None:
             raise self._gone()
         self.changed = True
         self._operation = row[0]
         self._known = self._engine.known(self._session, row[1])
+
+    def _commit_known(self, commit: Commit) -> Performed | None:
+        """Commit what this process knows all about: everything is sent at once. None: it has to be asked for."""
+        engine, number = self._engine, self._number
+        live = engine.live.get(number)
+        if live is None or number in engine.unlearned or not engine.trusts(number):
+            return None
+        queues = self._known.queues
+        if any(at not in queues or queues[at].blocks for _, at in live.logged):
+            return None
+        session = self._session
+
+        def check(result: Any) -> None:
+            if result.rowcount != 1:
+                engine.doubt(number)
+                raise Stale
+
+        session.later(
+            _COMMIT, check, number=number, operations=live.operations, lease_us=OUTCOME_US, time_us=self._place.time_us
+        )
+        self.changed = True
+        session.later(_CLEAR_LOG, number=number)
+        for kind, at in sorted(live.logged):
+            session.later(states.ending(states.COMMIT[kind], queues[at].table, told=False), owner=number)
+            if kind == "e":
+                self._arrived(queues[at], self._transaction.s, number)
+            elif kind == "d" and queues[at].group:
+                self._touched.add(at)
+        if any(queues[at].group for _, at in live.logged):
+            session.later(states.RELEASE, owner=number)
+        for kind_number, mids in live.taken.items():
+            rows.remove(session, self._known.types[kind_number].tables, mids)
+        self._with(commit)
+        self._place.later(lambda: engine.learn(number, None))
+        return Performed(number, (Done(touched=self._names()),))
 
     def _gone(self) -> TransactionAborted:
         return TransactionAborted(
@@ -165,17 +242,23 @@ class _Performance:
 
     def _ended(self, outcomes: tuple[Any, ...]) -> Performed:
         """Write what was done into the log, and remember how far the transaction is."""
-        number, operation, engine = self._number, self._operation, self._engine
-        for (kind, queue), messages in self._logged.items():
-            self._session.run(_LOG, number=number, operation=operation, kind=kind, queue=queue, messages=messages)
-        over = any(isinstance(outcome, Done) for outcome in outcomes)
-        self._place.later(lambda: engine.counted(number, None if over else operation))
+        number, engine = self._number, self._engine
+        self._write_log()
+        live: Live | None = None
+        if not any(isinstance(outcome, Done) for outcome in outcomes):
+            before = engine.live.get(number, _NEW)
+            taken = {
+                kind: before.taken.get(kind, []) + self._taken.get(kind, []) for kind in {**before.taken, **self._taken}
+            }
+            live = Live(self._operation, before.logged | self._all, taken)
+        engine.unlearned.add(number)
+        self._place.later(lambda: engine.learn(number, live))
         return Performed(number, outcomes)
 
     def _repeated(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
         """The transaction was begun before this: only its end may be asked for twice, and only if it was reached."""
         given = self._transaction
-        number, state, messages = self._session.row(_FIND, instance=given.instance, client=given.client)
+        number, state, messages, s = self._session.row(_FIND, instance=given.instance, client=given.client)
         if state == "a":
             # Whoever asks does not know what the transaction has done so far, and the broker that served it is another,
             # or has started again. It will not be committed by anybody: that is made sure of before it is said.
@@ -187,7 +270,7 @@ class _Performance:
             for step in steps[:-1]:
                 if isinstance(step, Enqueue) and messages:
                     count = len(step.batch)
-                    outcomes.append(Enqueued([later(number, first + row) for row in range(count)], given.s, number))
+                    outcomes.append(Enqueued([later(number, first + row) for row in range(count)], s, number))
                     first += count
                 else:
                     outcomes.append(None)
@@ -274,9 +357,10 @@ class _Performance:
 
     def _write_log(self) -> None:
         for (kind, queue), messages in self._logged.items():
-            self._session.run(
+            self._session.later(
                 _LOG, number=self._number, operation=self._operation, kind=kind, queue=queue, messages=messages
             )
+        self._all |= self._logged.keys()
         self._logged.clear()
 
     def _has_enqueued(self, queue: Queue) -> bool:
@@ -297,7 +381,7 @@ class _Performance:
         self.changed = True
         rows.store(session, step.batch, kind.tables, mids)
         statement, values = _insert(queue, kind, step.priority is None, picking.dialect_of(session))
-        session.run(
+        session.later(
             statement, mids=session.numbers(mids), s=self._transaction.s, t=self._number, type=kind.number,
             priority=float(queue.priority if step.priority is None else step.priority), lsf=state.log, owner=owner,
             due_us=step.due_us or 0, ends_us=NEVER_US if step.ends_us is None else step.ends_us, **values,
@@ -326,19 +410,32 @@ class _Performance:
             assert arc.old is not None
             mids = [head.mid for head in found if head.log == arc.old.log]
             if mids:
-                done = session.run(states.taking(arc, queue.table), mids=session.numbers(mids), owner=self._number)
-                assert done == len(mids), (done, len(mids))  # they are locked, or nobody else is there
+                # They are locked, or nobody else is there; only what was assumed may be wrong.
+                check = self._require(len(mids))
+                session.later(states.taking(arc, queue.table), check, mids=session.numbers(mids), owner=self._number)
                 self._count(kind, queue, len(mids))
+        for head in found:
+            self._taken.setdefault(head.type, []).append(head.mid)
         if queue.group:
             members = sorted({head.member(queue.group) for head in found if head.log == "c"})
             if members:
-                session.run(states.RESERVE, queue=queue.number, members=session.numbers(members), owner=self._number)
+                session.later(states.RESERVE, queue=queue.number, members=session.numbers(members), owner=self._number)
         return got(session, self._known, found)
+
+    def _require(self, rows: int) -> Callable[[Any], None]:
+        engine, key = self._engine, self._key
+
+        def check(result: Any) -> None:
+            if result.rowcount != rows:
+                engine.doubt(key)
+                raise Stale
+
+        return check
 
     def _nothing(self, step: Dequeue) -> Got:
         queue = self._known.queue(step.queue)
         row = self._session.row(
-            Statement(f"SELECT min(due_us) FROM {queue.table} WHERE due_us > :now AND lsf = 'c'"),
+            Statement(f"SELECT min(due_us) FROM {queue.table} WHERE due_us > :now AND due_us > 0 AND lsf = 'c'"),
             now=self._place.time_us,
         )
         return Got([], row[0] if row is not None else None)
@@ -355,7 +452,7 @@ class _Performance:
             remaining = self._session.rows(
                 Statement(
                     f"SELECT s, t, mid FROM {queue.table} WHERE lsf = 'c' AND t IN (SELECT DISTINCT t FROM "
-                    f"{queue.table} WHERE owner = :owner AND lsf = 'd') ORDER BY t, mid LIMIT :most"
+                    f"{queue.table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd') ORDER BY t, mid LIMIT :most"
                 ),
                 owner=self._number,
                 most=REMAINING_NAMED + 1,
@@ -452,7 +549,7 @@ def transfer(session: Session, source: Queue, target: Queue, mids: list[int], ab
 
 def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
     """Writers or blocks whose messages have come into a queue."""
-    session.run(states.MAKE_GROUPS, queue=queue.number, members=session.numbers(sorted(set(members))))
+    session.later(states.MAKE_GROUPS, queue=queue.number, members=session.numbers(sorted(set(members))))
 
 
 def got(session: Session, known: Catalogue, found: list[Head]) -> Got:
@@ -531,7 +628,7 @@ def undo(session: Session, place: Place, number: int, *, counted: bool = True) -
     """See `operations.Undo`."""
     engine = engine_of(session, place)
     row = session.row(_STATE, number=number)
-    place.later(lambda: engine.counted(number, None))
+    place.later(lambda: engine.learn(number, None))
     if row is None or row[0] != "a":
         return Done(repeated=True)
     known = engine.known(session, None)

@@ -55,9 +55,14 @@ class Postgresql(Database):
         }
 
     def prepare(self, connection: Any, writing: bool) -> None:
+        connection.autocommit = True
         if not writing:
-            connection.autocommit = True
             connection.execute("SET default_transaction_read_only = on")
+            return
+        # The statements are few and each has its index, but tables that are empty every other minute have no statistics
+        # worth the name: without these, taking the first of 30,000 messages sorts them all (10 ms instead of 0.1).
+        for setting in ("enable_sort = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan"):
+            connection.execute(f"SET {setting}")
 
     def has_tables(self, session: Session) -> bool:
         return (
