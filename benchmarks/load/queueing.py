@@ -42,7 +42,7 @@ LINES, ITEMS = 4, 2
 
 async def make(client: Any, queue: str, type_: str, level: str = "none") -> None:
     """A queue of one type, which is defined unless it is."""
-    if type_ not in {each.name for each in await client.types()}:
+    if type_ not in await client.types():
         await client.define_type(TYPES[type_])
     await client.create_queue(queue, types=[type_], level=level)
 
@@ -74,8 +74,9 @@ class Ticks:
         return len(found)
 
     def read(self, found: list[Any]) -> None:
+        """All five attributes of each, as parsing JSON gives the peers all of them."""
         for message in found:
-            assert message.size  # never zero
+            assert all((message.symbol, message.venue, message.note, message.size, message.price is not None))
 
     async def settle(self) -> None:
         """Nothing."""
@@ -121,8 +122,9 @@ async def backlog(commands: Commands, url: str) -> None:
     """Makes queues, fills them and takes from them, one message or several to a transaction.
 
     ("make", queue, type, level); ("fill", queue, messages, how many of them qualify);
-    ("take", queue, type, select, order, messages to a transaction, times): answers ns from beginning a transaction to
-    its commit. What was taken is put in again after each, so that the backlog stays as long as it is.
+    ("take", queue, type, select, order, messages to a transaction, times): answers, for each time, ns from beginning a
+    transaction to having the messages, and from there to its commit. What was taken is put in again after each, so that
+    the backlog stays as long as it is.
     """
     serial = counted(1)
     client: Any
@@ -146,14 +148,15 @@ async def backlog(commands: Commands, url: str) -> None:
 
 async def _take(
     client: Any, queue: str, type_: str, select: str | None, order: str | None, count: int, times: int
-) -> list[int]:
+) -> list[tuple[int, int]]:
     taken = []
     for _ in range(times):
         began = time.monotonic_ns()
         async with client.transaction() as tx:
             found = await tx.dequeue(queue, type_, count=count, select=select, order=order)
             sizes = [message.size for message in found]
-        taken.append(time.monotonic_ns() - began)
+            had = time.monotonic_ns()
+        taken.append((had - began, time.monotonic_ns() - had))
         if len(found) != count:
             raise LookupError(f"{len(found)} messages came, and {count} were to come")
         venue = WANTED if select else "VENUE-000000"

@@ -10,20 +10,31 @@ from benchmarks.load import queueing
 from benchmarks.load.worker import Worker
 
 QUALIFYING = 10
+WARM = 3  # dequeues that are not counted
 
 
 @dataclass
 class Series:
-    """One queue, and the median of a dequeue with its commit in ms, by how many messages wait."""
+    """One queue, and what a dequeue takes by how many messages wait; medians, in ms.
+
+    Without the commit: that costs a sync, whatever waits, and would hide what grows.
+    """
 
     store: str
     name: str
     ms: dict[int, float] = field(default_factory=dict)
+    commit_ms: float = 0.0  # of the longest backlog
 
     @property
     def growth(self) -> float:
         """How many times as long the longest backlog takes as the shortest."""
         return self.ms[max(self.ms)] / self.ms[min(self.ms)]
+
+    def take(self, client: Worker, backlog: int, times: int, *asked: object) -> None:
+        client.ask(("take", *asked, WARM))  # plans, and pages that were written just now
+        taken = client.ask(("take", *asked, times))
+        self.ms[backlog] = statistics.median(dequeue for dequeue, _ in taken) / 1e6
+        self.commit_ms = statistics.median(commit for _, commit in taken) / 1e6
 
     def figures(self) -> dict[str, float]:
         return {str(waiting): ms for waiting, ms in self.ms.items()}
@@ -42,9 +53,7 @@ def selective(store: str, url: str, backlogs: Sequence[int], times: int) -> list
             for backlog in backlogs:
                 client.ask(("fill", queue, backlog - waiting, 0 if waiting else QUALIFYING))
                 waiting = backlog
-                asked = ("take", queue, type_, queueing.SELECT, queueing.ORDER, 1)
-                client.ask((*asked, 3))  # plans, and pages that were written just now
-                series.ms[backlog] = statistics.median(client.ask((*asked, times))) / 1e6
+                series.take(client, backlog, times, queue, type_, queueing.SELECT, queueing.ORDER, 1)
             found.append(series)
     return found
 
@@ -63,8 +72,6 @@ def plain(store: str, url: str, backlogs: Sequence[int], times: int) -> list[Ser
                 client.ask(("fill", queue, backlog - waiting, 0))
                 waiting = backlog
                 for count, series in by_count.items():
-                    asked = ("take", queue, queueing.TICK, None, None, count)
-                    client.ask((*asked, 3))
-                    series.ms[backlog] = statistics.median(client.ask((*asked, times))) / 1e6
+                    series.take(client, backlog, times, queue, queueing.TICK, None, None, count)
             found += by_count.values()
     return found

@@ -49,15 +49,15 @@ class Contestant:
 
 
 @contextmanager
-def running(given: Sequence[Contestant], wrong: list[str]) -> Iterator[list[tuple[Contestant, Worker]]]:
+def running(queue: str, given: Sequence[Contestant], wrong: list[str]) -> Iterator[list[tuple[Contestant, Worker]]]:
     """A process for each that can take part; `wrong` gets a sentence for each of the others."""
     with ExitStack() as stack:
         found = []
-        for number, contestant in enumerate(given):
+        for contestant in given:
             if reason := contestant.missing():
                 wrong.append(reason)
                 continue
-            arguments = (contestant.kind, contestant.url, f"exchange{number}")
+            arguments = (contestant.kind, contestant.url, queue)
             worker = stack.enter_context(Worker("uvloop", transacting.work, *arguments))
             try:
                 worker.hear()
@@ -68,10 +68,13 @@ def running(given: Sequence[Contestant], wrong: list[str]) -> Iterator[list[tupl
         yield found
 
 
-def measure(given: Sequence[Contestant], rounds: int) -> list[str]:
-    """Run all in turns, so that noise hits all alike; the sentences say what went wrong."""
+def measure(queue: str, given: Sequence[Contestant], rounds: int) -> list[str]:
+    """Run all in turns, so that noise hits all alike; the sentences say what went wrong.
+
+    Each has a queue of this name of its own, which must be new.
+    """
     wrong: list[str] = []
-    with running(given, wrong) as all_:
+    with running(queue, given, wrong) as all_:
         for turn in range(1 + rounds):
             for contestant, worker in list(all_):
                 try:
@@ -100,8 +103,8 @@ def _run(contestant: Contestant, worker: Worker, count: int, size: int, counted:
 
 def peers(urls: Callable[[str], str], quick: bool) -> list[Contestant]:
     """`urls` gives each a database of its own, by name."""
-    many, few = (3_000, 400) if quick else (20_000, 3_000)
-    one, one_slow = (200, 100) if quick else (2_000, 1_000)
+    many, few = (2_000, 200) if quick else (20_000, 3_000)
+    one, one_slow = (100, 50) if quick else (2_000, 1_000)
     return [
         Contestant("PGQueuer", f"{LOAD}.pgqueuer:Queue", urls("pgqueuer"), many, one, "pgqueuer"),
         Contestant(
