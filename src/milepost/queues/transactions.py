@@ -56,7 +56,8 @@ _BEGIN: Final = Statement("""
     VALUES (:number, :s, :instance, :client, :log, :state, 1, :messages, {now} + :lease_us)
     ON CONFLICT (instance, client) DO NOTHING RETURNING (SELECT version FROM queue_catalogue)""")
 _FIND: Final = Statement("""
-    SELECT number, state, messages, s FROM queue_transactions WHERE instance = :instance AND client = :client""")
+    SELECT number, state, messages, s FROM queue_transactions
+    WHERE instance = :instance AND client = :client {for_update}""")
 _GO_ON: Final = Statement("""
     UPDATE queue_transactions SET operations = operations + 1
     WHERE number = :number AND state = 'a' AND operations >= :expected
@@ -84,6 +85,7 @@ _CLEAR_LOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = 
 _LOGGED: Final = Statement("SELECT DISTINCT kind, queue FROM queue_log WHERE transaction_number = :number")
 _DECIDE: Final = Statement("""
     INSERT INTO queue_decisions (gid, participant, decided_us) VALUES (:gid, :participant, :time_us)""")
+_DECIDED: Final = Statement("SELECT 1 FROM queue_decisions WHERE gid = :gid")
 _DECISIONS: Final = Statement("SELECT gid, participant FROM queue_decisions ORDER BY decided_us, gid")
 _FORGET: Final = Statement("DELETE FROM queue_decisions WHERE gid = :gid")
 
@@ -121,6 +123,8 @@ class _Performance:
     def run(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
         if not steps:
             raise NoTransaction("a transaction without a step is none")
+        if any(isinstance(step, Commit | Abort | Prepare) for step in steps[:-1]):
+            raise NoTransaction("a step behind the end of its transaction: begin another one")
         if self._number == 0:
             if isinstance(steps[-1], Commit) and all(isinstance(step, Enqueue) for step in steps[:-1]):
                 return self._at_once(steps)
@@ -142,7 +146,8 @@ class _Performance:
                 done = self._commit_known(steps[0])
                 if done is not None:
                     return done
-            self._go_on()
+            if not self._go_on():
+                return self._repeated(steps)
         return self._ended(tuple(self._step(step) for step in steps))
 
     # Beginning, going on and ending
@@ -190,14 +195,16 @@ class _Performance:
         self._number, self._operation = number, 1
         return True
 
-    def _go_on(self) -> None:
+    def _go_on(self) -> bool:
+        """Another operation of the transaction; False when it is over, or a crash took some of its operations back."""
         live = self._engine.live.get(self._number)
         row = self._session.row(_GO_ON, number=self._number, expected=live.operations if live is not None else 1)
         if row is None:
-            raise self._gone()
+            return False
         self.changed = True
         self._operation = row[0]
         self._known = self._engine.known(self._session, row[1])
+        return True
 
     def _commit_known(self, commit: Commit) -> Performed | None:
         """Commit what this process knows all about: everything is sent at once. None: it has to be asked for."""
@@ -258,11 +265,16 @@ class _Performance:
     def _repeated(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
         """The transaction was begun before this: only its end may be asked for twice, and only if it was reached."""
         given = self._transaction
-        number, state, messages, s = self._session.row(_FIND, instance=given.instance, client=given.client)
+        found = self._session.row(_FIND, instance=given.instance, client=given.client)
+        if found is None:
+            raise self._gone()
+        number, state, messages, s = found
         if state == "a":
             # Whoever asks does not know what the transaction has done so far, and the broker that served it is another,
             # or has started again. It will not be committed by anybody: that is made sure of before it is said.
-            undo(self._session, self._place, number)
+            done = undo(self._session, self._place, number)
+            if isinstance(steps[-1], Abort):
+                return Performed(number, (*(None for _ in steps[:-1]), done))
             return self._gone()
         if isinstance(steps[-1], Commit) and state == "c":
             outcomes: list[Any] = []
@@ -320,6 +332,8 @@ class _Performance:
             self._place.move(move)
         if commit.decision is not None:
             gid, participant = commit.decision
+            if self._session.row(_DECIDED, gid=gid) is not None:
+                raise InvalidValue(f"transaction {gid!r} was decided before: each has a name of its own")
             self._session.run(_DECIDE, gid=gid, participant=participant, time_us=self._place.time_us)
 
     def _names(self) -> tuple[str, ...]:
@@ -348,6 +362,8 @@ class _Performance:
             case Prepare():
                 self._require_whole()
                 self._write_log()
+                if self._session.row(_PREPARED, gid=step.gid) is not None:
+                    raise InvalidValue(f"a transaction {step.gid!r} was prepared before: each has a name of its own")
                 self._session.run(_PREPARE, number=self._number, gid=step.gid, coordinator=step.coordinator)
                 return Done()
 
@@ -451,10 +467,12 @@ class _Performance:
                 continue
             remaining = self._session.rows(
                 Statement(
-                    f"SELECT s, t, mid FROM {queue.table} WHERE lsf = 'c' AND t IN (SELECT DISTINCT t FROM "
-                    f"{queue.table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd') ORDER BY t, mid LIMIT :most"
+                    f"SELECT s, t, mid FROM {queue.table} WHERE lsf = 'c' AND ends_us > :now AND t IN "
+                    f"(SELECT DISTINCT t FROM {queue.table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd') "
+                    "ORDER BY t, mid LIMIT :most"
                 ),
                 owner=self._number,
+                now=self._place.time_us,
                 most=REMAINING_NAMED + 1,
             )
             if remaining:
