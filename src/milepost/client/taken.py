@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from milepost.batch import Batch
 from milepost.batch.atoms import timestamp_of
 from milepost.errors import InvalidValue, ProtocolError, did_you_mean
-from milepost.schema import Node, Reference, Schema, build
+from milepost.schema import Node, Schema, build
 from milepost.wire import Taken
 
 EPOCH_US: Final = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z, where the numbers of messages begin
@@ -37,7 +37,6 @@ class TakenBatch:
         self.aborts: Final = taken.aborts
         message_type = schema.message_type
         self.members: Final = None if message_type is None else message_type.node(message_type.root).members
-        self.references: Final = frozenset(each.name for each in self.members or () if isinstance(each, Reference))
         self._roots: dict[int, Any] = {}
 
     def __len__(self) -> int:
@@ -69,12 +68,13 @@ class QueueMessage:
     of a type in the text notation a row.
     """
 
-    __slots__ = ("_classes", "_row", "_taken")
+    __slots__ = ("_classes", "_row", "_taken", "_values")
 
     def __init__(self, taken: TakenBatch, row: int, classes: Classes | None) -> None:
         self._taken = taken
         self._row = row
         self._classes = classes
+        self._values: Any = None  # the row, or a dict of the root's members: whoever reads one member reads more
 
     @property
     def mid(self) -> str:
@@ -130,27 +130,26 @@ class QueueMessage:
         """The message as a batch of one row."""
         return self._taken.batch.slice(self._row, self._row + 1)
 
-    def __getitem__(self, name: str) -> Any:
+    def _read(self) -> Any:
         taken = self._taken
-        if taken.members is None or name in taken.references:
-            return self.root[name]
+        self._values = self.root if taken.members is None else taken.plain[self._row]
+        return self._values
+
+    def __getitem__(self, name: str) -> Any:
         try:
-            return taken.plain[self._row][name]
+            value = (self._values or self._read())[name]
         except KeyError:
             raise KeyError(self._unknown(name)) from None
+        return value if value.__class__ is not list else self.root[name]  # only a reference is a list here
 
     def __getattr__(self, name: str) -> Any:
         if name in QueueMessage.__slots__:
             raise AttributeError(name)  # on its way into being, as in a copy
-        taken = self._taken
-        if taken.members is None:
-            return getattr(self.root, name)
-        if name in taken.references:
-            return self.root[name]
         try:
-            return taken.plain[self._row][name]
+            value = (self._values or self._read())[name]
         except KeyError:
             raise AttributeError(self._unknown(name)) from None
+        return value if value.__class__ is not list else self.root[name]
 
     def _unknown(self, name: str) -> str:
         return f"a message of type {self.type} has no member {name!r}{did_you_mean(str(name), self)}"
