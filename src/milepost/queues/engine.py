@@ -23,6 +23,7 @@ class Live(NamedTuple):
     operations: int
     logged: frozenset[tuple[str, int]]  # kind and queue
     taken: dict[int, list[int]]  # type -> messages that go with its commit
+    whole: bool = True  # False: there is more, of an operation that was not committed yet when the next one followed
 
 
 class Engine:
@@ -41,6 +42,7 @@ class Engine:
         self.live: Final[dict[int, Live]] = {}
         self.unlearned: Final[set[int]] = set()  # those that went on in a group that is not committed yet
         self._doubted: Final[set[Hashable]] = set()
+        self._careful = False  # something was wrong in this group: now it asks for everything
 
     def learn(self, number: int, live: Live | None) -> None:
         """A transaction is so far; None: it is over."""
@@ -56,13 +58,23 @@ class Engine:
         One round trip less for each thing that is not asked first. Whoever finds it wrong says so by `doubt`, and
         raises `Stale`: the group is then carried out again, and asks.
         """
-        return not self._changed and what not in self._doubted
+        return not self._changed and not self._careful and what not in self._doubted
 
     def doubt(self, what: Hashable) -> None:
         """What was assumed about a transaction, or about the catalogue for it, is not so."""
         if len(self._doubted) >= DOUBTS:
             self._doubted.clear()  # those are asked once more than they need to be
         self._doubted.add(what)
+        # Clients that were cut off repeat themselves together. A group is carried out anew once, not once for each.
+        self._careful = True
+
+    def settle(self, place: Place) -> None:
+        """Trust again, once this group is committed."""
+        if self._careful:
+            place.later(self._trust)
+
+    def _trust(self) -> None:
+        self._careful = False
 
     def known(self, session: Session, version: int | None) -> Catalogue:
         """The catalogue as the store has it, given its version; None: it is asked for."""
@@ -87,4 +99,5 @@ def engine_of(session: Session, place: Place) -> Engine:
     if found is None:
         found = place.memory[_NAME] = Engine(session, place)
     assert isinstance(found, Engine)
+    found.settle(place)
     return found

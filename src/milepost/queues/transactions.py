@@ -100,6 +100,7 @@ def perform(
     try:
         return performance.run(steps)
     except MilepostError as error:
+        session.settle()  # it may come of an assumption: that is checked first
         if performance.changed:
             raise Spoiled(error) from error
         raise
@@ -210,7 +211,7 @@ class _Performance:
         """Commit what this process knows all about: everything is sent at once. None: it has to be asked for."""
         engine, number = self._engine, self._number
         live = engine.live.get(number)
-        if live is None or number in engine.unlearned or not engine.trusts(number):
+        if live is None or not live.whole or number in engine.unlearned or not engine.trusts(number):
             return None
         queues = self._known.queues
         if any(at not in queues or queues[at].blocks for _, at in live.logged):
@@ -257,7 +258,8 @@ class _Performance:
             taken = {
                 kind: before.taken.get(kind, []) + self._taken.get(kind, []) for kind in {**before.taken, **self._taken}
             }
-            live = Live(self._operation, before.logged | self._all, taken)
+            whole = self._operation == 1 or (number in engine.live and before.whole and number not in engine.unlearned)
+            live = Live(self._operation, before.logged | self._all, taken, whole)
         engine.unlearned.add(number)
         self._place.later(lambda: engine.learn(number, live))
         return Performed(number, outcomes)
