@@ -374,9 +374,9 @@ def commit(rig, writer, count, transaction, touched=("quotes",)):
 
 def test_who_waits_is_woken_as_often_as_there_are_messages(rig):
     writer = rig.reader()
-    readers = clients(rig, 250)
+    readers = clients(rig, 100)
     wait(rig, *readers)
-    assert rig.figures()["waiting"] == 250
+    assert rig.figures()["waiting"] == 100
     commit(rig, writer, 2, 1)
     assert rig.steps() == [(WANTED,), (WANTED,)], "two messages, two tries"
     assert [effect.operation.transaction.instance for effect in rig.asked] == [b"\1" * 16, b"\2" * 16]
