@@ -23,45 +23,50 @@ NODE tick; symbol: STRING; venue: STRING; price: REAL; size: INTEGER; note: STRI
 ROOT tick; {index}
 END;
 """
-TICK, INDEXED = "TickMessage", "IndexedTickMessage"
-ORDER_TYPE = "OrderMessage"
-TYPES = {
-    TICK: _TICK.format(name=TICK, index=""),
-    INDEXED: _TICK.format(name=INDEXED, index="INDEX tick.venue;"),
-    ORDER_TYPE: f"""
-        DEFINE MESSAGETYPE {ORDER_TYPE};
-        NODE order; id: IDENT; date: DATE; name: STRING; lines: REFERENCE TO order_line; END;
-        NODE order_line; line_no: INTEGER; amount: INTEGER; price: REAL; item: REFERENCE TO item; END;
-        NODE item; name: STRING; ean: INTEGER; END;
-        ROOT order;
-        END;
-    """,
-}
+_ORDER = """
+DEFINE MESSAGETYPE {name};
+NODE order; id: IDENT; date: DATE; name: STRING; lines: REFERENCE TO order_line; END;
+NODE order_line; line_no: INTEGER; amount: INTEGER; price: REAL; item: REFERENCE TO item; END;
+NODE item; name: STRING; ean: INTEGER; END;
+ROOT order;
+END;
+"""
 LINES, ITEMS = 4, 2
 
 
-async def make(client: Any, queue: str, type_: str, level: str = "none") -> None:
-    """A queue of one type, which is defined unless it is."""
-    if type_ not in await client.types():
-        await client.define_type(TYPES[type_])
-    await client.create_queue(queue, types=[type_], level=level)
+def type_of(queue: str) -> str:
+    """Each queue has a type of its own: those of one type share its tables, and so each other's backlogs."""
+    return f"{queue}_message"
+
+
+def tick(queue: str, indexed: bool = False) -> str:
+    """The definition of a queue's type, one node of five attributes."""
+    return _TICK.format(name=type_of(queue), index="INDEX tick.venue;" if indexed else "")
+
+
+async def make(client: Any, queue: str, definition: str, level: str = "none") -> None:
+    """A queue, and its type."""
+    await client.define_type(definition)
+    await client.create_queue(queue, types=[type_of(queue)], level=level)
 
 
 class Ticks:
     """A message of one node with five attributes, as the peers have it in their JSON."""
 
-    type = TICK
-
     def __init__(self, url: str, name: str) -> None:
         self._name = name
+        self._type = type_of(name)
         self._client: Any = milepost.AsyncClient(url, timeout=ANSWER_SECONDS)
 
     def messages(self) -> list[dict[str, Any]]:
         return rows()
 
+    def definition(self) -> str:
+        return tick(self._name)
+
     async def open(self) -> None:
         await self._client.connect()
-        await make(self._client, self._name, self.type)
+        await make(self._client, self._name, self.definition())
 
     async def enqueue(self, messages: list[dict[str, Any]]) -> None:
         async with self._client.transaction() as tx:
@@ -69,7 +74,7 @@ class Ticks:
 
     async def dequeue(self, count: int) -> int:
         async with self._client.transaction() as tx:
-            found = await tx.dequeue(self._name, self.type, count=count)
+            found = await tx.dequeue(self._name, self._type, count=count)
             self.read(found)
         return len(found)
 
@@ -88,10 +93,11 @@ class Ticks:
 class Orders(Ticks):
     """An order of three node types: its four lines, and the two items that these share."""
 
-    type = ORDER_TYPE
-
     def messages(self) -> list[dict[str, Any]]:
         return [order(number) for number in range(1_000)]
+
+    def definition(self) -> str:
+        return _ORDER.format(name=self._type)
 
     def read(self, found: list[Any]) -> None:
         for message in found:
@@ -121,8 +127,8 @@ def ticks(first: int, count: int, wanted: int = 0) -> list[dict[str, Any]]:
 async def backlog(commands: Commands, url: str) -> None:
     """Makes queues, fills them and takes from them, one message or several to a transaction.
 
-    ("make", queue, type, level); ("fill", queue, messages, how many of them qualify);
-    ("take", queue, type, select, order, messages to a transaction, times): answers, for each time, ns from beginning a
+    ("make", queue, whether the venue is indexed, level); ("fill", queue, messages, how many of them qualify);
+    ("take", queue, select, order, messages to a transaction, times): answers, for each time, ns from beginning a
     transaction to having the messages, and from there to its commit. What was taken is put in again after each, so that
     the backlog stays as long as it is.
     """
@@ -132,8 +138,8 @@ async def backlog(commands: Commands, url: str) -> None:
         commands.say("open")
         while (word := await commands.next()) is not None:
             match word:
-                case ("make", queue, type_, level):
-                    await make(client, queue, type_, level)
+                case ("make", queue, indexed, level):
+                    await make(client, queue, tick(queue, indexed), level)
                     commands.say("made")
                 case ("fill", queue, count, wanted):
                     messages = ticks(next(serial), count, wanted)
@@ -142,18 +148,18 @@ async def backlog(commands: Commands, url: str) -> None:
                         async with client.transaction() as tx:
                             await tx.enqueue(queue, messages[start : start + FILL])
                     commands.say(count)
-                case ("take", queue, type_, select, order_, count, times):
-                    commands.say(await _take(client, queue, type_, select, order_, count, times))
+                case ("take", queue, select, order_, count, times):
+                    commands.say(await _take(client, queue, select, order_, count, times))
 
 
 async def _take(
-    client: Any, queue: str, type_: str, select: str | None, order: str | None, count: int, times: int
+    client: Any, queue: str, select: str | None, order: str | None, count: int, times: int
 ) -> list[tuple[int, int]]:
     taken = []
     for _ in range(times):
         began = time.monotonic_ns()
         async with client.transaction() as tx:
-            found = await tx.dequeue(queue, type_, count=count, select=select, order=order)
+            found = await tx.dequeue(queue, type_of(queue), count=count, select=select, order=order)
             sizes = [message.size for message in found]
             had = time.monotonic_ns()
         taken.append((had - began, time.monotonic_ns() - had))
@@ -166,7 +172,7 @@ async def _take(
     return taken
 
 
-async def read(commands: Commands, url: str, queue: str, type_: str) -> None:
+async def read(commands: Commands, url: str, queue: str) -> None:
     """One of several readers: told how many to take in a transaction, takes until nothing is left.
 
     Answers the `size` of each message that it has, committed, when it began and when the last commit was answered.
@@ -179,7 +185,7 @@ async def read(commands: Commands, url: str, queue: str, type_: str) -> None:
             began = ended = time.monotonic_ns()
             while True:
                 async with client.transaction() as tx:
-                    found = await tx.dequeue(queue, type_, count=count)
+                    found = await tx.dequeue(queue, type_of(queue), count=count)
                     some = [message.size for message in found]
                 if not some:
                     break

@@ -10,6 +10,7 @@ from benchmarks.load import queueing
 from benchmarks.load.worker import Worker
 
 QUALIFYING = 10
+INDEXED = "indexed"  # the name of the series
 WARM = 3  # dequeues that are not counted
 
 
@@ -45,15 +46,15 @@ def selective(store: str, url: str, backlogs: Sequence[int], times: int) -> list
     found: list[Series] = []
     with Worker("uvloop", queueing.backlog, url) as client:
         client.hear()
-        for name, type_ in (("indexed", queueing.INDEXED), ("no index", queueing.TICK)):
-            series = Series(store, name)
-            queue = f"select_{type_}"
-            client.ask(("make", queue, type_, "none"))
+        for indexed in (True, False):
+            series = Series(store, INDEXED if indexed else "no index")
+            queue = "indexed" if indexed else "unindexed"
+            client.ask(("make", queue, indexed, "none"))
             waiting = 0
             for backlog in backlogs:
                 client.ask(("fill", queue, backlog - waiting, 0 if waiting else QUALIFYING))
                 waiting = backlog
-                series.take(client, backlog, times, queue, type_, queueing.SELECT, queueing.ORDER, 1)
+                series.take(client, backlog, times, queue, queueing.SELECT, queueing.ORDER, 1)
             found.append(series)
     return found
 
@@ -64,14 +65,14 @@ def plain(store: str, url: str, backlogs: Sequence[int], times: int) -> list[Ser
     with Worker("uvloop", queueing.backlog, url) as client:
         client.hear()
         for level in ("none", "ordered"):
-            queue = f"grow_{level}"
-            client.ask(("make", queue, queueing.TICK, level))
+            queue = f"growing_{level}"
+            client.ask(("make", queue, False, level))
             by_count = {count: Series(store, f"{level}, {count} at a time") for count in (1, 100)}
             waiting = 0
             for backlog in backlogs:
                 client.ask(("fill", queue, backlog - waiting, 0))
                 waiting = backlog
                 for count, series in by_count.items():
-                    series.take(client, backlog, times, queue, queueing.TICK, None, None, count)
+                    series.take(client, backlog, times, queue, None, None, count)
             found += by_count.values()
     return found

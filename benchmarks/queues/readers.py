@@ -36,10 +36,8 @@ def measure(url: str, given: dict[int, int], rounds: int) -> list[Readers]:
     with ExitStack() as stack:
         writer = stack.enter_context(Worker("uvloop", queueing.backlog, url))
         writer.hear()
-        writer.ask(("make", QUEUE, queueing.TICK, "none"))
-        readers = [
-            stack.enter_context(Worker("uvloop", queueing.read, url, QUEUE, queueing.TICK)) for _ in range(READERS)
-        ]
+        writer.ask(("make", QUEUE, False, "none"))
+        readers = [stack.enter_context(Worker("uvloop", queueing.read, url, QUEUE)) for _ in range(READERS)]
         for reader in readers:
             reader.hear()
         for turn in range(1 + rounds):
