@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,11 +18,14 @@ from milepost.query.sql.reading import From, Reader, Spot
 from milepost.query.sql.sqlite import Sqlite
 from milepost.query.sql.tables import Tables
 from milepost.query.sql.value import Dialect, Form, Value, decoded
+from milepost.query.sql.writer import ROOT as ROOT_ALIAS
 from milepost.query.sql.writer import Writer, chained
 from milepost.query.typed import ROOT, Const, Fold, Typed
 
 _TIMES = frozenset({"year", "month", "day", "weekday", "hour", "minute", "second", "date", "days_between",
                     "seconds_between"})  # fmt: skip
+_NAME = re.compile(r":(\w+)")
+_ROOT = re.compile(rf"\b{ROOT_ALIAS}\.")
 _ROUNDING = frozenset({"abs", "floor", "ceil", "round"})
 
 
@@ -59,7 +63,7 @@ def compile(
     else:
         value = walk.value(root, walk.scope)
     writer.require_readable(value.text)
-    return Sql(value.text, writer.values, writer.needs_root, value.kind, value.form)
+    return _sql(writer, value.text, value.kind, value.form)
 
 
 def order_by(
@@ -76,7 +80,13 @@ def order_by(
         # PostgreSQL sorts so by itself. Said to SQLite, it keeps an index from being used.
         writer.require_readable(value.text)
         terms.append(f"{value.text} {direction}{nulls if value.null and writer.sqlite else ''}")
-    return Sql(", ".join(terms), writer.values, writer.needs_root)
+    return _sql(writer, ", ".join(terms))
+
+
+def _sql(writer: Writer, text: str, kind: Scalar = BOOLEAN, form: Form = "plain") -> Sql:
+    """Without the values that were bound for nothing; whether `r` is needed is what the text says in the end."""
+    values = {name: writer.values[name] for name in _NAME.findall(text)}
+    return Sql(text, values, _ROOT.search(text) is not None, kind, form)
 
 
 class _Walk:
@@ -207,6 +217,9 @@ class _Walk:
 
     def _call(self, node: typed.Call, scope: dict[int, Spot]) -> Value:
         name, kind = node.function, node.kind
+        match node.arguments:
+            case (first, Const(str() as prefix)) if name == "starts_with" and _simple(first):
+                return Value(self._back.starts_with(self.value(first, scope), prefix), BOOLEAN)
         arguments = tuple(self.value(argument, scope) for argument in node.arguments)
         if name == "coalesce":
             made = self._back.alike(arguments)

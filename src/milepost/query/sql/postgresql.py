@@ -143,8 +143,6 @@ class Postgresql(Back):
     def text_function(self, name: str, arguments: tuple[Value, ...], constants: tuple[Any, ...]) -> str:
         texts = [value.text for value in arguments]
         match name:
-            case "starts_with" if constants[1] is not None and arguments[0].leaf:
-                return self.starts_with(arguments[0], constants[1])
             case "length":
                 return f"{'octet_length' if arguments[0].kind == BYTES else 'char_length'}({texts[0]})"
             case "ends_with":
@@ -203,7 +201,7 @@ class Postgresql(Back):
             return Value(self.writer.once((value,), lambda x: _rounded(x.text)), DOUBLE)
         if name == "abs":
             if value.form == "int" and value.bound < BIAS:
-                return Value(f"abs({value.text})", result, "int", value.bound)
+                return Value(f"abs(CAST({value.text} AS bigint))", result, "int", value.bound)
             return self._bounded(f"abs({self.number(value)})", result, value.bound)
         if value.form == "int":
             return value
@@ -273,7 +271,8 @@ def _multiplied(a: str, b: str) -> str:
     return (
         f"(CASE WHEN abs({a}) >= 1 AND abs({b}) >= 1 THEN "
         f"CASE WHEN {over} THEN sign({a}) * sign({b}) * {_INFINITY} ELSE {a} * {b} END "
-        f"WHEN abs({a}) < 1 AND abs({b}) < 1 THEN CASE WHEN {under} THEN 0 ELSE {a} * {b} END ELSE {a} * {b} END)"
+        f"WHEN abs({a}) < 1 AND abs({b}) < 1 AND (abs({a}) < {2.0**-500!r} OR abs({b}) < {2.0**-500!r}) THEN "
+        f"CASE WHEN {under} THEN 0 ELSE {a} * {b} END ELSE {a} * {b} END)"
     )
 
 

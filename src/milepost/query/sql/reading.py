@@ -57,7 +57,6 @@ class Spot:
         """The alias of the row with its values."""
         if self._alias is None:
             if self._source is None:
-                self._writer.needs_root = True
                 return ROOT
             self._alias = self._writer.alias("a")
             self._source.tables.append(f"{self.table.name} {self._alias}")

@@ -106,8 +106,6 @@ class Sqlite(Back):
     # Strings
 
     def text_function(self, name: str, arguments: tuple[Value, ...], constants: tuple[Any, ...]) -> str:
-        if name == "starts_with" and constants[1] is not None and arguments[0].leaf:
-            return self.starts_with(arguments[0], constants[1])
         if name == "substring" and _ordinary(constants[1:]):
             return f"substr({', '.join(value.text for value in arguments)})"
         if name in _PLAIN_TEXT:

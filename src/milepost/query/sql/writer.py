@@ -25,7 +25,6 @@ class Writer:
         self.tables: Final = tables
         self.dialect: Final = dialect
         self.message: Final = message  # the alias of the queue's header table
-        self.needs_root = False
         self.values: dict[str, Any] = {}
         self._prefix = prefix
         self._aliases = 0
