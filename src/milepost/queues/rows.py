@@ -271,7 +271,8 @@ def insert(table: Table, dialect: str) -> str:
     if dialect == "sqlite":
         return f"{into} VALUES ({', '.join('?' * len(_names(table)))})"
     kinds = ["bigint", *("integer" for _ in table.keys[1:]), *(_plain_type(column.type) for column in table.columns)]
-    return f"{into} SELECT * FROM unnest({', '.join(f'CAST(%s AS {kind}[])' for kind in kinds)})"
+    arrays = (f"CAST(${place} AS {kind}[])" for place, kind in enumerate(kinds, 1))
+    return f"{into} SELECT * FROM unnest({', '.join(arrays)})"
 
 
 def select(table: Table, dialect: str) -> str:
@@ -293,7 +294,7 @@ def _plain_type(kind: Atom | None) -> str:
     return "numeric" if kind is not None and kind.kind == "decimal" else sql_type(kind, "postgresql").split(" COLL")[0]
 
 
-_AMONG: Final = {"sqlite": "IN (SELECT value FROM json_each(?))", "postgresql": "= ANY(CAST(%s AS bigint[]))"}
+_AMONG: Final = {"sqlite": "IN (SELECT value FROM json_each(?))", "postgresql": "= ANY(CAST($1 AS bigint[]))"}
 
 
 class _Texts(NamedTuple):

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, QueuePool
 
 from milepost.storage import faults
-from milepost.storage.session import PipedSession, Session
+from milepost.storage.session import Session
 from milepost.storage.statement import Statement
 
 __all__ = ["Database", "Session"]
@@ -86,7 +86,7 @@ class Database(ABC):
             yield self._session(connection)
 
     def _session(self, connection: sa.Connection) -> Session:
-        return PipedSession(connection) if connection.dialect.name == "postgresql" else Session(connection)
+        return Session(connection)
 
     def read(self, function: Callable[[Session], T]) -> T:
         """Run something that reads, and again when the connection turns out to be lost: a pooled one may be old."""

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from milepost.storage import statements
 from milepost.storage.database import Database, Session
+from milepost.storage.piped import PipedSession
 from milepost.storage.statement import Statement
 
 SCHEMA: Final = "milepost"  # the tables' own schema: a database may hold other things as well
@@ -56,13 +57,20 @@ class Postgresql(Database):
 
     def prepare(self, connection: Any, writing: bool) -> None:
         connection.autocommit = True
+        connection.prepare_threshold = None  # or it would forget all statements at a rollback, those of `pipeline` too
         if not writing:
             connection.execute("SET default_transaction_read_only = on")
             return
         # The statements are few and each has its index, but tables that are empty every other minute have no statistics
         # worth the name: without these, taking the first of 30,000 messages sorts them all (10 ms instead of 0.1).
-        for setting in ("enable_sort = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan"):
+        for setting in (
+            *(f"enable_{way} = off" for way in ("sort", "bitmapscan", "seqscan")),
+            "plan_cache_mode = force_generic_plan",
+        ):
             connection.execute(f"SET {setting}")
+
+    def _session(self, connection: sa.Connection) -> Session:
+        return PipedSession(connection)
 
     def has_tables(self, session: Session) -> bool:
         return (

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
 from milepost.storage import faults
 from milepost.storage.statement import Statement
@@ -23,7 +22,6 @@ class Session:
         self._dialect = connection.dialect
         self._driver: Any = connection.connection.driver_connection
         self._execute: Callable[..., Any] = connection.exec_driver_sql
-        self._arrays = connection.dialect.name == "postgresql"
 
     def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
         """All rows of a result."""
@@ -47,9 +45,6 @@ class Session:
 
     def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
         """Run a statement for each of some rows; the number of rows that it changed. `values` are the same for all."""
-        if self._arrays and statement.arrays:
-            columns = {name: [row[name] for row in rows] for name in rows[0]}
-            return int(self._execute(statement.of(self._dialect), columns | values).rowcount)
         if len(rows) == 1:
             return int(self._execute(statement.of(self._dialect), rows[0] | values).rowcount)
         many = [row | values for row in rows] if values else rows
@@ -57,21 +52,15 @@ class Session:
 
     def fresh(self, statement: Statement, name: str, items: list[bytes], **values: Any) -> set[bytes]:
         """Insert items unless they are there; those that were not."""
-        if self._arrays:
-            return {bytes(row[0]) for row in self._execute(statement.of(self._dialect), {name: items} | values)}
         return {item for item in items if self.run(statement, **{name: item}, **values)}
 
     def known(self, statement: Statement, name: str, items: list[bytes]) -> set[bytes]:
         """Those of some items that are there."""
-        if self._arrays:
-            return {bytes(row[0]) for row in self._execute(statement.of(self._dialect), {name: items})}
         return {item for item in items if self.row(statement, **{name: item}) is not None}
 
     def numbers(self, items: Sequence[int]) -> Any:
         """A list of numbers as a value for `{in ...}`."""
-        # Written out here: the driver would look at each number, and take ten times as long.
-        inner = ",".join(map(str, items))
-        return f"{{{inner}}}" if self._arrays else f"[{inner}]"
+        return f"[{','.join(map(str, items))}]"
 
     def later(self, statement: Statement, check: Check | None = None, **values: Any) -> None:
         """Run a statement whose result is not needed now; `check` looks at it before anything is committed."""
@@ -80,11 +69,11 @@ class Session:
             check(result)
 
     def later_text(self, text: str, values: Any) -> None:
-        """The same for a text in the driver's own form, with one row of values, or with a list of such."""
+        """The same for a text in the database's own form: `?` on SQLite, with a list of rows; `$1` on PostgreSQL."""
         _run(self._driver, text, values)
 
-    def all_rows(self, texts: Sequence[str], values: Any) -> list[list[Any]]:
-        """The rows of several texts in the driver's own form, with the same values."""
+    def all_rows(self, texts: Sequence[str], values: Any) -> list[Sequence[Any]]:
+        """The rows of several texts in the database's own form, with the same values."""
         return [_run(self._driver, text, values).fetchall() for text in texts]
 
     def settle(self) -> None:
@@ -108,68 +97,9 @@ class Session:
             pass
 
 
-class PipedSession(Session):
-    """A session with PostgreSQL, which is sent as many statements at once as can go before an answer is needed.
-
-    A round trip takes as long as a small statement itself. What is to be done `later`, and a BEGIN, wait for the next
-    statement whose result somebody wants, and travel with it.
-    """
-
-    def __init__(self, connection: sa.Connection) -> None:
-        super().__init__(connection)
-        self._waiting: list[tuple[str, Any, Check | None]] = []
-        self._execute = self._now
-
-    def later(self, statement: Statement, check: Check | None = None, **values: Any) -> None:
-        self._waiting.append((statement.of(self._dialect), values, check))
-
-    def later_text(self, text: str, values: Any) -> None:
-        self._waiting.append((text, values, None))
-
-    def all_rows(self, texts: Sequence[str], values: Any) -> list[list[Any]]:
-        return [cursor.fetchall() for cursor in self._sent([(text, values) for text in texts])]
-
-    def settle(self) -> None:
-        if self._waiting:
-            self._sent([])
-
-    def say(self, text: str) -> None:
-        if text.startswith("BEGIN"):
-            self._waiting.append((text, None, None))
-        else:
-            self.settle()
-            self.connection.exec_driver_sql(text)
-
-    def roll_back(self) -> None:
-        self._waiting.clear()
-        if self._driver.info.transaction_status:
-            self.say("ROLLBACK")
-
-    def _now(self, text: str, values: Any = None) -> Any:
-        (cursor,) = self._sent([(text, values)])
-        return cursor
-
-    def _sent(self, wanted: list[tuple[str, Any]]) -> list[Any]:
-        """Run what waits and what is wanted, in one round trip; the cursors of what is wanted."""
-        waiting, self._waiting = self._waiting, []
-        driver = self._driver
-        try:
-            if not waiting and len(wanted) == 1:
-                return [_run(driver, *wanted[0])]
-            with driver.pipeline():
-                cursors = [_run(driver, text, values) for text, values, _ in waiting]
-                answers = [_run(driver, text, values) for text, values in wanted]
-        except self._dialect.loaded_dbapi.Error as error:
-            raise DBAPIError(None, None, error) from error  # as SQLAlchemy would
-        for cursor, (_, _, check) in zip(cursors, waiting, strict=True):
-            if check is not None:
-                check(cursor)
-        return answers
-
-
 def _run(driver: Any, text: str, values: Any) -> Any:
     cursor = driver.cursor()
-    if isinstance(values, list) and values and isinstance(values[0], dict | tuple):
+    if isinstance(values, list):
         cursor.executemany(text, values)
     else:
         cursor.execute(text, values)

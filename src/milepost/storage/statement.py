@@ -23,6 +23,7 @@ _WORDS: Final[dict[str, dict[str, str]]] = {
 }  # fmt: skip
 _WORD: Final = re.compile(r"\{(\w+)\}")
 _IN: Final = re.compile(r"\{in (\w+)\}")  # "number {in numbers}": a value of a list of numbers
+_VALUE: Final = re.compile(r"(?<!:):([A-Za-z_]\w*)")  # and not the type behind `::`
 _EACH: Final = re.compile(r"\{each (\w+)\}")  # "FROM {each numbers} n": the same list as a table of one column, `value`
 _EACH_WORDS: Final = {"sqlite": r"json_each(:\1)", "postgresql": r"(SELECT unnest(CAST(:\1 AS bigint[])) AS value)"}
 _IN_WORDS: Final = {"sqlite": r"IN (SELECT value FROM json_each(:\1))", "postgresql": r"= ANY(CAST(:\1 AS bigint[]))"}
@@ -45,6 +46,7 @@ class Statement:
         self._sources = {"sqlite": source, "postgresql": postgresql or source}
         self.arrays: Final = postgresql is not None
         self._made: dict[str, str] = {}
+        self._numbered: tuple[str, tuple[str, ...]] | None = None
 
     def of(self, dialect: Dialect) -> str:
         """The text for `exec_driver_sql`, with the driver's own signs for values."""
@@ -53,3 +55,14 @@ class Statement:
             written = text(worded(self._sources[dialect.name], dialect.name).replace("::", r"\:\:"))
             made = self._made[dialect.name] = str(written.compile(dialect=dialect))
         return made
+
+    def numbered(self) -> tuple[str, tuple[str, ...]]:
+        """The text for PostgreSQL with `$1` and so on, and the names of these values in order."""
+        if self._numbered is None:
+            names: dict[str, int] = {}
+            text = _VALUE.sub(
+                lambda match: f"${names.setdefault(match[1], len(names) + 1)}",
+                worded(self._sources["postgresql"], "postgresql"),
+            )
+            self._numbered = text, tuple(names)
+        return self._numbered

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -77,8 +78,11 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
     made.roll_back()
 
 
-def made(session: Session, schema: t.Schema, number: int = 7) -> Tables:
-    tables = Tables(schema, number)
+NUMBERS = count(7)  # of types: a store never gives one twice, and statements about them stay prepared
+
+
+def made(session: Session, schema: t.Schema, number: int | None = None) -> Tables:
+    tables = Tables(schema, next(NUMBERS) if number is None else number)
     for text in tables.create(session.connection.dialect.name):
         session.say(text)
     return tables

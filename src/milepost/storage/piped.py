@@ -1,0 +1,107 @@
+"""Sessions with PostgreSQL, in as few round trips as the answers allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from milepost.storage.pipeline import Pipeline, simple
+from milepost.storage.session import Check, Session
+from milepost.storage.statement import Statement
+
+
+class PipedSession(Session):
+    """A session with PostgreSQL, which is sent as many statements at once as can go before an answer is needed.
+
+    A round trip takes as long as a small statement itself. What is to be done `later`, and a BEGIN, wait for the next
+    statement whose result somebody wants, and travel with it.
+    """
+
+    def __init__(self, connection: sa.Connection) -> None:
+        super().__init__(connection)
+        self._waiting: list[tuple[str, Sequence[Any], Check | None]] = []
+        self._execute = self._plainly
+        kept = connection.info  # as long as the driver's connection lives, whoever has it from the pool
+        self._pipeline: Pipeline = kept.get("pipeline") or kept.setdefault("pipeline", Pipeline(self._driver))
+
+    def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
+        found: Sequence[Any] = self._asked(statement, values).fetchall()
+        return found
+
+    def row(self, statement: Statement, **values: Any) -> Any:
+        return self._asked(statement, values).fetchone()
+
+    def run(self, statement: Statement, **values: Any) -> int:
+        return int(self._asked(statement, values).rowcount)
+
+    def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
+        if statement.arrays:
+            columns = {name: [row[name] for row in rows] for name in rows[0]}
+            return int(self._asked(statement, columns | values).rowcount)
+        text, names = statement.numbered()
+        many = [[row[name] if name in row else values[name] for name in names] for row in rows]
+        if not all(map(simple, many)):
+            return super().each(statement, rows, **values)
+        return sum(answer.rowcount for answer in self._sent([(text, given) for given in many]))
+
+    def fresh(self, statement: Statement, name: str, items: list[bytes], **values: Any) -> set[bytes]:
+        return {row[0] for row in self._asked(statement, {name: items} | values)}
+
+    def known(self, statement: Statement, name: str, items: list[bytes]) -> set[bytes]:
+        return {row[0] for row in self._asked(statement, {name: items})}
+
+    def numbers(self, items: Sequence[int]) -> Any:
+        return f"{{{','.join(map(str, items))}}}"
+
+    def later(self, statement: Statement, check: Check | None = None, **values: Any) -> None:
+        text, names = statement.numbered()
+        self._waiting.append((text, [values[name] for name in names], check))
+
+    def later_text(self, text: str, values: Any) -> None:
+        self._waiting.append((text, values, None))
+
+    def all_rows(self, texts: Sequence[str], values: Any) -> list[Sequence[Any]]:
+        return [answer.fetchall() for answer in self._sent([(text, values) for text in texts])]
+
+    def settle(self) -> None:
+        if self._waiting:
+            self._sent([])
+
+    def say(self, text: str) -> None:
+        if text.startswith("BEGIN"):
+            self._waiting.append((text, (), None))
+        else:
+            self._plainly(text)
+
+    def roll_back(self) -> None:
+        self._waiting.clear()
+        if self._driver.info.transaction_status:
+            self.say("ROLLBACK")
+
+    def _asked(self, statement: Statement, values: dict[str, Any]) -> Any:
+        text, names = statement.numbered()
+        given = [values[name] for name in names]
+        if not simple(given):
+            return self._plainly(statement.of(self._dialect), values)
+        (answer,) = self._sent([(text, given)])
+        return answer
+
+    def _plainly(self, text: str, values: Any = None) -> Any:
+        """The driver's own way, for values of other types, and for what is not worth preparing."""
+        self.settle()
+        return self.connection.exec_driver_sql(text, values)
+
+    def _sent(self, wanted: list[tuple[str, Any]]) -> list[Any]:
+        """Run what waits and what is wanted, in one round trip; the answers to what is wanted."""
+        waiting, self._waiting = self._waiting, []
+        try:
+            answers = self._pipeline.run([*((text, values) for text, values, _ in waiting), *wanted])
+        except self._dialect.loaded_dbapi.Error as error:
+            raise DBAPIError(None, None, error) from error  # as SQLAlchemy would
+        for answer, (_, _, check) in zip(answers, waiting, strict=False):
+            if check is not None:
+                check(answer)
+        return answers[len(waiting) :]

@@ -1,0 +1,197 @@
+"""Several prepared statements in one round trip to PostgreSQL, through libpq itself.
+
+psycopg's own pipeline takes some 25 µs of Python for each statement, to find out what its values are and what is
+prepared; here that is known. Six small statements take 30 µs instead of 200, the server included.
+"""
+
+from __future__ import annotations
+
+import select
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from psycopg import OperationalError, pq
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+
+PREPARED: Final = 1_000  # statements kept prepared in the server, some ten kilobytes each; the longest unused goes
+_INT4: Final = 1 << 31
+_INT8: Final = 1 << 63
+_OIDS: Final = {float: 701, bool: 16, bytes: 17, str: 0, Decimal: 1700, type(None): 0}
+_SIMPLE: Final = frozenset({int, *_OIDS})
+_ARRAY: Final = struct.Struct(">iiIii")  # dimensions, whether there are nulls, type, length, first index
+_BYTEA: Final = 17
+_BYTEA_ARRAY: Final = 1001
+
+
+def simple(values: Sequence[Any]) -> bool:
+    """Whether all values are of types that are known here: atoms, and lists of numbers or of bytes."""
+    for value in values:
+        kind = type(value)
+        if kind in _SIMPLE:
+            continue
+        if kind is not list or not {type(item) for item in value} <= {int, type(None)} | {bytes}:
+            return False
+    return True
+
+
+class Answer:
+    """What a statement gave, whole: rows as tuples, and how many it changed."""
+
+    __slots__ = ("_at", "_rows", "rowcount")
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]], rowcount: int) -> None:
+        self._rows = rows
+        self._at = 0
+        self.rowcount = rowcount
+
+    def fetchall(self) -> Sequence[tuple[Any, ...]]:
+        """All rows that were not taken yet."""
+        at, self._at = self._at, len(self._rows)
+        return self._rows[at:] if at else self._rows
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row, or None."""
+        if self._at >= len(self._rows):
+            return None
+        self._at += 1
+        return self._rows[self._at - 1]
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.fetchall())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Pipeline:
+    """The prepared statements of one connection. Used by one thread, and not while psycopg uses the connection."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self._connection = driver.pgconn
+        self._names: OrderedDict[tuple[str, tuple[int, ...]], bytes] = OrderedDict()
+        self._made = 0
+        self._poll = select.poll()
+        self._poll.register(self._connection.socket, select.POLLIN)
+
+    def run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[Answer]:
+        """Run texts with values for `$1` and so on; the answers. After an error none of the later ones was run."""
+        ready = []
+        for text, values in statements:
+            types, data, formats = _written(values)
+            ready.append((self._prepared(text, types), data, formats))
+        connection = self._connection
+        connection.enter_pipeline_mode()
+        try:
+            for name, data, formats in ready:
+                connection.send_query_prepared(name, data, formats, 1)
+            connection.pipeline_sync()
+            results = self._results()
+        finally:
+            if connection.status == pq.ConnStatus.OK and connection.pipeline_status != pq.PipelineStatus.OFF:
+                connection.exit_pipeline_mode()
+        return [self._answer(result) for result in results]
+
+    def _prepared(self, text: str, types: tuple[int, ...]) -> bytes:
+        key = text, types
+        name = self._names.get(key)
+        if name is not None:
+            self._names.move_to_end(key)
+            return name
+        if len(self._names) >= PREPARED:
+            _, old = self._names.popitem(last=False)
+            self._connection.exec_(b"DEALLOCATE " + old)
+        self._made += 1
+        name = b"milepost_%d" % self._made
+        result = self._connection.prepare(name, text.encode(), types)
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            raise error_from_result(result)
+        self._names[key] = name
+        return name
+
+    def _results(self) -> list[Any]:
+        connection, found = self._connection, []
+        failed: Any = None
+        while True:
+            unsent = connection.flush()
+            if unsent or connection.is_busy():
+                self._poll.modify(connection.socket, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
+                self._poll.poll()
+                connection.consume_input()
+                continue
+            result = connection.get_result()
+            if result is None:
+                if connection.status != pq.ConnStatus.OK:
+                    raise failed or OperationalError("the connection is lost")
+                continue
+            status = result.status
+            if status == pq.ExecStatus.PIPELINE_SYNC:
+                break
+            if status == pq.ExecStatus.FATAL_ERROR:
+                failed = failed or error_from_result(result)
+            elif status != pq.ExecStatus.PIPELINE_ABORTED:
+                found.append(result)
+        if failed is not None:
+            raise failed
+        return found
+
+    def _answer(self, result: Any) -> Answer:
+        changed = result.command_tuples
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            return Answer((), changed if changed is not None else -1)
+        count = result.ntuples
+        if not count:
+            return Answer((), changed or 0)
+        loader = Transformer(self._driver)
+        loader.set_pgresult(result)
+        return Answer(loader.load_rows(0, count, tuple), changed or 0)
+
+
+def _written(values: Sequence[Any]) -> tuple[tuple[int, ...], list[bytes | None] | None, list[int] | None]:
+    """Values as libpq takes them: their types, their texts, and which of these are raw bytes."""
+    if not values:
+        return (), None, None
+    types: list[int] = []
+    data: list[bytes | None] = []
+    formats: list[int] = []
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            types.append(23 if -_INT4 <= value < _INT4 else 20 if -_INT8 <= value < _INT8 else 1700)
+            data.append(b"%d" % value)
+            formats.append(0)
+            continue
+        if kind is list:
+            raw = any(type(item) is bytes for item in value)
+            types.append(_BYTEA_ARRAY if raw else 0)
+            data.append(_byte_array(value) if raw else _number_array(value))
+            formats.append(int(raw))
+            continue
+        types.append(_OIDS[kind])
+        formats.append(int(kind is bytes))
+        if kind is str:
+            data.append(value.encode())
+        elif value is None or kind is bytes:
+            data.append(value)
+        elif kind is bool:
+            data.append(b"t" if value else b"f")
+        else:
+            data.append(str(value).encode())
+    return tuple(types), data, formats
+
+
+def _number_array(items: Sequence[int | None]) -> bytes:
+    """As text, whose type the statement says."""
+    return b"{%s}" % ",".join("NULL" if item is None else str(item) for item in items).encode()
+
+
+def _byte_array(items: Sequence[bytes | None]) -> bytes:
+    """In binary: as text, bytes would be twice as many."""
+    parts = [_ARRAY.pack(1, int(None in items), _BYTEA, len(items), 1)]
+    for item in items:
+        parts += [b"\xff\xff\xff\xff"] if item is None else [len(item).to_bytes(4, "big"), item]
+    return b"".join(parts)
