@@ -47,6 +47,11 @@ class Spot:
         self._alias = alias
         self._source = source  # what a node's own table is joined to, when somebody reads a value of it
 
+    @property
+    def _leading(self) -> str:
+        """The end of the FROM item that has `mid`."""
+        return f" {self.mid.removesuffix('.mid')}"
+
     @classmethod
     def root(cls, writer: Writer) -> Spot:
         """The message, or its root node."""
@@ -59,7 +64,9 @@ class Spot:
             if self._source is None:
                 return ROOT
             self._alias = self._writer.alias("a")
-            self._source.tables.append(f"{self.table.name} {self._alias}")
+            # Right behind the reference: SQLite tests a condition as soon as it has the row.
+            behind = next(place for place, table in enumerate(self._source.tables) if table.endswith(self._leading))
+            self._source.tables.insert(behind + 1, f"{self.table.name} {self._alias}")
             self._source.conditions += [f"{self._alias}.mid = {self.mid}", f"{self._alias}.pos = {self.pos}"]
         return self._alias
 
