@@ -309,7 +309,10 @@ class _Form(NamedTuple):
         )
 
     def blocks(self, joined: str) -> str:
-        """Whole blocks: those that the reader has begun, then by their best message."""
+        """Messages of blocks that the reader has begun, then whole blocks, by their best message.
+
+        Messages that the transaction wrote itself are no block: their writer's transaction has not ended.
+        """
         header = HEADER.replace("q.", "")
         seen = self._seen(
             joined,
@@ -319,7 +322,7 @@ class _Form(NamedTuple):
         )
         return (
             f"WITH seen AS ({seen}), led AS (SELECT {header}, fresh, place, "
-            "min(place) OVER (PARTITION BY t) AS lead FROM seen) "
+            "CASE WHEN fresh = 0 OR lsf = 'e' THEN place ELSE min(place) OVER (PARTITION BY t) END AS lead FROM seen) "
             f"SELECT {header} FROM led ORDER BY fresh, lead, place LIMIT :count"
         )
 
