@@ -8,6 +8,7 @@ import pytest
 
 from milepost import AsyncClient, Client, testing
 from milepost.errors import (
+    AckMismatch,
     BlockIncomplete,
     CheckFailed,
     InvalidValue,
@@ -886,6 +887,154 @@ def test_the_same_verbs_without_an_event_loop(tmp_path):
         await serving
 
     run(body())
+
+
+# Subscriptions that feed queues
+
+
+async def feed(client, subscription, numbers):
+    """Move messages of a subscription into the queue until all of `numbers` are there."""
+    left = set(numbers)
+    while left:
+        try:
+            async with client.transaction() as tx:
+                messages = await subscription.get_many(3, PATIENCE)
+                await tx.enqueue("quotes", [dict(message) for message in messages])
+                for message in messages:
+                    tx.ack(message)
+        except AckMismatch:
+            continue  # they come again
+        left -= {message.size for message in messages}
+
+
+def test_a_subscription_feeds_a_queue_in_one_transaction_with_its_cursor(store):
+    async def body(place, client, other):
+        await other.declare_topic("feed", QUOTE, durable=True)
+        subscription = await client.subscribe("feed", name="desk", ack="explicit")
+        await other.put_many("feed", [quote(number) for number in range(10)])
+        await feed(client, subscription, range(10))
+        assert await drain(other) == list(range(10))
+        (told,) = (await other.look("feed"))["subscriptions"]
+        assert told["behind"] == 0
+        await other.put_many("feed", [quote(number) for number in range(10, 14)])
+        with pytest.raises(ZeroDivisionError):
+            async with client.transaction() as tx:
+                messages = await subscription.get_many(2, PATIENCE)
+                await tx.enqueue("quotes", [dict(message) for message in messages])
+                tx.ack(subscription)
+                with pytest.raises(AckMismatch):
+                    tx.ack(messages[0])
+                raise ZeroDivisionError
+        (told,) = (await other.look("feed"))["subscriptions"]
+        assert told["behind"] == 4, "nothing was acknowledged"
+        async with client.transaction() as tx:  # and it can be, still
+            tx.ack(messages[0])
+        await subscription.ack(messages[1])
+        with pytest.raises(AckMismatch):
+            client.transaction().ack(quote(1))
+        batch = await subscription.next_batch()
+        async with client.transaction() as tx:
+            await tx.enqueue("quotes", batch.to_pylist())
+            tx.ack(batch)
+        assert await drain(other) == [12, 13]
+        (told,) = (await other.look("feed"))["subscriptions"]
+        assert told["behind"] == 0
+
+    at(body, **store)
+
+
+def test_a_commit_that_fails_acknowledges_nothing_and_can_be_tried_again():
+    async def body(place, client, other):
+        await other.declare_topic("feed", QUOTE, durable=True)
+        await client.create_queue("blocks", ["quote"], level="blockwise")
+        await fill(client, 1, 2, queue="blocks")
+        subscription = await client.subscribe("feed", name="desk", ack="explicit")
+        await other.put_many("feed", [quote(number) for number in range(3)])
+        messages = await subscription.get_many(2, PATIENCE)
+        tx = client.transaction()
+        await tx.dequeue("blocks")
+        tx.ack(messages[0])
+        await tx.enqueue("quotes", quote(7))
+        with pytest.raises(BlockIncomplete):
+            await tx.commit()
+        assert (await other.look("feed"))["subscriptions"][0]["behind"] == 3
+        await subscription.ack(messages[1])
+        await tx.dequeue("blocks")
+        await tx.commit()
+        (third,) = await subscription.get_many(3, PATIENCE)
+        assert third.size == 2
+        with pytest.raises(UnknownQueue):
+            async with client.transaction() as tx:
+                tx.ack(third)
+                await tx.enqueue("nowhere", quote(1), "quote")
+        await subscription.ack(third)
+        assert (await other.look("feed"))["subscriptions"][0]["behind"] == 0
+        assert await drain(other) == [7]
+
+    at(body)
+
+
+@pytest.mark.parametrize(
+    ("direction", "kind"),
+    [
+        pytest.param("up", Kind.FINISH, id="the commit is lost"),
+        pytest.param("down", Kind.REPLY, id="its answer is lost"),
+        pytest.param("up", Kind.ENQUEUE, id="the messages are lost"),
+    ],
+)
+def test_whatever_is_lost_a_fed_queue_has_each_message_once(direction, kind):
+    async def body(place, other):
+        await other.declare_topic("feed", QUOTE, durable=True)
+        async with Proxy(("127.0.0.1", place.broker.address.port)) as proxy:
+            async with AsyncClient(proxy.address, timeout=PATIENCE) as client:
+                subscription = await client.subscribe("feed", name="desk", ack="explicit", prefetch=5)
+                await fill(client, -0)
+                await drain(other)
+                for start in range(0, 30, 10):
+                    proxy.lose(direction, kind)
+                    await other.put_many("feed", [quote(number) for number in range(start, start + 10)])
+                    await feed(client, subscription, range(start, start + 10))
+                    assert proxy.cut.is_set()
+                    assert await drain(other) == list(range(start, start + 10))
+                assert (await other.look("feed"))["subscriptions"][0]["behind"] == 0
+
+    at(body, clients=1)
+
+
+def test_two_who_share_a_subscription_feed_a_queue_and_acknowledge_beside_it():
+    async def body(place, first, second):
+        await first.declare_topic("feed", QUOTE, durable=True)
+        shared = [await each.subscribe("feed", name="desk", ack="explicit", prefetch=4) for each in (first, second)]
+        publishers = [AsyncClient(str(place.broker.address), name=f"p{number}") for number in range(4)]
+        for each in publishers:
+            await each.connect()
+            await each.put_many("feed", [quote(number) for number in range(50)])
+        left = 200
+
+        async def eat(client, subscription):
+            nonlocal left
+            while left:
+                messages = await subscription.get_many(3, 0.2)
+                if not messages:
+                    continue
+                if messages[0].size % 5 == 0:  # these are only looked at
+                    await subscription.ack()
+                else:
+                    async with client.transaction() as tx:
+                        await tx.enqueue("quotes", [dict(message) for message in messages])
+                        tx.ack(subscription)
+                    counted.extend(message.size for message in messages)
+                left -= len(messages)
+
+        counted = []
+        await asyncio.gather(*(eat(*each) for each in zip((first, second), shared, strict=True)))
+        assert left == 0
+        assert sorted(await drain(first)) == sorted(counted)
+        assert (await first.look("feed"))["subscriptions"][0]["behind"] == 0
+        for each in publishers:
+            await each.close()
+
+    at(body)
 
 
 # Two-phase commit, as far as the wire is concerned

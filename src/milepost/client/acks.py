@@ -124,6 +124,7 @@ class Acks:
         self._flying: deque[Pending] = deque()
         self._next: deque[Entry] = deque()
         self._idle: list[asyncio.Future[None]] = []  # wait until nothing is under way
+        self._reserved = False  # a transaction's commit carries the next one: nothing else is sent until that is over
         self._retained: list[Entry] = []  # automatic ones that the store did not take: they go with the next
         self.sequence = 0  # of the last that was sent
 
@@ -158,12 +159,36 @@ class Acks:
         """Wait until nothing is under way."""
         self._send()
         while self.busy:
-            waiter = asyncio.get_running_loop().create_future()
-            self._idle.append(waiter)
-            try:
-                await waiter
-            finally:
-                self._idle.remove(waiter)
+            await self._idly()
+
+    async def reserve(self, spans: list[Span]) -> Ack:
+        """The acknowledgement that a transaction's commit carries, once nothing else is under way.
+
+        Nothing else will be, until `released`: of two, it would not be known which the last number is of.
+        """
+        while self.busy or self._reserved:
+            await self._idly()
+        done = _ranges(spans)
+        limits.require("ACK_RANGES", sum(map(len, done.values())), "the ranges of one acknowledgement")
+        self._reserved = True
+        self.sequence += 1
+        return Ack(request=0, subscription=self._subscription.number, sequence=self.sequence, done=done)
+
+    def released(self) -> None:
+        """The commit is over."""
+        self._reserved = False
+        self._send()
+        for waiter in self._idle:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _idly(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._idle.remove(waiter)
 
     # On the wire
 
@@ -175,6 +200,8 @@ class Acks:
             self._send_one(connection, self._fitting())
 
     def _may_go(self) -> bool:
+        if self._reserved:
+            return False
         if not self._flying:
             return True
         alone = not self._next[0].automatic or not all(entry.automatic for entry in self._flying[-1].entries)

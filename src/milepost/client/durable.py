@@ -345,13 +345,40 @@ class DurableSubscription(Subscription):
         """
         await self._explicit(what, again=True)
 
-    async def _explicit(self, what: Any, *, again: bool) -> None:
+    def handed_out(self, what: Any) -> bool:
+        """Whether a message or a batch came from here, and waits for its acknowledgement."""
+        if not self.options.name or not self.options.explicit or self._ended:
+            return False
+        self._came_back()
+        return id(what) in self._outs or id(getattr(what, "_block", None)) in self._blocks
+
+    def named(self, what: Any) -> tuple[list[Span], int]:
+        """Rows that a transaction acknowledges with its commit, and for `give_back` when they were handed out."""
+        self._require_explicit()
+        self._came_back()
+        return self._named(what), self._connections
+
+    def give_back(self, spans: list[Span], connections: int) -> None:
+        """They were not acknowledged, and can be; unless the connection broke since, for then they come again."""
+        if connections == self._connections and not self._ended:
+            for batch, rows in spans:
+                self._out(batch).open[rows] = True
+
+    @property
+    def acks(self) -> Acks:
+        """On their way."""
+        return self._acks
+
+    def _require_explicit(self) -> None:
         if not self.options.name:
             raise NotExpectingAck("a replay acknowledges nothing: keep `position`, and go on with start=position")
         if not self.options.explicit:
             raise NotExpectingAck('this subscription acknowledges by itself; subscribe with ack="explicit"')
         if self._ended:
             raise self.error or Closed("this subscription is closed")
+
+    async def _explicit(self, what: Any, *, again: bool) -> None:
+        self._require_explicit()
         self._came_back()
         failed: MilepostError | None = None
         connections = self._connections
@@ -363,9 +390,8 @@ class DurableSubscription(Subscription):
                 # What the store did not take is still this client's, and can be acknowledged again; unless the
                 # connection broke since, for then it comes again, and acknowledging it now would be for messages that
                 # nobody has looked at.
-                if isinstance(error, StoreError) and connections == self._connections:
-                    for batch, rows in spans:
-                        self._out(batch).open[rows] = True
+                if isinstance(error, StoreError):
+                    self.give_back(spans, connections)
         if failed is not None:
             raise failed
 

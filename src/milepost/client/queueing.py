@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.batch import Batch
+from milepost.client.durable import DurableSubscription
 from milepost.client.session import Session
+from milepost.client.subscriptions import Subscriptions
 from milepost.client.taken import QueueMessage
 from milepost.client.topic import parsed, schema_from
-from milepost.errors import ConnectionLost, InvalidValue, MilepostError, TimedOut, UnknownType, WrongType, did_you_mean
+from milepost.errors import (
+    AckMismatch,
+    ConnectionLost,
+    InvalidValue,
+    MilepostError,
+    TimedOut,
+    UnknownType,
+    WrongType,
+    did_you_mean,
+)
 from milepost.query import encode, enforce
 from milepost.schema import Node, Schema
 from milepost.wire import Queues, Types, Welcome
@@ -26,8 +37,9 @@ if TYPE_CHECKING:
 class Queueing:
     """The half of a client that is about queues."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, subscriptions: Subscriptions) -> None:
         self.session: Final = session
+        self._subscriptions = subscriptions
         self.batch_bytes = limits.FRAME_BYTES - ENQUEUE_HEADER
         self._numbers = count(1)
         self._types: dict[str, Schema] = {}
@@ -110,6 +122,16 @@ class Queueing:
             raise InvalidValue("there is no message to enqueue")
         limits.require("TRANSACTION_MESSAGES", len(batch), "the messages that one transaction enqueues")
         return batch
+
+    def subscription_of(self, what: Any) -> DurableSubscription:
+        """The subscription that handed a message or a batch out."""
+        for each in self._subscriptions.durable():
+            if each.handed_out(what):
+                return each
+        raise AckMismatch(
+            "this is no message or batch that waits for its acknowledgement, of a durable subscription of this client "
+            'with ack="explicit": it was acknowledged before, or the connection broke since, and it comes again'
+        )
 
     # Aborts
 

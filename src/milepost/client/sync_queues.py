@@ -68,6 +68,13 @@ class SyncTransaction:
         )
         return found
 
+    def ack(self, what: Any) -> None:
+        """See `Transaction.ack`."""
+        from milepost.client.client import SyncSubscription
+
+        meant = what.asynchronous if isinstance(what, SyncSubscription) else what
+        self._run(_made(lambda: self.asynchronous.ack(meant)))
+
     def flush(self) -> None:
         """See `Transaction.flush`."""
         self._run(self.asynchronous.flush())

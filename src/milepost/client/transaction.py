@@ -14,10 +14,13 @@ import numpy as np
 
 from milepost import limits
 from milepost.batch import Batch
+from milepost.client.acks import Span
 from milepost.client.connection import Connection
+from milepost.client.durable import DurableSubscription
 from milepost.client.taken import Classes, QueueMessage, micros
 from milepost.client.topic import require_text
 from milepost.errors import (
+    AckMismatch,
     BlockIncomplete,
     ConnectionLost,
     InvalidValue,
@@ -26,7 +29,7 @@ from milepost.errors import (
     TimedOut,
     TransactionAborted,
 )
-from milepost.wire import Control, Dequeue, Enqueue, Finish
+from milepost.wire import Ack, Control, Dequeue, Enqueue, Finish
 from milepost.wire.queue import NO_PRIORITY
 
 if TYPE_CHECKING:
@@ -93,6 +96,7 @@ class Transaction:
         self._pending: list[_Pending] = []
         self._untold: deque[Receipt] = deque()  # for each frame that the broker has: whose messages have no IDs yet
         self._unsent = self._unconfirmed = 0  # bytes
+        self._acks: dict[DurableSubscription, list[tuple[list[Span], int]]] = {}
         self._lock = asyncio.Lock()  # one request at a time
         self._over: MilepostError | None = None  # why nothing can be done in it any more
         self._finished = False  # the broker has nothing of it
@@ -197,6 +201,22 @@ class Transaction:
             if groups or timeout == 0 or clock() >= end or not (again or end == math.inf):
                 return [message for group in groups for message in group.messages(classes)]
 
+    # Subscriptions that feed queues
+
+    def ack(self, what: Any) -> None:
+        """Acknowledge messages of a durable subscription with the commit: its cursor moves if and only if that is done.
+
+        `what` is a message, a `LogBatch`, or the subscription: then all that it has handed out so far. It was
+        subscribed with ack="explicit". After an abort they wait for their acknowledgement as before; when the
+        connection broke meanwhile they come again, and the commit fails with `AckMismatch`.
+        """
+        self._require_open()
+        if isinstance(what, DurableSubscription):
+            self._acks.setdefault(what, []).append(what.named(None))
+        else:
+            subscription = self._queueing.subscription_of(what)
+            self._acks.setdefault(subscription, []).append(subscription.named(what))
+
     # Ends
 
     async def commit(self, *, decision: tuple[str, str] | None = None) -> None:
@@ -206,27 +226,51 @@ class Transaction:
         of it is what this tells. `BlockIncomplete` leaves the transaction as it is; after any other error it is undone.
         `decision`, a name and a participant, is stored with it: see `prepare`.
         """
-        if self._over is None and not self._step:  # nothing was asked of the broker, which never heard of it
+        if (
+            self._over is None and not self._step and not self._acks
+        ):  # nothing was asked of the broker, which never heard of it
             self._end(NoTransaction("this transaction was committed; begin another with client.transaction()"))
             return
         told = None if decision is None else {"gid": decision[0], "participant": decision[1]}
 
+        acks: list[Ack] = []
+
         def request(number: int, step: int) -> Control:
             return Finish(
-                request=number, transaction=self._client, step=step, number=self._number, how="commit", decision=told
-            )
+                request=number, transaction=self._client, step=step, number=self._number, how="commit", decision=told,
+                acks=acks,
+            )  # fmt: skip
 
+        self._require_open()
+        reserved: list[DurableSubscription] = []
         try:
+            # In the order of their numbers: two transactions that acknowledge the same must not wait for each other.
+            for subscription in sorted(self._acks, key=lambda each: each.number):
+                spans = [span for some, _ in self._acks[subscription] for span in some]
+                acks.append(await subscription.acks.reserve(spans))
+                reserved.append(subscription)
             await self._ask(request, None)
+            self._acks.clear()
         except BlockIncomplete:
+            raise
+        except AckMismatch:
+            self._acks.clear()  # they come again
+            self._give_up(
+                TransactionAborted("messages that it acknowledges come again, so it was undone; run it again")
+            )
             raise
         except BaseException:
             self._give_up(TransactionAborted("its commit failed, and so it was undone; run it again"))
             raise
+        finally:
+            for subscription in reserved:
+                subscription.acks.released()
         self._end(NoTransaction("this transaction was committed; begin another with client.transaction()"))
 
     async def prepare(self, gid: str, coordinator: str) -> None:
         """Be ready to commit or to undo, whatever happens, until `AsyncClient.decide` says which."""
+        if self._acks:
+            raise InvalidValue("a transaction that acknowledges messages of a subscription is committed, not prepared")
 
         def request(number: int, step: int) -> Control:
             return Finish(
@@ -277,6 +321,10 @@ class Transaction:
         if self._finished:
             return
         begun = self._step
+        for subscription, named in self._acks.items():
+            for spans, connections in named:
+                subscription.give_back(spans, connections)
+        self._acks.clear()
         self._end(over)
         if begun:
             self._queueing.abort(self)

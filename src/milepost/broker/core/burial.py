@@ -75,10 +75,16 @@ class Burial:
         return []
 
     def _bury_in(self, topic: Topic, stream: Stream, dead: list[Portion], effects: list[Effect]) -> None:
+        if self._streams.acks.blocked(stream):
+            stream.deferred.append(partial(self._bury_now, topic, stream, dead))
+        else:
+            self._bury_now(topic, stream, dead, effects)
+
+    def _bury_now(self, topic: Topic, stream: Stream, dead: list[Portion], effects: list[Effect]) -> None:
         taken = Taken(NO_MEMBER, 0)
         for part in dead:
             assert part.chosen is not None
             self._core.totals["rows_dead"] += len(part.offsets)
             stream.bury(part.chosen.lot, part.chosen.places, stream.moves + 1)
             taken.rows.append((part.chosen, part.log))
-        self._streams.move(stream, taken, effects, dead=tuple(Part(topic.stored, part.batch) for part in dead))
+        self._streams.acks.move(stream, taken, effects, dead=tuple(Part(topic.stored, part.batch) for part in dead))

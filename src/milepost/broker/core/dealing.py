@@ -12,6 +12,7 @@ from milepost.errors import MilepostError
 from milepost.wire import Dequeue, Enqueue, Finish
 
 if TYPE_CHECKING:
+    from milepost.broker.core.acknowledging import Settling
     from milepost.queues.steps import Group
 
 ANSWERS_KEPT: Final = (
@@ -45,6 +46,7 @@ class Request:
     waiting: bool = False
     changes: int = 0
     waited: bool = False  # it has found nothing before
+    settling: list[Settling] = field(default_factory=list)  # acknowledgements that its commit carries
 
     @property
     def dequeue(self) -> Dequeue:

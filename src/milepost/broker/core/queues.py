@@ -25,6 +25,7 @@ from milepost.broker.core.leases import Leases
 from milepost.broker.core.taken import messages
 from milepost.broker.core.waiting import Waiting, wanted
 from milepost.errors import (
+    AckMismatch,
     BrokerError,
     InDoubt,
     InvalidValue,
@@ -43,6 +44,7 @@ from milepost.schema import Schema
 from milepost.wire import Dequeue, Enqueue, Finish, Reply
 
 if TYPE_CHECKING:
+    from milepost.broker.core.acknowledging import Settling
     from milepost.broker.core.core import Core
 
 HELD_SHARE: Final = 4  # ENQUEUE frames of a client are held up to a quarter of its window: the rest stays in flow
@@ -262,12 +264,28 @@ class Queues:
             if not dealing.number and not todo and not said.acks and not said.decision and not dealing.resumed:
                 self.totals["queue_commits"] += 1
                 return self._finish(request, Answer(request.step, self._receipt(dealing)))
-            todo.append(steps.Commit(_decision(said), ()))
+            if said.acks:
+                try:
+                    settling = self._settling(dealing, said)
+                except MilepostError as error:  # rows that come again, to whomever: nothing may be done about them here
+                    return self._spoiled(request, error)
+                if settling is None:
+                    dealing.busy = True
+                    return []
+                request.settling = settling
+            todo.append(steps.Commit(_decision(said), tuple(each.move for each in request.settling)))
         elif isinstance(said, Finish) and said.how == "prepare":
             todo.append(steps.Prepare(said.gid, said.coordinator))
         if not todo:
             return self._settle(request, Answer(request.step, self._receipt(dealing)))
         return self.give(request, tuple(todo), self._performed)
+
+    def _settling(self, dealing: Dealing, said: Finish) -> list[Settling] | None:
+        """The acknowledgements that a commit carries; None: they have to wait."""
+        connection = dealing.owner.connection
+        if connection is None:
+            raise AckMismatch("the connection broke before this was acknowledged; the messages come again")
+        return self._core.keeper.streams.acks.settle(connection, said.acks, dealing)
 
     def _claim(self, dealing: Dealing, request: Request) -> list[Effect]:
         """A transaction that another broker had begun: it has ended as the request says, or it is undone now.
@@ -319,9 +337,12 @@ class Queues:
         """The store has carried a request out, or has not."""
         dealing, said = request.dealing, request.said
         dealing.busy = False
-        if isinstance(outcome, MilepostError):
-            return self.failed(request, outcome) + self.advance(dealing)
-        effects = self._given_back(request.held) + self.learn(dealing, outcome)
+        wrong = outcome if isinstance(outcome, MilepostError) else None
+        settling, request.settling = request.settling, []
+        effects = self._core.keeper.streams.acks.settled(settling, wrong) if settling else []
+        if wrong is not None:
+            return effects + self.failed(request, wrong) + self.advance(dealing)
+        effects += self._given_back(request.held) + self.learn(dealing, outcome)
         for held, each in zip(request.held, outcome.outcomes, strict=False):
             self._enqueued(dealing, held, each)
         request.held = []

@@ -12,7 +12,7 @@ A stream without a name is a replay: it is one client's, nothing of it is stored
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -127,6 +127,10 @@ class Stream:
         self.broken: Any = None  # the error of a move that could not be stored, until all behind it have failed too
         self.moves = 0  # of cursors, that were begun
         self.moving = 0  # not finished
+        self.settling = False  # a transaction's commit moves its cursors: nothing else does until that is known
+        self.deferred: list[Callable[[list[Any]], None]] = []  # what waits for that
+        self.parked: deque[Any] = deque()  # transactions whose commits wait until nothing moves them
+        self.yields = False  # the last to have them was a commit
         self.rows_out = 0
         self._keys = 0
         self._owners: dict[int, Member] = {}  # publisher -> who has rows of it; only while there are several members

@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from milepost import limits
+from milepost.broker.core.acknowledging import Acknowledging
 from milepost.broker.core.bounds import begin_of, gone, stop_of
 from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Ask, Deliver, Effect, Mend, Read, Say, Store
+from milepost.broker.core.effects import Ask, Deliver, Effect, Read, Say, Store
 from milepost.broker.core.pattern import require_name
 from milepost.broker.core.reach import Chosen, Reach
 from milepost.broker.core.start import require_there, start_of
-from milepost.broker.core.stream import NO_MEMBER, Found, Stream, Taken, require_apart
+from milepost.broker.core.stream import Found, Stream
 from milepost.broker.core.terms import require_terms, require_token
 from milepost.broker.core.topic import SLOW, Topic
 from milepost.errors import (
-    AckMismatch,
     BrokerError,
-    InDoubt,
     MilepostError,
     NotDurable,
-    NotExpectingAck,
     ServedElsewhere,
     StoreError,
     SubscriptionExists,
@@ -35,11 +33,8 @@ from milepost.errors import (
 )
 from milepost.storage.operations import (
     Attach,
-    Cursor,
     Entry,
     MakeTopic,
-    Move,
-    Part,
     Position,
     Release,
     Remove,
@@ -63,6 +58,7 @@ class Streams:
         self.core = core
         self.keeper = keeper
         self.named: dict[str, Stream] = {}
+        self.acks = Acknowledging(self)
         self._burial = Burial(core, self)
         self._serving: dict[int, Stream] = {}  # replays too, by their identity
         self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
@@ -276,7 +272,8 @@ class Streams:
         """Nobody is attached any more. With somebody on the way, it stays: what the store told them may be old."""
         stream.pending.clear()
         if stream.subscription and stream.broken is None:
-            self._save(stream, effects)
+            self.acks.save(stream, effects)
+        self.acks.release(stream, effects, ended=True)
         if self._attaching[stream.name] and stream.subscription:
             return
         stream.topic.leave(stream)
@@ -332,6 +329,7 @@ class Streams:
                 number = member.number
                 over = Ended(number) if error is None else failure(error, subscription=number)
                 effects.append(Say(connection, over))
+        self.acks.release(stream, effects, ended=True)
 
     # Rows
 
@@ -436,7 +434,7 @@ class Streams:
             self._tell_lost(stream, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
             lot = chosen.lot
             stream.bury(lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), stream.moves + 1)
-            self._save(stream, effects)
+            self.acks.save(stream, effects)
         if dead:
             self._burial.bury(stream, dead, effects)
         self.pump(stream, effects)
@@ -448,10 +446,10 @@ class Streams:
             return []
         effects: list[Effect] = []
         stream.doom = error
-        self._end_doomed(stream, effects)
+        self.end_doomed(stream, effects)
         return effects
 
-    def _end_doomed(self, stream: Stream, effects: list[Effect]) -> None:
+    def end_doomed(self, stream: Stream, effects: list[Effect]) -> None:
         """End what cannot go on, once everything before the damage is acknowledged, and that is stored."""
         held = stream.pending or stream.moving or any(member.rows for member in stream.members.values())
         if stream.doom is not None and not held:
@@ -469,111 +467,7 @@ class Streams:
 
     def acknowledge(self, connection: Connection, request: Ack) -> list[Effect]:
         """Rows are done, or to come again."""
-        found = (connection.members or {}).get(request.subscription)
-        if found is None or isinstance(found, Subscribe):
-            raise UnknownSubscription(f"this connection has no durable subscription {request.subscription}")
-        stream, member = found
-        if not stream.subscription:
-            raise NotExpectingAck("a replay has nothing to acknowledge: its position is the application's to keep")
-        count = sum(len(pairs) for ranges in (request.done, request.again) for pairs in ranges.values())
-        limits.require("ACK_RANGES", count, "the ranges of one acknowledgement")
-        if request.sequence <= member.sequence:
-            return [Say(connection, Reply(request=request.request, value={"sequence": member.sequence}))]
-        if stream.broken is not None:
-            raise stream.broken
-        if not count:
-            raise NotExpectingAck("an acknowledgement names what it acknowledges; this one names nothing")
-        if request.sequence >= 1 << 63:
-            raise AckMismatch(f"the acknowledgements of a client are counted from 1 on; {request.sequence} is none")
-        effects: list[Effect] = []
-        done: list[tuple[Chosen, int]] = []
-        try:
-            require_apart(request.done, request.again)
-            done = stream.choose(member, request.done, "acknowledged were")
-            again = stream.choose(member, request.again, "sent back were")
-        except AckMismatch as error:
-            stream.send_back(member, done)  # the client forgets what it named: that comes again
-            effects += self.keeper.failed(connection, request.request, error)
-            self.pump(stream, effects)
-            return effects
-        member.sequence = request.sequence
-        taken = Taken(member, request.sequence, done)
-        stream.send_back(member, again)
-        self.move(stream, taken, effects, connection, request.request)
-        self.pump(stream, effects)
-        return effects
-
-    def move(
-        self,
-        stream: Stream,
-        taken: Taken,
-        effects: list[Effect],
-        connection: Connection | None = None,
-        request: int = 0,
-        dead: tuple[Part, ...] = (),
-    ) -> None:
-        """Store how far a subscription is."""
-        stream.moves += 1
-        stream.moving += 1
-        taken.move = stream.moves
-        if taken.member.key:
-            stream.acknowledge(taken)
-        touched = {log for _, log in taken.rows}
-        cursors = {}
-        for log, reach in stream.reaches.items():
-            cursor = reach.cursor()
-            state = reach.state(cursor)
-            if log in touched or cursor != reach.stored or state:
-                cursors[log] = Cursor(cursor, state)
-        member = taken.member.instance
-        move = Move(stream.subscription, stream.epoch, cursors, member, taken.sequence, dead)
-        effects.append(Store(move, partial(self._moved, stream, taken, cursors, connection, request), stream))
-
-    def _moved(
-        self,
-        stream: Stream,
-        taken: Taken,
-        cursors: dict[int, Cursor],
-        connection: Connection | None,
-        request: int,
-        outcome: Any,
-    ) -> list[Effect]:
-        stream.moving -= 1
-        effects: list[Effect] = []
-        if isinstance(outcome, InDoubt):
-            self.abandon(stream, outcome, effects)
-            return effects
-        if isinstance(outcome, MilepostError):
-            if isinstance(outcome, ServedElsewhere | UnknownSubscription):
-                self.end(stream, outcome, effects)
-            else:
-                stream.broken = outcome
-                stream.undo(taken)
-                taken.member.sequence = min(taken.member.sequence, taken.sequence - 1)
-            if not stream.moving and stream.broken is not None:
-                stream.broken = None
-                effects.append(Mend(stream))
-            if connection is not None:
-                effects += self.keeper.failed(connection, request, outcome)
-            self.pump(stream, effects)
-            return effects
-        for log, cursor in cursors.items():
-            reach = stream.reaches[log]
-            reach.stored = cursor.offset
-            reach.settle(taken.move)
-        if connection is not None:
-            effects += self.keeper.replied(connection, request, {"sequence": taken.sequence})
-        self.pump(stream, effects)
-        self._end_doomed(stream, effects)
-        return effects
-
-    def _save(self, stream: Stream, effects: list[Effect]) -> None:
-        """Store the cursors, if the store's are behind: rows that do not match, or deliveries that came to nothing."""
-        late = any(
-            (cursor := reach.cursor()) != reach.stored or reach.state(cursor) for reach in stream.reaches.values()
-        )
-        if late:
-            self.move(stream, Taken(NO_MEMBER, 0), effects)
+        return self.acks.acknowledge(connection, request)
 
     def tick(self) -> list[Effect]:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
@@ -583,7 +477,7 @@ class Streams:
             self.pump(stream, effects)
             moved = stream.subscription and not stream.moving and stream.broken is None
             if moved and any(reach.cursor() != reach.stored for reach in stream.reaches.values()):
-                self._save(stream, effects)
+                self.acks.save(stream, effects)
         for subscription, epoch in list(self._unreleased):
             self._release(subscription, epoch, effects)
         return effects

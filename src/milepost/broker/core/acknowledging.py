@@ -1,0 +1,253 @@
+"""Acknowledgements of durable subscriptions: cursors that move, alone or with the commit of a transaction on queues.
+
+A cursor says how far everything is consumed, and what is consumed behind it, so each move stores all that was
+acknowledged before. Moves of a subscription are therefore stored in order, and when the store fails one, it fails those
+behind it (see `effects.Store`). A commit can fail for other reasons too, and those behind it would go on. So while one
+has the cursors, nothing else moves them: it waits until nothing is under way, and others wait until it is over.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from milepost import limits
+from milepost.broker.core.connection import Connection
+from milepost.broker.core.dealing import Dealing
+from milepost.broker.core.effects import Effect, Mend, Say, Store
+from milepost.broker.core.reach import Chosen
+from milepost.broker.core.stream import NO_MEMBER, Member, Stream, Taken, require_apart
+from milepost.errors import (
+    AckMismatch,
+    InDoubt,
+    MilepostError,
+    NotExpectingAck,
+    ServedElsewhere,
+    UnknownSubscription,
+)
+from milepost.storage.operations import Cursor, Move, Part
+from milepost.wire import Ack, Reply, Subscribe
+
+if TYPE_CHECKING:
+    from milepost.broker.core.streams import Streams
+
+
+class Settling(NamedTuple):
+    """An acknowledgement that is stored with a commit."""
+
+    stream: Stream
+    taken: Taken
+    cursors: dict[int, Cursor]
+    move: Move
+
+
+class Acknowledging:
+    """See above."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
+    def _member(self, connection: Connection, request: Ack) -> tuple[Stream, Member, bool]:
+        """Who acknowledges, and whether that is new; raises what is wrong as far as can be told without the rows."""
+        found = (connection.members or {}).get(request.subscription)
+        if found is None or isinstance(found, Subscribe):
+            raise UnknownSubscription(f"this connection has no durable subscription {request.subscription}")
+        stream, member = found
+        if not stream.subscription:
+            raise NotExpectingAck("a replay has nothing to acknowledge: its position is the application's to keep")
+        count = sum(len(pairs) for ranges in (request.done, request.again) for pairs in ranges.values())
+        limits.require("ACK_RANGES", count, "the ranges of one acknowledgement")
+        if request.sequence <= member.sequence:
+            return stream, member, False
+        if stream.broken is not None:
+            raise stream.broken
+        if not count:
+            raise NotExpectingAck("an acknowledgement names what it acknowledges; this one names nothing")
+        if request.sequence >= 1 << 63:
+            raise AckMismatch(f"the acknowledgements of a client are counted from 1 on; {request.sequence} is none")
+        return stream, member, True
+
+    def acknowledge(self, connection: Connection, request: Ack, *, waits: bool = True) -> list[Effect]:
+        """Rows are done, or to come again."""
+        stream, member, new = self._member(connection, request)
+        if not new:
+            return [Say(connection, Reply(request=request.request, value={"sequence": member.sequence}))]
+        effects: list[Effect] = []
+        if waits and self.blocked(stream):
+            stream.deferred.append(partial(self._acknowledge_late, connection, request))
+            return effects
+        try:
+            done, again = _chosen(stream, member, request)
+        except AckMismatch as error:
+            effects += self._streams.keeper.failed(connection, request.request, error)
+            self._streams.pump(stream, effects)
+            return effects
+        member.sequence = request.sequence
+        taken = Taken(member, request.sequence, done)
+        stream.send_back(member, again)
+        self.move(stream, taken, effects, connection, request.request)
+        self._streams.pump(stream, effects)
+        return effects
+
+    def _acknowledge_late(self, connection: Connection, request: Ack, effects: list[Effect]) -> None:
+        if connection.open:
+            try:
+                effects += self.acknowledge(connection, request, waits=False)
+            except MilepostError as error:
+                effects += self._streams.keeper.failed(connection, request.request, error)
+
+    # Moves
+
+    def blocked(self, stream: Stream) -> bool:
+        """Whether a commit has the cursors of a subscription, or is to have them next."""
+        return stream.settling or bool(stream.parked)
+
+    def move(
+        self,
+        stream: Stream,
+        taken: Taken,
+        effects: list[Effect],
+        connection: Connection | None = None,
+        request: int = 0,
+        dead: tuple[Part, ...] = (),
+    ) -> None:
+        """Store how far a subscription is."""
+        cursors = self._begin(stream, taken)
+        move = Move(stream.subscription, stream.epoch, cursors, taken.member.instance, taken.sequence, dead)
+        effects.append(Store(move, partial(self._moved, stream, taken, cursors, connection, request), stream))
+
+    def _begin(self, stream: Stream, taken: Taken) -> dict[int, Cursor]:
+        stream.moves += 1
+        stream.moving += 1
+        taken.move = stream.moves
+        if taken.member.key:
+            stream.acknowledge(taken)
+        touched = {log for _, log in taken.rows}
+        cursors = {}
+        for log, reach in stream.reaches.items():
+            cursor = reach.cursor()
+            state = reach.state(cursor)
+            if log in touched or cursor != reach.stored or state:
+                cursors[log] = Cursor(cursor, state)
+        return cursors
+
+    def _moved(
+        self,
+        stream: Stream,
+        taken: Taken,
+        cursors: dict[int, Cursor],
+        connection: Connection | None,
+        request: int,
+        outcome: Any,
+    ) -> list[Effect]:
+        streams = self._streams
+        stream.moving -= 1
+        effects: list[Effect] = []
+        if isinstance(outcome, InDoubt):
+            streams.abandon(stream, outcome, effects)
+            return effects
+        if isinstance(outcome, MilepostError):
+            if isinstance(outcome, ServedElsewhere | UnknownSubscription):
+                streams.end(stream, outcome, effects)
+            else:
+                stream.broken = outcome
+                stream.undo(taken)
+                taken.member.sequence = min(taken.member.sequence, taken.sequence - 1)
+            if not stream.moving and stream.broken is not None:
+                stream.broken = None
+                effects.append(Mend(stream))
+            if connection is not None:
+                effects += streams.keeper.failed(connection, request, outcome)
+            streams.pump(stream, effects)
+            self.release(stream, effects)
+            return effects
+        for log, cursor in cursors.items():
+            reach = stream.reaches[log]
+            reach.stored = cursor.offset
+            reach.settle(taken.move)
+        if connection is not None:
+            effects += streams.keeper.replied(connection, request, {"sequence": taken.sequence})
+        streams.pump(stream, effects)
+        streams.end_doomed(stream, effects)
+        self.release(stream, effects)
+        return effects
+
+    def save(self, stream: Stream, effects: list[Effect]) -> None:
+        """Store the cursors, if the store's are behind: rows that do not match, or deliveries that came to nothing."""
+        late = not self.blocked(stream) and any(
+            (cursor := reach.cursor()) != reach.stored or reach.state(cursor) for reach in stream.reaches.values()
+        )
+        if late:
+            self.move(stream, Taken(NO_MEMBER, 0), effects)
+
+    # With a commit
+
+    def settle(self, connection: Connection, acks: list[Ack], dealing: Dealing) -> list[Settling] | None:
+        """The moves that a commit is to carry; `settled` is told what came of it.
+
+        None: something is under way that moves the same cursors, and the transaction goes on when that is done. Raises
+        what is wrong, and nothing was done then.
+        """
+        found = [(ack, *self._member(connection, ack)) for ack in acks]
+        new = [(ack, stream, member) for ack, stream, member, is_new in found if is_new]
+        if len({id(stream) for _, stream, _ in new}) < len(new):
+            raise AckMismatch("a commit acknowledges rows of a subscription once: name all of them together")
+        for _, stream, _ in new:
+            if stream.moving or stream.settling:
+                stream.parked.append(dealing)
+                return None
+        chosen: list[tuple[Stream, Taken]] = []
+        try:
+            for ack, stream, member in new:
+                if ack.again:
+                    raise AckMismatch("a commit acknowledges what is done; what is to come again is sent back alone")
+                done, _ = _chosen(stream, member, ack)
+                chosen.append((stream, Taken(member, ack.sequence, done)))
+        except AckMismatch:
+            for stream, taken in chosen:  # its client forgets what it named: that comes again
+                stream.send_back(taken.member, taken.rows)
+            raise
+        settling: list[Settling] = []
+        for stream, taken in chosen:
+            taken.member.sequence = taken.sequence
+            cursors = self._begin(stream, taken)
+            stream.settling = True
+            move = Move(stream.subscription, stream.epoch, cursors, taken.member.instance, taken.sequence)
+            settling.append(Settling(stream, taken, cursors, move))
+        return settling
+
+    def settled(self, settling: list[Settling], error: MilepostError | None) -> list[Effect]:
+        """A commit is done, or has failed."""
+        effects: list[Effect] = []
+        for stream, taken, cursors, _ in settling:
+            stream.settling, stream.yields = False, True
+            effects += self._moved(stream, taken, cursors, None, 0, error)
+        return effects
+
+    def release(self, stream: Stream, effects: list[Effect], *, ended: bool = False) -> None:
+        """Let those go on who wait for the cursors of a subscription, if nobody has them; all, if it has ended.
+
+        Commits and all others take turns, so that neither waits for ever.
+        """
+        while (stream.parked or stream.deferred) and (ended or not (stream.settling or stream.moving)):
+            if stream.parked and not (stream.yields and stream.deferred):
+                dealing = stream.parked.popleft()
+                dealing.busy = False
+                effects += self._streams.core.queues.advance(dealing)
+            else:
+                stream.yields = False
+                deferred, stream.deferred = stream.deferred, []
+                for go_on in deferred:
+                    go_on(effects)
+
+
+def _chosen(stream: Stream, member: Member, request: Ack) -> tuple[list[tuple[Chosen, int]], list[tuple[Chosen, int]]]:
+    """The rows that are done and those that are to come again; what was named goes back when something is wrong."""
+    done: list[tuple[Chosen, int]] = []
+    try:
+        require_apart(request.done, request.again)
+        done = stream.choose(member, request.done, "acknowledged were")
+        return done, stream.choose(member, request.again, "sent back were")
+    except AckMismatch:
+        stream.send_back(member, done)  # the client forgets what it named: that comes again
+        raise
