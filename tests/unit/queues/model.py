@@ -1,4 +1,4 @@
-"""What queues promise, in plain Python: section 3.5's levels, one message at a time, and what becomes of transactions."""
+"""What queues promise, in plain Python: the four levels, one message at a time, and what becomes of transactions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,24 @@ class Message:
     state: str  # as the paper's log state flag: e, c, d, b
     owner: int | None  # the transaction that brought it there; None: nobody
     aborts: int = 0
+    size: int = 0
 
     @property
     def id(self) -> str:
         return f"{self.s}/{self.t}/{self.mid}"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A selection and an order: in words, and as they are meant."""
+
+    select: str | None = None
+    order: str | None = None
+    good: Callable[[Message], bool] = lambda _: True
+    key: Callable[[Message], float] | None = None  # instead of the priority
+
+
+ANY = Wanted()
 
 
 @dataclass
@@ -44,9 +58,9 @@ class ModelQueue:
     def arrival(self, message: Message) -> tuple[int, ...]:
         return (message.t, message.mid) if "blockwise" in self.level else (message.mid,)
 
-    def rank(self, message: Message) -> tuple[Any, ...]:
-        wanted = message.priority if self.direction == "asc" else -message.priority
-        return (wanted, *self.arrival(message))
+    def rank(self, message: Message, wanted: Wanted) -> tuple[Any, ...]:
+        first = message.priority if self.direction == "asc" else -message.priority
+        return (first if wanted.key is None else wanted.key(message), *self.arrival(message))
 
     def sees(self, number: int, message: Message) -> bool:
         member = self.member(message)
@@ -54,20 +68,17 @@ class ModelQueue:
             return False
         return message.state == "c" or (message.state == "e" and message.owner == number)
 
-    def next(self, number: int, wanted: Callable[[Message], bool] = lambda _: True) -> Message | None:
+    def next(self, number: int, wanted: Wanted) -> Message | None:
         """The message that a transaction gets."""
         seen = [message for message in self.messages if self.sees(number, message)]
         if self.level in ("ordered", "ordered blockwise"):  # the oldest of each writer
-            heads = {s: min((m for m in seen if m.s == s), key=self.arrival) for s in {m.s for m in seen}}
-            seen = [message for message in heads.values() if wanted(message)]
-        else:
-            seen = [message for message in seen if wanted(message)]
+            seen = [min((m for m in seen if m.s == s), key=self.arrival) for s in {m.s for m in seen}]
+        seen = [message for message in seen if wanted.good(message)]
         if self.level == "blockwise":  # what it has begun comes first
-            begun = [m for m in seen if m.state == "c" and self.reserved.get(m.t) == number]
-            seen = begun or seen
-        return min(seen, key=self.rank, default=None)
+            seen = [m for m in seen if m.state == "c" and self.reserved.get(m.t) == number] or seen
+        return min(seen, key=lambda message: self.rank(message, wanted), default=None)
 
-    def take(self, number: int, count: int, wanted: Callable[[Message], bool] = lambda _: True) -> list[Message]:
+    def take(self, number: int, count: int, wanted: Wanted = ANY) -> list[Message]:
         """Several messages are as many times one."""
         taken: list[Message] = []
         while len(taken) < count:

@@ -1,7 +1,6 @@
-"""Transactions: ends that are asked for again, leases, two stores, groups in which one fails, times and dead messages."""
+"""Transactions: ends that are asked for again, leases, two stores, groups in which one fails, times and the dead."""
 
 from __future__ import annotations
-
 
 import pytest
 
