@@ -9,8 +9,8 @@ from milepost.errors import InvalidValue, MilepostError, WrongType
 from milepost.queues import catalogue, looking
 from milepost.queues.catalogue import Catalogue, Queue, QueueRecord, TypeRecord, Wanted
 from milepost.queues.engine import engine_of
+from milepost.queues.messages import discard, transfer
 from milepost.queues.picking import Wish
-from milepost.queues.transactions import discard, transfer
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Spoiled
 

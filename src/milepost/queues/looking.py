@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from milepost.queues import picking, transactions
+from milepost.queues import messages, picking
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, QueueRecord, TypeRecord
 from milepost.queues.engine import engine_of
 from milepost.queues.numbers import enqueued_us
@@ -28,7 +28,7 @@ def peek(
     found = picking.pick(
         session, known, known.queue(queue), Wish(kind, select, order), count, _NOBODY, False, place.time_us, lock=False
     )
-    return transactions.got(session, known, found)
+    return messages.got(session, known, found)
 
 
 def browse(
@@ -38,7 +38,7 @@ def browse(
     picking.require_count(count)
     known = engine_of(session, place).known(session, None)
     found = committed(session, known, known.queue(queue), Wish(kind, select), after, count, lock=False)
-    return transactions.got(session, known, found)
+    return messages.got(session, known, found)
 
 
 def committed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -17,7 +17,7 @@ class Session:
     """One connection, and statements on it. Transactions are begun and ended by hand."""
 
     def __init__(self, connection: sa.Connection) -> None:
-        self.connection: Final = connection
+        self.connection = connection
         self.synced = True  # SQLite: whether commits are, as the connection is set
         self._dialect = connection.dialect
         self._driver: Any = connection.connection.driver_connection

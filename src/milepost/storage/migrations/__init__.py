@@ -22,6 +22,8 @@ _SET_VERSION: Final = Statement("UPDATE meta SET version = :version")
 _FIRST: Final = Statement("INSERT INTO meta (version, store) VALUES (0, :store)")
 # Tables of batches, by the version that makes them: those hardly compress, and are kept as they are.
 _BATCHES: Final = {1: "entries", 2: "pieces"}
+# What only a shared store has: numbers of messages that are enqueued without a broker (`queues.outbox`).
+_SHARED: Final = {3: "CREATE SEQUENCE queue_outbox"}
 
 
 def known() -> list[str]:
@@ -63,6 +65,8 @@ def _migrated(database: Database, session: Session, versions: list[str]) -> tupl
             session.run(_FIRST, store=store)
         if database.shared and number in _BATCHES:
             session.say(f"ALTER TABLE {_BATCHES[number]} ALTER COLUMN data SET STORAGE EXTERNAL")
+        if database.shared and number in _SHARED:
+            session.say(_SHARED[number])
         session.run(_SET_VERSION, version=number)
     return max(version, len(versions)), store
 

@@ -1,0 +1,114 @@
+"""Messages in the tables of a store: headers that are written, read with their content, moved and removed."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Final
+
+from milepost.query import expression, sql
+from milepost.query.sql.value import Dialect
+from milepost.queues import catalogue, picking, rows, states
+from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
+from milepost.queues.picking import Head
+from milepost.queues.steps import Got, Group
+from milepost.storage.database import Session
+from milepost.storage.statement import Statement
+
+
+def insert_headers(
+    session: Session, queue: Queue, kind: Type, mids: list[int], *, s: int, t: int, priority: float | None, log: str,
+    owner: int, due_us: int, ends_us: int,
+) -> None:  # fmt: skip
+    """Write the headers of messages whose content is there. Without a priority, the queue says what it is."""
+    statement, values = _insert(queue, kind, priority is None, picking.dialect_of(session))
+    session.later(
+        statement, mids=session.numbers(mids), s=s, t=t, type=kind.number,
+        priority=float(queue.priority if priority is None else priority), lsf=log, owner=owner, due_us=due_us,
+        ends_us=ends_us, **values,
+    )  # fmt: skip
+
+
+def _insert(queue: Queue, kind: Type, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
+    """The statement for the headers of messages whose content is there; the function for their priority is in it."""
+    key = queue.number, kind.number, queue.functions[kind.number] if computed else None, dialect
+    made = _INSERTS.get(key)
+    if made is None or made[0] is not kind:
+        if len(_INSERTS) >= picking.CACHED:
+            _INSERTS.clear()
+        made = _INSERTS[key] = kind, *_inserting(queue, kind, key[2], dialect)
+    return made[1], made[2]
+
+
+_INSERTS: Final[dict[Any, tuple[Type, Statement, dict[str, Any]]]] = {}
+
+
+def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
+    real = "CAST(:priority AS double precision)" if dialect == "postgresql" else ":priority"
+    priority, source, values = real, "{each mids} e", {}
+    if function is not None:
+        made = sql.compile(expression(function, kind.schema).root, kind.tables, dialect, prefix="p")
+        root = kind.tables.root
+        cast = f"CAST({made.text} AS double precision)" if dialect == "postgresql" else f"({made.text}) * 1.0"
+        priority, values = f"coalesce({cast}, {real})", made.values
+        source = (
+            "(SELECT value AS mid, value AS value, CAST(:s AS bigint) AS s, CAST(:t AS bigint) AS t, "
+            "CAST(NULL AS double precision) AS priority, 0 AS aborts FROM {each mids} e) q"
+        )
+        if made.needs_root:
+            source += f" JOIN {root.name} r ON r.mid = q.mid{'' if root.top else ' AND r.pos = 0'}"
+    value = "q.mid" if function is not None else "e.value"
+    text = (
+        f"INSERT INTO {queue.table} (mid, s, t, type, priority, lsf, owner, aborts, due_us, ends_us) "
+        f"SELECT {value}, :s, :t, :type, {priority}, :lsf, :owner, 0, :due_us, :ends_us FROM {source}"
+    )
+    return Statement(text), values
+
+
+def got(session: Session, known: Catalogue, found: list[Head]) -> Got:
+    """Messages with their content: each table is read once for each run of messages of its type."""
+    groups: list[Group] = []
+    for number, run in groupby(found, key=lambda head: head.type):
+        heads = list(run)
+        kind = known.types[number]
+        mids = [head.mid for head in heads]
+        batch = rows.load(session, kind.schema, kind.tables, mids)
+        groups.append(
+            Group(
+                kind.name, batch, mids, [head.s for head in heads], [head.t for head in heads],
+                [head.priority for head in heads], [head.aborts for head in heads],
+            )
+        )  # fmt: skip
+    return Got(groups)
+
+
+def discard(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> None:
+    """Remove committed messages for good."""
+    statement = Statement(f"DELETE FROM {queue.table} WHERE mid {{in mids}} RETURNING mid, type")
+    found = sorted(session.rows(statement, mids=session.numbers(mids)), key=lambda row: row[1])
+    for number, group in groupby(found, key=lambda row: row[1]):
+        rows.remove(session, known.types[number].tables, [row[0] for row in group])
+
+
+def transfer(session: Session, source: Queue, target: Queue, mids: list[int], aborts: str = "0") -> None:
+    """Committed messages stand in another queue from now on; their numbers and their content stay."""
+    numbers = session.numbers(mids)
+    columns = "mid, s, t, type, priority, lsf, owner"
+    session.run(
+        Statement(
+            f"INSERT INTO {target.table} ({columns}, aborts, due_us, ends_us) "
+            f"SELECT {columns}, {aborts}, 0, {NEVER_US} FROM {source.table} WHERE mid {{in mids}}"
+        ),
+        mids=numbers,
+    )
+    moved = session.rows(
+        Statement(f"DELETE FROM {source.table} WHERE mid {{in mids}} RETURNING s, t, priority"), mids=numbers
+    )
+    if target.group:
+        make_groups(session, target, [row[0] if target.group == "s" else row[1] for row in moved])
+    if not target.prioritized and any(row[2] != target.priority for row in moved):
+        catalogue.prioritize(session, target)  # the version changes with it; of this transaction nobody asks any more
+
+
+def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
+    """Writers or blocks whose messages have come into a queue."""
+    session.later(states.MAKE_GROUPS, queue=queue.number, members=session.numbers(sorted(set(members))))

@@ -1,0 +1,189 @@
+"""Enqueue in a database transaction of the caller's own: the outbox pattern without an outbox table.
+
+::
+
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE accounts SET balance = balance - 10 WHERE id = 7")
+        milepost.queues.enqueue(connection, "orders", order)
+
+The queues' PostgreSQL is the caller's too. What he writes there and what he enqueues are committed by the same COMMIT,
+or not at all; no broker is asked. Readers that wait see it within a second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any, Final
+
+from milepost.batch import Batch
+from milepost.errors import InvalidValue, NoTransaction, WrongType
+from milepost.query import encode, enforce
+from milepost.queues import catalogue, rows
+from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
+from milepost.queues.messages import insert_headers, make_groups
+from milepost.queues.numbers import EPOCH_US, LANE_BITS, OUTBOX_LANE, mid
+from milepost.storage.database import Session
+from milepost.storage.pipeline import Answer
+from milepost.storage.statement import Statement
+
+SCHEMA: Final = "milepost"
+_AHEAD: Final = 0x6F757462  # advisory lock: the numbers catch up with the clock
+_PATH: Final = Statement("SELECT current_setting('search_path'), set_config('search_path', :path, true)")
+_SAID: Final = Statement("SELECT current_setting('milepost.transaction', true), pg_backend_pid()")
+_SAY: Final = Statement("SELECT set_config('milepost.transaction', :number, true)")
+_NEXT: Final = Statement("SELECT nextval('queue_outbox') FROM generate_series(1, CAST(:count AS integer))")
+_CLOCK: Final = Statement("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - CAST(:since AS bigint)")
+# Two that find the numbers behind the clock must not both set them: the second would give the first one's again.
+_CATCH_UP: Final = Statement("""
+    SELECT pg_advisory_lock(:lock), setval('queue_outbox', greatest(last_value, CAST(:tick AS bigint))),
+        pg_advisory_unlock(:lock) FROM queue_outbox""")
+
+
+def enqueue(
+    connection: Any,
+    queue: str,
+    messages: Any,
+    type: str | None = None,
+    *,
+    priority: float | None = None,
+    not_before: datetime | None = None,
+    expires: datetime | None = None,
+) -> list[str]:
+    """Put messages into a queue, in the transaction that `connection` is in: their IDs.
+
+    `connection` is a psycopg connection or a SQLAlchemy one, with the PostgreSQL database that the brokers have their
+    store in; the user needs rights on its schema `milepost`. `messages` is one message or a list of them, or a batch.
+    Raises as a client's `enqueue` does, before anything is written.
+    """
+    with _borrowed(connection) as session:
+        known = catalogue.load(session)
+        place = known.queue(queue)
+        kind = _kind(known, place, type)
+        batch = _batch(kind, messages)
+        if priority is not None and not math.isfinite(priority):
+            raise InvalidValue(f"priority {priority}: takes a finite number")
+        first, process = session.row(_SAID)
+        numbers = _numbers(session, len(batch) + (not first))
+        t = int(first) if first else numbers.pop(0)
+        if not first:
+            session.row(_SAY, number=str(t))
+        rows.store(session, batch, kind.tables, numbers)
+        if priority is not None and priority != place.priority and not place.prioritized:
+            catalogue.prioritize(session, place)
+        insert_headers(
+            session, place, kind, numbers, s=process, t=t, priority=priority, log="c", owner=0,
+            due_us=_micros(not_before) or 0, ends_us=_micros(expires) or NEVER_US,
+        )  # fmt: skip
+        if place.group:
+            make_groups(session, place, [process if place.group == "s" else t])
+        return [mid(process, t, number) for number in numbers]
+
+
+class _Borrowed(Session):
+    """A session on a connection that belongs to somebody else, and is in a transaction of his."""
+
+    def __init__(self, driver: Any) -> None:
+        from psycopg import RawCursor
+
+        self.connection: Any = SimpleNamespace(dialect=SimpleNamespace(name="postgresql"))
+        self._driver = driver
+        self._cursor: Callable[[], Any] = lambda: RawCursor(driver)
+
+    def _asked(self, statement: Statement, values: dict[str, Any]) -> Any:
+        text, names = statement.numbered()
+        return self._run(text, [values[name] for name in names])
+
+    def _run(self, text: str, values: Sequence[Any]) -> Any:
+        from psycopg.rows import tuple_row
+
+        cursor = self._cursor()
+        cursor.row_factory = tuple_row
+        cursor.execute(text.encode(), values)
+        return Answer(cursor.fetchall() if cursor.description is not None else (), cursor.rowcount)
+
+    def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
+        found: Sequence[Any] = self._asked(statement, values).fetchall()
+        return found
+
+    def row(self, statement: Statement, **values: Any) -> Any:
+        return self._asked(statement, values).fetchone()
+
+    def run(self, statement: Statement, **values: Any) -> int:
+        return int(self._asked(statement, values).rowcount)
+
+    def later(self, statement: Statement, check: Any = None, **values: Any) -> None:
+        answer = self._asked(statement, values)
+        if check is not None:
+            check(answer)
+
+    def later_text(self, text: str, values: Any) -> None:
+        self._run(text, values)
+
+    def numbers(self, items: Sequence[int]) -> Any:
+        return f"{{{','.join(map(str, items))}}}"
+
+
+@contextmanager
+def _borrowed(connection: Any) -> Iterator[Session]:
+    """The caller's connection, with the queues' tables in sight until the end."""
+    driver = connection
+    if hasattr(connection, "exec_driver_sql"):  # SQLAlchemy's
+        if not connection.in_transaction():
+            raise NoTransaction("this connection is in no transaction: begin one, and enqueue in it")
+        driver = connection.connection.driver_connection
+    if not hasattr(driver, "pgconn") or not hasattr(driver, "cursor") or hasattr(driver, "__aenter__"):
+        raise InvalidValue(
+            f"messages cannot be enqueued on a {type(connection).__name__}: take a psycopg connection, or SQLAlchemy's "
+            "with the driver psycopg; of an asynchronous one of SQLAlchemy, connection.run_sync"
+        )
+    if driver.autocommit and not driver.info.transaction_status:
+        raise NoTransaction("this connection is in no transaction: begin one, and enqueue in it")
+    session = _Borrowed(driver)
+    (before, _) = session.row(_PATH, path=SCHEMA)
+    try:
+        yield session
+    except InvalidValue:
+        session.row(_PATH, path=before)
+        raise
+    else:
+        session.row(_PATH, path=before)
+
+
+def _kind(known: Catalogue, queue: Queue, name: str | None) -> Type:
+    if name is not None:
+        return known.taken_by(queue, name)
+    if len(queue.functions) > 1:
+        names = ", ".join(known.types[number].name for number in queue.functions)
+        raise WrongType(f"queue {queue.name!r} takes several types: name one of {names}")
+    return known.types[next(iter(queue.functions))]
+
+
+def _batch(kind: Type, messages: Any) -> Batch:
+    if isinstance(messages, Batch):
+        if messages.schema.fingerprint != kind.schema.fingerprint:
+            raise WrongType(f"this batch is of {messages.schema.name}, not of {kind.name} as it is defined")
+        enforce(messages)
+        return messages
+    return encode(kind.schema, messages if isinstance(messages, list | tuple) else [messages])
+
+
+def _numbers(session: Session, count: int) -> list[int]:
+    """Numbers of the outbox's lane, near the clock: a sequence's values are nobody else's, committed or not."""
+    found = [row[0] for row in session.rows(_NEXT, count=count)]
+    (tick,) = session.row(_CLOCK, since=EPOCH_US)
+    if found[0] < tick - 1_000_000:  # a second behind: it was not used for a while
+        session.row(_CATCH_UP, lock=_AHEAD, tick=tick)
+        found = [row[0] for row in session.rows(_NEXT, count=count)]
+    return [number << LANE_BITS | OUTBOX_LANE for number in found]
+
+
+def _micros(moment: datetime | None) -> int | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise InvalidValue(f"{moment}: say the time zone, as in datetime.now(UTC)")
+    return int(moment.timestamp() * 1e6)
