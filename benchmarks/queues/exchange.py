@@ -103,8 +103,8 @@ def _run(contestant: Contestant, worker: Worker, count: int, size: int, counted:
 
 def peers(urls: Callable[[str], str], quick: bool) -> list[Contestant]:
     """`urls` gives each a database of its own, by name."""
-    many, few = (2_000, 200) if quick else (20_000, 3_000)
-    one, one_slow = (100, 50) if quick else (2_000, 1_000)
+    many, few = (2_000, 200) if quick else (10_000, 2_000)
+    one, one_slow = (100, 50) if quick else (800, 400)
     return [
         Contestant("PGQueuer", f"{LOAD}.pgqueuer:Queue", urls("pgqueuer"), many, one, "pgqueuer"),
         Contestant(
