@@ -18,8 +18,8 @@ STALE = timedelta(seconds=30)  # the default of its queue manager
 class Queue:
     """`enqueue` of lists is one statement; one more picks a batch, and another logs it as done, which deletes it.
 
-    Each commits by itself, as asyncpg does outside a transaction block. Nothing limits concurrency: its plain dequeue,
-    the quickest it has. Tables are all logged, which is its default.
+    Each commits by itself, as asyncpg does outside a transaction block. Nothing limits concurrency, which spares its
+    dequeue the counting of what is under way. Tables are all logged, which is its default.
     """
 
     def __init__(self, url: str, name: str) -> None:
@@ -35,7 +35,7 @@ class Queue:
         self._connection = await asyncpg.connect(self._url)
         self._queries = Queries.from_asyncpg_connection(self._connection)
         await self._queries.install()
-        await self._queries.optimize_autovacuum()  # its command line offers it, for queues that are busy
+        await self._queries.optimize_autovacuum()  # `pgq autovac`: the settings it recommends
 
     async def enqueue(self, messages: list[dict[str, Any]]) -> None:
         count = len(messages)

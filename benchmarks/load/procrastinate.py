@@ -16,7 +16,7 @@ from procrastinate.jobs import Status
 
 from benchmarks.load.payload import rows
 
-CONNECTIONS = 4  # finishing is spread over them; more gain nothing on two cores
+CONNECTIONS = 4  # finishing is spread over them, beside the fetching; two cores are all there is
 
 
 class Queue:
