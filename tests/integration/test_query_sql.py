@@ -525,6 +525,7 @@ def test_the_administrative_attributes(databases: dict[str, Database]) -> None:
     parts += [f"om.priority {sign} {c}" for sign in SIGNS for c in ("0", "1e308", "2.5")]
     parts += ["om.priority is null", "om.priority in (0, 7)", "om.priority not in (0, 7)", "om.priority * 2 > 1"]
     parts += [f"om.abort_count {sign} 2" for sign in SIGNS] + ["om.abort_count > 1.5", "om.abort_count / 0 is null"]
+    parts += [f"count(select null {FROM}) = 0", f"count(select om {FROM} where o.id > 3) = 1"]
     parts += ["om.message_type = 'OrderMessage'", "om.message_type < 'P' and om.mid > '1'", "hour(om.enqueued_at) = 3"]
     compare(databases, ORDERS, messages, [query.compile(f"select om {FROM} where {part}", ORDERS) for part in parts])
 

@@ -22,6 +22,7 @@ from milepost.query.sql.value import BIAS, Value, bound_of, has_units
 _TYPES: Final = {
     "boolean": "boolean", "double": "double precision", "string": "text", "bytes": "bytea", "uuid": "bytea",
     "date": "integer", "timestamp": "bigint", "ident": "bigint", "integer": "bigint", "decimal": "numeric",
+    "null": "text",  # of count(select null …), which nothing depends on
 }  # fmt: skip
 _INFINITY: Final = "CAST('Infinity' AS double precision)"
 _NAN: Final = "CAST('NaN' AS double precision)"
