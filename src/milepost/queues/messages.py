@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Final
 
-from milepost.query import expression, sql
+from milepost.query import expression, sql, typed
+from milepost.query.kinds import DOUBLE
 from milepost.query.sql.value import Dialect
 from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
@@ -46,10 +47,11 @@ def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect)
     real = "CAST(:priority AS double precision)" if dialect == "postgresql" else ":priority"
     priority, source, values = real, "{each mids} e", {}
     if function is not None:
-        made = sql.compile(expression(function, kind.schema).root, kind.tables, dialect, prefix="p")
+        # As a double in the query's own terms: a table holds decimals and large numbers in forms of its own.
+        number = typed.Convert(expression(function, kind.schema).root, DOUBLE)
+        made = sql.compile(number, kind.tables, dialect, prefix="p")
         root = kind.tables.root
-        cast = f"CAST({made.text} AS double precision)" if dialect == "postgresql" else f"({made.text}) * 1.0"
-        priority, values = f"coalesce({cast}, {real})", made.values
+        priority, values = f"coalesce({made.text}, {real})", made.values
         source = (
             "(SELECT value AS mid, value AS value, CAST(:s AS bigint) AS s, CAST(:t AS bigint) AS t, "
             "CAST(NULL AS double precision) AS priority, 0 AS aborts FROM {each mids} e) q"
