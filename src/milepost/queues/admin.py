@@ -44,6 +44,7 @@ def drop(session: Session, place: Place, name: str) -> None:
 
 def _change(session: Session, place: Place, work: Callable[[Catalogue], T]) -> tuple[Catalogue, T]:
     engine = engine_of(session, place)
+    catalogue.lock(session)
     known = engine.known(session, None)
     before = known.version
     try:

@@ -179,6 +179,11 @@ class Catalogue:
         )  # fmt: skip
 
 
+def lock(session: Session) -> None:
+    """Keep other brokers from changing the catalogue, until the transaction ends."""
+    session.row(_LOCK)
+
+
 def version(session: Session) -> int:
     """The version of what the store has now."""
     return int(session.row(VERSION)[0])
@@ -186,7 +191,14 @@ def version(session: Session) -> int:
 
 def load(session: Session, known: Catalogue | None = None) -> Catalogue:
     """What the store has. Types of `known` that are still there are not parsed again."""
-    number = version(session)
+    while True:
+        number = version(session)
+        found = _load(session, known, number)
+        if version(session) == number:  # else another broker has changed something between the statements
+            return found
+
+
+def _load(session: Session, known: Catalogue | None, number: int) -> Catalogue:
     old = known.types if known is not None else {}
     types = [
         old[row[0]] if row[0] in old and old[row[0]].text == row[2] else _type(row[0], row[1], row[2])
@@ -268,7 +280,7 @@ def create(session: Session, known: Catalogue, wanted: Wanted, time_us: int) -> 
         require_function(text, types[name])
     there = known.queues_by_name.get(wanted.name)
     if there is not None:
-        if known.record(there, {})[:8] == _as_record(wanted)[:8]:
+        if known.record(there, {})[:8] == _as_record(wanted, types):
             return there.number
         raise QueueExists(f"queue {wanted.name!r} is there, and is another: drop it, or choose another name")
     dead: int | None = None
@@ -322,7 +334,8 @@ def made_of(number: int, level: str, direction: str) -> list[str]:
 def drop(session: Session, known: Catalogue, name: str) -> None:
     """Remove a queue that has no messages and is in no transaction."""
     found = known.queue(name)
-    session.row(_LOCK)
+    if _dialect(session) == "postgresql":  # else another broker puts a message into it between the look and the end
+        session.say(f"LOCK TABLE {found.table} IN ACCESS EXCLUSIVE MODE")
     count = int(session.row(Statement(f"SELECT count(*) FROM {found.table}"))[0])
     if count:
         raise QueueInUse(f"queue {name!r} has {count} messages: purge it, or let them be dequeued, and drop it then")
@@ -352,8 +365,8 @@ def require_function(text: str, kind: Type) -> None:
 
 
 def _require(wanted: Wanted) -> None:
-    limits.require("NAME_CHARS", len(wanted.name), "the characters of a queue's name")
     for name in (wanted.name, *([] if wanted.dead is None else [wanted.dead])):
+        limits.require("NAME_CHARS", len(name), "the characters of a queue's name")
         if not name or not name.isprintable():
             raise InvalidValue("the name of a queue is shown to people: it takes printable characters, one at least")
     if wanted.level not in LEVELS:
@@ -372,9 +385,11 @@ def _require(wanted: Wanted) -> None:
         raise InvalidValue(f"queue {wanted.name!r} cannot take its own dead messages")
 
 
-def _as_record(wanted: Wanted) -> tuple[Any, ...]:
+def _as_record(wanted: Wanted, types: dict[str, Type]) -> tuple[Any, ...]:
+    """In whatever order its types are named."""
+    names = tuple(sorted(wanted.types, key=lambda name: types[name].number))
     return (
-        wanted.name, wanted.level, wanted.direction, float(wanted.priority), tuple(wanted.types),
+        wanted.name, wanted.level, wanted.direction, float(wanted.priority), names,
         dict(wanted.functions), wanted.dead, wanted.most_aborts,
     )  # fmt: skip
 
