@@ -772,7 +772,100 @@ def test_a_broker_that_is_killed_undoes_what_was_under_way_and_knows_what_was_co
     run(body())
 
 
+@pytest.mark.parametrize("kills", [False, True], ids=["connections break", "the broker is killed"])
+def test_nothing_is_lost_and_nothing_doubled_whatever_breaks(tmp_path, kills):
+    async def body():
+        written, taken, total = [], [], 60
+        progress = asyncio.Queue()  # one entry for each message, and None at the end
+        async with Broker(tmp_path, tmp_path / "store.db") as broker, Proxy(("127.0.0.1", broker.port)) as proxy:
+            clients = [AsyncClient(proxy.address, timeout=PATIENCE, name=name) for name in ("a", "", "c", "")]
+            for each in clients:
+                await each.connect()
+            await clients[0].define_type(QUOTE)
+            await clients[0].create_queue("quotes", ["quote"])
+            await clients[0].create_queue("done", ["quote"])
+
+            async def write(client, numbers):
+                for number in numbers:
+                    while True:
+                        try:
+                            async with client.transaction() as tx:
+                                await tx.enqueue("quotes", quote(number))
+                                if number % 3 == 0:
+                                    await tx.flush()
+                        except TransactionAborted:
+                            continue
+                        written.append(number)
+                        progress.put_nowait(number)
+                        break
+
+            async def take(client):
+                while len(taken) < total:
+                    try:
+                        async with client.transaction() as tx:
+                            found = await tx.dequeue("quotes", count=2, timeout=0.2)
+                            if found:
+                                await tx.enqueue("done", found)
+                    except TransactionAborted:
+                        continue
+                    taken.extend(sizes(found))
+                    for number in found:
+                        progress.put_nowait(number)
+
+            async def breaking():
+                number = 0
+                while await progress.get() is not None:
+                    number += 1
+                    if number % 7:
+                        continue
+                    if kills and number % 28 == 0:
+                        await broker.kill()
+                        await broker.start()
+                        proxy.target = "127.0.0.1", broker.port
+                    else:
+                        kinds = [("down", Kind.REPLY), ("up", Kind.FINISH), ("up", Kind.DEQUEUE), ("down", Kind.TAKEN)]
+                        proxy.lose(*kinds[number // 7 % len(kinds)])
+
+            chaos = asyncio.create_task(breaking())
+            half = total // 2
+            await asyncio.gather(
+                write(clients[0], range(half)),
+                write(clients[1], range(half, total)),
+                take(clients[2]),
+                take(clients[3]),
+            )
+            progress.put_nowait(None)
+            await chaos
+            proxy.cuts.clear()
+            assert sorted(written) == sorted(taken) == list(range(total))
+            assert sorted(await drain(clients[0], "done")) == list(range(total))
+            assert await drain(clients[0]) == []
+            for each in clients:
+                await each.close()
+
+    run(body())
+
+
 # Workers
+
+
+@pytest.mark.parametrize("queues", [0, 2])
+def test_messages_and_requests_stay_in_order_with_puts_between_them(queues):
+    async def body(place, client, other):
+        await client.declare_topic("feed", QUOTE)
+
+        async def one(number):
+            async with client.transaction() as tx:
+                await client.put("feed", quote(number))
+                await tx.enqueue("quotes", [quote(number), quote(number + 100)])
+                await client.put("feed", quote(number))
+                assert len(await tx.dequeue("quotes", "quote", select=f"size = {number}")) == 1
+                await tx.enqueue("quotes", quote(number + 200))
+
+        await asyncio.gather(*(one(number) for number in range(50)))
+        assert sorted(await drain(other)) == [*range(100, 150), *range(200, 250)]
+
+    at(body, input_queues=queues)
 
 
 def test_workers(store):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Final, Protocol
 
 from milepost import limits, transport
 from milepost.batch import Batch
-from milepost.batch.header import fingerprint_of
+from milepost.batch.header import Buffer, fingerprint_of
 from milepost.client.dispatch import Rows, shares
 from milepost.client.logbatch import LogBatch
 from milepost.client.taken import TakenBatch
@@ -436,40 +436,44 @@ class Connection:
             self._kept = True
         return future
 
-    def enqueue(self, enqueue: Enqueue) -> None:
-        """Send messages for a queue; what became of them comes with the reply to the next request."""
-        head, body = enqueue_parts(enqueue)
-        self.outstanding += len(head) + len(body)
-        self._said = True
-        assert self._link is not None
-        if not self._link.write(head, body):
-            self._kept = True
+    def enqueue(self, enqueue: Enqueue) -> tuple[Buffer, ...]:
+        """The frame of messages for a queue, in parts for `send` or `ask`; it counts as sent."""
+        parts = enqueue_parts(enqueue)
+        self.outstanding += len(parts[0]) + len(parts[1])
+        return parts
+
+    def send(self, *parts: Buffer) -> None:
+        """Write frames."""
+        if self._link is not None:
+            self._said = True
+            if not self._link.write(*parts):
+                self._kept = True
 
     def say(self, message: Control) -> None:
         """Send a control frame. They do not wait for room: there are few, and they are small."""
-        if self._link is not None:
-            self._said = True
-            if not self._link.write(encode_control(message)):
-                self._kept = True
+        self.send(encode_control(message))
 
-    async def ask(self, make: Callable[[int], Control]) -> Any:
-        """Send a request and wait for the value of its reply; raises the error that it failed with."""
-        future = self.request(make)
+    async def ask(self, make: Callable[[int], Control], before: Sequence[Buffer] = ()) -> Any:
+        """Send a request and wait for the value of its reply; raises the error that it failed with.
+
+        `before` are parts of frames that go before it, in one write.
+        """
+        future = self.request(make, before)
         number = self._number
         try:
             return await future
         finally:
             self._requests.pop(number, None)
 
-    def request(self, make: Callable[[int], Control]) -> asyncio.Future[Any]:
+    def request(self, make: Callable[[int], Control], before: Sequence[Buffer] = ()) -> asyncio.Future[Any]:
         """Send a request: a future of its reply's value, or of the error that it failed with."""
         if not self.alive:
             raise as_lost(self._fatal or ConnectionLost("the connection to the broker is gone"))
         self._number += 1
         number, future = self._number, self._loop.create_future()
-        message = make(number)
+        message = encode_control(make(number))
         self._requests[number] = future
-        self.say(message)
+        self.send(*before, message)
         return future
 
     async def ping(self) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from milepost import limits
 from milepost.batch import Batch
+from milepost.batch.header import Buffer
 from milepost.client.acks import Span
 from milepost.client.connection import Connection
 from milepost.client.durable import DurableSubscription
@@ -360,8 +361,8 @@ class Transaction:
                     while True:
                         connection = await self._session.connected()
                         try:
-                            await self._send(connection, step)
-                            value = await connection.ask(lambda number: make(number, step))
+                            before = await self._sent(connection, step)
+                            value = await connection.ask(lambda number: make(number, step), before)
                             break
                         except ConnectionLost:
                             again = True
@@ -382,25 +383,33 @@ class Transaction:
             self._confirm(step, value)
             return value, again
 
-    async def _send(self, connection: Connection, step: int) -> None:
-        """Send what was enqueued before a step and is not on this connection yet."""
+    async def _sent(self, connection: Connection, step: int) -> list[Buffer]:
+        """Send what was enqueued before a step and is not on this connection yet, but for the parts of its last frames.
+
+        Those go with the request, in one write; what has to wait for room is not kept for that.
+        """
+        parts: list[Buffer] = []
         for pending in self._pending:
             if pending.frame.step > step:
                 break
             if pending.connection is not connection:
                 if not connection.has_room:
+                    if parts:
+                        connection.send(*parts)
+                        parts = []
                     await connection.room()
                 if pending.connection is None:
                     self._unsent -= len(pending.frame.data)
                 pending.connection = connection
-                connection.enqueue(pending.frame)
+                parts += connection.enqueue(pending.frame)
+        return parts
 
     async def _send_early(self) -> None:
         async with self._lock:
             connection = self._session.connection
             if connection is not None:
                 try:
-                    await self._send(connection, self._step)
+                    connection.send(*await self._sent(connection, self._step))
                 except ConnectionLost:
                     pass  # it is sent again with the next request
 

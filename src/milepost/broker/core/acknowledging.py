@@ -182,11 +182,13 @@ class Acknowledging:
 
     # With a commit
 
-    def settle(self, connection: Connection, acks: list[Ack], dealing: Dealing) -> list[Settling] | None:
+    def settle(
+        self, connection: Connection, acks: list[Ack], dealing: Dealing, effects: list[Effect]
+    ) -> list[Settling] | None:
         """The moves that a commit is to carry; `settled` is told what came of it.
 
         None: something is under way that moves the same cursors, and the transaction goes on when that is done. Raises
-        what is wrong, and nothing was done then.
+        what is wrong, and nothing is acknowledged then: what was named comes again, as its client forgets it.
         """
         found = [(ack, *self._member(connection, ack)) for ack in acks]
         new = [(ack, stream, member) for ack, stream, member, is_new in found if is_new]
@@ -204,8 +206,10 @@ class Acknowledging:
                 done, _ = _chosen(stream, member, ack)
                 chosen.append((stream, Taken(member, ack.sequence, done)))
         except AckMismatch:
-            for stream, taken in chosen:  # its client forgets what it named: that comes again
+            for stream, taken in chosen:
                 stream.send_back(taken.member, taken.rows)
+            for _, stream, _ in new:
+                self._streams.pump(stream, effects)
             raise
         settling: list[Settling] = []
         for stream, taken in chosen:

@@ -265,10 +265,11 @@ class Queues:
                 self.totals["queue_commits"] += 1
                 return self._finish(request, Answer(request.step, self._receipt(dealing)))
             if said.acks:
+                effects: list[Effect] = []
                 try:
-                    settling = self._settling(dealing, said)
+                    settling = self._settling(dealing, said, effects)
                 except MilepostError as error:  # rows that come again, to whomever: nothing may be done about them here
-                    return self._spoiled(request, error)
+                    return self._spoiled(request, error) + effects
                 if settling is None:
                     dealing.busy = True
                     return []
@@ -280,12 +281,12 @@ class Queues:
             return self._settle(request, Answer(request.step, self._receipt(dealing)))
         return self.give(request, tuple(todo), self._performed)
 
-    def _settling(self, dealing: Dealing, said: Finish) -> list[Settling] | None:
+    def _settling(self, dealing: Dealing, said: Finish, effects: list[Effect]) -> list[Settling] | None:
         """The acknowledgements that a commit carries; None: they have to wait."""
         connection = dealing.owner.connection
         if connection is None:
             raise AckMismatch("the connection broke before this was acknowledged; the messages come again")
-        return self._core.keeper.streams.acks.settle(connection, said.acks, dealing)
+        return self._core.keeper.streams.acks.settle(connection, said.acks, dealing, effects)
 
     def _claim(self, dealing: Dealing, request: Request) -> list[Effect]:
         """A transaction that another broker had begun: it has ended as the request says, or it is undone now.
