@@ -163,33 +163,46 @@ class _Cached:
 def _finding(about: _Cached, select: str | None, order: str | None, own: bool, dialect: Dialect, lock: bool) -> Finding:
     queue, kind = about.queue, about.kind
     tables = kind.tables if kind is not None else None
+    predicate = query.compile(select, tables.schema).root if select and tables is not None else None
+    sortings = query.ordering(order, tables.schema).keys if order and tables is not None else ()
+    # By the index of an attribute, where that is asked for and nothing of the header is.
+    about_all = [*([] if predicate is None else [predicate]), *(each.key for each in sortings)]
+    indexed = (
+        predicate is not None
+        and tables is not None
+        and not queue.group
+        and _by_index(predicate, tables)
+        and not any(isinstance(node, typed.Header) for node in typed.walk(*about_all))
+    )
+    message = "r" if indexed else "q"
     values: dict[str, Any] = {}
-    wanted, indexed, root = "", False, False
-    if select:
-        assert tables is not None
-        predicate = query.compile(select, tables.schema)
-        made = sql.compile(predicate.root, tables, dialect, prefix="s")
-        wanted, indexed, root = made.text, _by_index(predicate.root, tables), made.needs_root
+    wanted, root = "", False
+    if predicate is not None and tables is not None:
+        made = sql.compile(predicate, tables, dialect, message=message, prefix="s")
+        wanted, root = made.text, made.needs_root
         values |= made.values
     keys: list[_Key] = []
-    if order:
+    for place, each in enumerate(sortings):
         assert tables is not None
-        for place, each in enumerate(query.ordering(order, tables.schema).keys):
-            made = sql.compile(each.key, tables, dialect, prefix=f"o{place}_")
-            root |= made.needs_root
-            values |= made.values
-            keys.append(_Key(made.text, "DESC NULLS FIRST" if each.descending else "ASC NULLS LAST"))
-    else:
+        made = sql.compile(each.key, tables, dialect, message=message, prefix=f"o{place}_", where=False)
+        root |= made.needs_root
+        values |= made.values
+        keys.append(_Key(made.text, "DESC NULLS FIRST" if each.descending else "ASC NULLS LAST"))
+    form = _Form(queue, wanted, keys, own, dialect, lock)
+    if indexed:
+        assert tables is not None
+        return Finding(Statement(form.indexed(tables.root.name, tables.root.top)), values)
+    if not order:
         keys.append(_Key("q.priority", queue.direction.upper()))
     if kind is not None and len(queue.functions) > 1:
         values["type"] = kind.number
         wanted = f"q.type = :type AND ({wanted})" if wanted else "q.type = :type"
-    form = _Form(queue, wanted or ("true" if dialect == "postgresql" else "1"), keys, own, dialect, lock)
+    form = form._replace(wanted=wanted or ("true" if dialect == "postgresql" else "1"))
     joined = ""
     if root and tables is not None:
         joined = f"{tables.root.name} r ON r.mid = q.mid{'' if tables.root.top else ' AND r.pos = 0'}"
     if not queue.group:
-        text = form.sorted(joined) if order or indexed else form.scanned(joined)
+        text = form.sorted(joined) if order else form.scanned(joined)
     elif queue.group == "s":
         text = form.led(joined)
     else:
@@ -266,12 +279,25 @@ class _Form(NamedTuple):
             f"ORDER BY {self._order} LIMIT :count {_locking(self.dialect, self.lock, 'q')}"
         )
 
-    def sorted(self, joined: str) -> str:
-        """First all that are wanted, perhaps by an index of theirs, then their order.
+    def indexed(self, root: str, top: bool) -> str:
+        """First all messages of the type that are wanted, by the index of an attribute, then those of this queue.
 
-        One step would leave the choice to the database, which knows little about a table that is empty every other
-        minute, and may walk through a hundred thousand messages in order for the ten that are wanted.
+        Databases know little about a table that is empty every other minute, and would rather walk through a hundred
+        thousand messages of the queue for the ten that are wanted. So the queue's own index is hidden from them here.
         """
+        keys = [f"{key.text} AS k{place}" for place, key in enumerate(self.keys)]
+        by = [f"w.k{place} {key.direction}" for place, key in enumerate(self.keys)]
+        by = by or [f"q.priority {self.queue.direction.upper()}"]
+        free = self._free.replace("q.lsf", "(q.lsf || '')").replace("q.owner", "(q.owner + 0)")
+        return (
+            f"WITH w AS MATERIALIZED (SELECT {', '.join(['r.mid AS mid', *keys])} FROM {root} r "
+            f"WHERE {'' if top else 'r.pos = 0 AND '}({self.wanted})) "
+            f"SELECT {HEADER} FROM w JOIN {self.queue.table} q ON q.mid = w.mid WHERE {free} AND {_NOW} "
+            f"ORDER BY {', '.join([*by, 'q.mid'])} LIMIT :count {_locking(self.dialect, self.lock, 'q')}"
+        )
+
+    def sorted(self, joined: str) -> str:
+        """First all that are wanted, then their order."""
         joins = f" JOIN {joined}" if joined else ""
         keys = [f"{key.text} AS k{place}" for place, key in enumerate(self.keys)]
         by = [f"w.k{place} {key.direction}" for place, key in enumerate(self.keys)]
