@@ -71,8 +71,10 @@ class PipedSession(Session):
             self._sent([])
 
     def say(self, text: str) -> None:
-        if text.startswith("BEGIN"):
+        if text == "BEGIN":
             self._waiting.append((text, (), None))
+        elif text in ("COMMIT", "ROLLBACK"):
+            self._sent([(text, ())])
         else:
             self._plainly(text)
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any
-
-from sqlalchemy import Engine, event
 
 from milepost.batch import Batch, Ids
 from milepost.errors import Fenced, MilepostError, StoreError
 from milepost.query import parse_schema
 from milepost.storage import Append, Appended, Enrol, MakeTopic, Part, Retention, open_store
+from milepost.storage.piped import PipedSession
 
 TEXT = "quote: [symbol: string, number: long]"
 
@@ -32,15 +30,18 @@ def say(*words: object) -> None:
 
 def pause_at(when: str, number: int) -> None:
     seen = 0
+    say = PipedSession.say
 
-    def stop(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+    def said(session: PipedSession, text: str) -> None:
         nonlocal seen
-        if statement == "COMMIT":
-            seen += 1
-            if seen == number:
-                os.kill(os.getpid(), signal.SIGSTOP)
+        seen += text == "COMMIT"
+        if text == "COMMIT" and seen == number and when == "before":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        say(session, text)
+        if text == "COMMIT" and seen == number and when == "after":
+            os.kill(os.getpid(), signal.SIGSTOP)
 
-    event.listen(Engine, "before_cursor_execute" if when == "before" else "after_cursor_execute", stop)
+    PipedSession.say = said  # type: ignore[method-assign]
 
 
 def main(url: str, broker: str, first: int, last: int, lease_s: float, pause: list[str]) -> None:

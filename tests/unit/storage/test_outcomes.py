@@ -14,6 +14,8 @@ from sqlalchemy.exc import OperationalError
 
 from milepost.errors import StoreUnavailable
 from milepost.storage import Append, Appended, Cursor, Move, Part
+from milepost.storage.piped import PipedSession
+from milepost.storage.session import Session
 from tests.unit.storage.conftest import Rig, rows
 from tests.unit.storage.test_store import attach
 
@@ -32,19 +34,28 @@ def lost(rig: Rig) -> OperationalError:
 def at_commits(when: str, reaction: Callable[[int], None]) -> Iterator[None]:
     """Have something done before or after each commit; it is told the number of the commit."""
     seen = 0
+    kinds = (Session, PipedSession)
+    says = [kind.say for kind in kinds]
 
-    def listen(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        nonlocal seen
-        if statement == "COMMIT":
-            seen += 1
-            reaction(seen)
+    def reacting(say: Callable[..., None]) -> Callable[..., None]:
+        def said(session: Any, text: str) -> None:
+            nonlocal seen
+            seen += text == "COMMIT"
+            if text == "COMMIT" and when == "before":
+                reaction(seen)
+            say(session, text)
+            if text == "COMMIT" and when == "after":
+                reaction(seen)
 
-    name = f"{when}_cursor_execute"
-    event.listen(Engine, name, listen)
+        return said
+
+    for kind, say in zip(kinds, says, strict=True):
+        kind.say = reacting(say)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        event.remove(Engine, name, listen)
+        for kind, say in zip(kinds, says, strict=True):
+            kind.say = say  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
