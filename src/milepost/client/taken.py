@@ -11,6 +11,7 @@ from milepost.batch import Batch
 from milepost.batch.atoms import timestamp_of
 from milepost.errors import InvalidValue, ProtocolError, did_you_mean
 from milepost.schema import Node, Schema, build
+from milepost.schema.types import Atom, Optional, Tuple, Type
 from milepost.wire import Taken
 
 EPOCH_US: Final = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z, where the numbers of messages begin
@@ -37,6 +38,7 @@ class TakenBatch:
         self.aborts: Final = taken.aborts
         message_type = schema.message_type
         self.members: Final = None if message_type is None else message_type.node(message_type.root).members
+        self.flat: Final = message_type is not None or _flat(schema.type)  # members are in `plain` as they are
         self._roots: dict[int, Any] = {}
 
     def __len__(self) -> int:
@@ -132,12 +134,13 @@ class QueueMessage:
 
     def _read(self) -> Any:
         taken = self._taken
-        self._values = self.root if taken.members is None else taken.plain[self._row]
+        self._values = taken.plain[self._row] if taken.flat else self.root
         return self._values
 
     def __getitem__(self, name: str) -> Any:
         try:
-            value = (self._values or self._read())[name]
+            values = self._values
+            value = (self._read() if values is None else values)[name]
         except KeyError:
             raise KeyError(self._unknown(name)) from None
         return value if value.__class__ is not list else self.root[name]  # only a reference is a list here
@@ -146,7 +149,8 @@ class QueueMessage:
         if name in QueueMessage.__slots__:
             raise AttributeError(name)  # on its way into being, as in a copy
         try:
-            value = (self._values or self._read())[name]
+            values = self._values
+            value = (self._read() if values is None else values)[name]
         except KeyError:
             raise AttributeError(self._unknown(name)) from None
         return value if value.__class__ is not list else self.root[name]
@@ -163,6 +167,14 @@ class QueueMessage:
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.mid} priority={self.priority:g}>"
+
+
+def _flat(kind: Type) -> bool:
+    """Whether a message is a tuple of plain values."""
+    if not isinstance(kind, Tuple):
+        return False
+    types = (field.type for field in kind.fields)
+    return all(isinstance(each.type if isinstance(each, Optional) else each, Atom) for each in types)
 
 
 def micros(moment: datetime) -> int:
