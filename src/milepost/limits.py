@@ -67,8 +67,6 @@ TRANSACTION_MESSAGES: Final = 200_000  # enqueued by one: the reply to its commi
 DEQUEUE_MESSAGES: Final = 100_000  # of one dequeue: they are read by the thread that writes for everybody
 BROWSE_MESSAGES: Final = 10_000  # the same for looking, which nobody waits for: it may be done again from there on
 QUEUE_TYPES: Final = 100  # that one queue takes: a dequeue of any type asks for each
-TYPES: Final = 10_000  # message types in one store; each has tables of its own
-QUEUES: Final = 10_000  # the same for queues
 DEQUEUE_WAIT_S: Final = 86_400  # seconds that a dequeue may wait for a message
 
 

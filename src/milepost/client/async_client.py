@@ -101,7 +101,7 @@ class AsyncClient(QueueVerbs):
         self._publisher = Publisher(self._session, clock)
         self._host.session = self._subscriptions.session = self._session
         self._host.publisher = self._publisher
-        self._queueing = self._host.queueing = Queueing(self._session, self._subscriptions)
+        self._queueing = self._host.queueing = Queueing(self._session, self._subscriptions, self._host.use)
         self._workers = Workers()
         self._boxes, self._storing = self._publisher.boxes, self._publisher.storing
 

@@ -24,7 +24,7 @@ class Host:
         self.publisher: Publisher
         self.queueing: Queueing
         self.broker_id: str | None = None  # until it is connected
-        self.used = False  # a durable subscription was made
+        self.used = False  # a durable subscription was made, or a transaction
         self.delivered: Final = [0, 0, 0]  # rows, batches, bytes of connections that are gone
 
     def welcomed(self, welcome: Welcome) -> None:
@@ -40,6 +40,10 @@ class Host:
         self.broker_id = welcome.store_id
         self.publisher.welcomed(welcome)
         self.queueing.welcomed(welcome)
+
+    def use(self) -> None:
+        """What the broker has stored matters to this client."""
+        self.used = True
 
     def stored(self, put: int) -> None:
         self.publisher.storing.stored(put)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 class Queueing:
     """The half of a client that is about queues."""
 
-    def __init__(self, session: Session, subscriptions: Subscriptions) -> None:
+    def __init__(self, session: Session, subscriptions: Subscriptions, use: Callable[[], None]) -> None:
+        """`use` is called when something is to be stored: the broker's state counts from then on."""
         self.session: Final = session
+        self._use = use
         self._subscriptions = subscriptions
         self.batch_bytes = limits.FRAME_BYTES - ENQUEUE_HEADER
         self._numbers = count(1)
@@ -58,6 +60,7 @@ class Queueing:
 
     def next_number(self) -> int:
         """The number of a new transaction."""
+        self._use()
         return next(self._numbers)
 
     # Types

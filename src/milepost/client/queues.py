@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from milepost import limits
 from milepost.batch.atoms import timestamp_of
+from milepost.client.forwards import ForwardVerbs
 from milepost.client.queueing import Queueing
-from milepost.client.session import Session
 from milepost.client.taken import Classes, QueueMessage
 from milepost.client.topic import parsed, require_text, schema_from, schema_text
 from milepost.client.transaction import Transaction
@@ -20,12 +20,10 @@ from milepost.schema import Schema
 from milepost.wire import (
     Browse,
     CreateQueue,
-    Decide,
     DefineType,
     Dequeue,
     DropQueue,
     DropType,
-    InDoubt,
     MoveMessages,
     Purge,
     Queues,
@@ -51,10 +49,9 @@ class QueueInfo:
     figures: Mapping[str, int] = field(default_factory=dict)  # the broker's counts, where they were asked for
 
 
-class QueueVerbs:
+class QueueVerbs(ForwardVerbs):
     """What `AsyncClient` can do with queues."""
 
-    _session: Session
     _queueing: Queueing
     _workers: Workers
 
@@ -248,17 +245,6 @@ class QueueVerbs:
         """
         self._session.require_open()
         return Transaction(self._queueing)
-
-    async def decide(self, gid: str, commit: bool) -> bool:
-        """End a transaction that was prepared under this name; whether it had ended so before."""
-        require_text("the name of a transaction", gid)
-        reply = await self._session.ask(lambda request: Decide(request=request, gid=gid, commit=commit))
-        return bool(reply["repeated"])
-
-    async def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
-        """Prepared transactions that wait for a decision, of one coordinator or of all: name and coordinator."""
-        found = await self._session.ask(lambda request: InDoubt(request=request, coordinator=coordinator))
-        return [(gid, who) for gid, who in found]
 
     # Workers
 

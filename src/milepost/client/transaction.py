@@ -105,6 +105,11 @@ class Transaction:
     def __repr__(self) -> str:
         return f"<Transaction {self._client}{'' if self._over is None else ', over'}>"
 
+    @property
+    def number(self) -> int:
+        """T of the messages that it writes; 0 while the broker's store has nothing of it."""
+        return self._number
+
     # Writing
 
     async def enqueue(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import milepost
+from milepost.broker.core.dealing import ANSWER_BYTES, ANSWERS_KEPT, Answer, Owner
 from milepost.broker.core.effects import Deliver, Store
 from milepost.broker.core.line import MOST_TRIES, Line
 from milepost.errors import InDoubt, QueryTypeError, StoreFull, TransactionAborted, UnknownQueue
@@ -632,6 +633,43 @@ def test_an_infinite_hope_is_tried_carefully():
             under_way.append(each)
     assert line.idle
     assert 1 < most <= MOST_TRIES
+
+
+def test_a_probe_looks_after_a_few_wishes_and_after_others_the_next_time():
+    line = Line()
+    ones = [One(number, wish=number) for number in range(10)]
+    for each in ones:
+        line.join(each)
+
+    def tried():
+        found = []
+        while (each := line.next()) is not None:
+            found.append(each.order)
+            line.came(each, 0)
+            line.join(each)
+        return found
+
+    line.stir()
+    assert tried() == list(range(10))
+    assert tried() == []
+    line.probe(4)
+    assert tried() == [0, 1, 2, 3]
+    line.probe(4)
+    assert tried() == [4, 5, 6, 7]
+    line.probe(4)
+    assert tried() == [0, 1, 8, 9]
+
+
+def test_answers_that_are_kept_are_bounded():
+    owner = Owner(b"i")
+    for number in range(ANSWERS_KEPT + 10):
+        owner.keep(number, Answer(1, {"mids": [b"x" * 8]}))
+    assert len(owner.answers) == ANSWERS_KEPT
+    for number in range(2000, 2005):
+        owner.keep(number, Answer(1, {"mids": [bytes(ANSWER_BYTES // 2)]}))
+    assert list(owner.answers) == [2003, 2004]
+    owner.keep(9, Answer(1, {"mids": [bytes(2 * ANSWER_BYTES)]}))
+    assert list(owner.answers) == [9], "the last one stays"
 
 
 def test_who_gives_up_is_passed_over():

@@ -10,19 +10,27 @@ from milepost import limits
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Effect, Store
 from milepost.errors import InvalidValue, MilepostError
-from milepost.queues import operations
+from milepost.queues import forwards, operations
+from milepost.transport.address import parse_address
 from milepost.wire import (
     Browse,
     CreateQueue,
     Decide,
+    Decisions,
     DefineType,
     Dequeue,
+    DropForward,
     DropQueue,
     DropType,
+    ForgetDecision,
+    Forwards,
+    Holding,
     InDoubt,
     MoveMessages,
     Purge,
     Queues,
+    SetForward,
+    Settle,
     Types,
 )
 
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 
 ADMINISTRATION = (
     DefineType, Types, DropType, CreateQueue, DropQueue, Queues, Browse, MoveMessages, Purge, Decide, InDoubt,
+    Decisions, ForgetDecision, Settle, Holding, SetForward, DropForward, Forwards,
 )  # fmt: skip
 
 
@@ -76,6 +85,24 @@ def _operation(request: Any) -> Any:
             return operations.Purge(request.queue, request.type, request.select, request.count)
         case Decide():
             return operations.Decide(request.gid, request.commit)
+        case Decisions():
+            return operations.Decisions()
+        case ForgetDecision():
+            return operations.ForgetDecision(request.gid)
+        case Settle() | Holding():
+            if not 0 < request.number < 1 << 63:
+                raise InvalidValue(f"number = {request.number}: takes the number of a transaction")
+            if isinstance(request, Holding):
+                return forwards.Holding(request.number)
+            return forwards.Settle(request.gid, request.number)
+        case SetForward():
+            for each in request.address.split(","):
+                parse_address(each.strip())
+            return forwards.SetForward(request.queue, request.address, request.target)
+        case DropForward():
+            return forwards.DropForward(request.queue)
+        case Forwards():
+            return forwards.Forwards()
     assert isinstance(request, InDoubt)
     return operations.Prepared(request.coordinator)
 
@@ -116,8 +143,17 @@ def _answered(core: Core, connection: Connection, request: Any, outcome: Any) ->
         case Decide():
             value = {"repeated": outcome.repeated}
             queues.waiting.stir(outcome.touched, effects)
-        case InDoubt():
+        case InDoubt() | Decisions():
             value = [list(each) for each in outcome]
+        case Settle():
+            value = {"commit": outcome[0]}
+            queues.waiting.stir(outcome[1], effects)
+        case Holding():
+            value = {"remaining": outcome.remaining, "ends": [list(each) for each in outcome.ends]}
+        case SetForward() | DropForward():
+            core.forwards_changed()
+        case Forwards():
+            value = [each._asdict() for each in outcome]
     return [*keeper.replied(connection, request.request, value), *effects]
 
 

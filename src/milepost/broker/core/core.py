@@ -114,6 +114,7 @@ class Core:
         self.errors: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
         self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
+        self.forwards_changed: Callable[[], None] = lambda: None  # the shell hears that a queue goes elsewhere now
         self.publishers = Publishers(self, draw)
         self._numbers = 0
         self._free: list[int] = []  # numbers of connections that are gone: those in use stay dense, for counting

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from milepost.broker.core.acknowledging import Settling
     from milepost.queues.steps import Group
 
-ANSWERS_KEPT: Final = (
-    1_024  # of a client's transactions that are over: it asks again for those under way when it was lost
-)
+# Of a client's transactions that are over: it asks again for those that were under way when its connection was lost.
+# What is forgotten, the store knows.
+ANSWERS_KEPT: Final = 1_024
+ANSWER_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +71,11 @@ class Answer:
     groups: list[Group] = field(default_factory=list)
     error: MilepostError | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the numbers of messages, which is what may be many."""
+        return sum(map(len, (self.value or {}).get("mids", ())))
+
 
 @dataclass(slots=True, eq=False)
 class Dealing:
@@ -103,19 +109,25 @@ class Dealing:
         """What is held goes; the client may send it again."""
         held, self.held, self.held_bytes = self.held, [], 0
         self.step = self.asked
+        self.uncount(held)
         return held
+
+    def uncount(self, held: list[Held]) -> None:
+        """These are not enqueued after all, or are to come again."""
+        self.messages -= sum(len(each.batch) for each in held if each.batch is not None)
 
 
 class Owner:
     """A client object, over its connections: whose transactions they are."""
 
-    __slots__ = ("answers", "connection", "dealings", "held_bytes", "instance", "until")
+    __slots__ = ("answer_bytes", "answers", "connection", "dealings", "held_bytes", "instance", "until")
 
     def __init__(self, instance: bytes) -> None:
         self.instance = instance
         self.connection: Connection | None = None  # None: it is away, and may come back
         self.dealings: dict[int, Dealing] = {}  # by the client's number
         self.answers: dict[int, Answer] = {}  # of those that are over
+        self.answer_bytes = 0
         self.held_bytes = 0
         self.until: float | None = None  # when its transactions are undone; None: it is here, or left a moment ago
 
@@ -123,5 +135,6 @@ class Owner:
         """A transaction is over; remember what was answered last."""
         self.dealings.pop(client, None)
         self.answers[client] = answer
-        if len(self.answers) > ANSWERS_KEPT:
-            del self.answers[next(iter(self.answers))]
+        self.answer_bytes += answer.size
+        while len(self.answers) > 1 and (len(self.answers) > ANSWERS_KEPT or self.answer_bytes > ANSWER_BYTES):
+            self.answer_bytes -= self.answers.pop(next(iter(self.answers))).size

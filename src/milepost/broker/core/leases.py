@@ -108,7 +108,7 @@ class Leases:
             )
             if numbers:
                 effects.append(Store(operations.Renew(numbers, self.us), _renewed))
-        if now - self._swept >= SWEEP_S:
+        if now - self._swept >= SWEEP_S and self._queues.used:
             self._swept = now
             effects.append(Store(operations.Sweep(), self.swept))
         return effects

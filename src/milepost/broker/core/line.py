@@ -35,7 +35,7 @@ class Line:
 
     def __init__(self) -> None:
         self._waiters: dict[Any, list[tuple[int, Any]]] = {}  # by wish: a heap
-        self._empty: set[Any] = set()  # wishes for which nothing is there
+        self._empty: dict[Any, None] = {}  # wishes for which nothing is there, the longest known first
         self._hope: float = 0
         self._width = 1
         self.changes = 0  # how often something became visible
@@ -65,6 +65,12 @@ class Line:
         self._empty.clear()
         self._hope += messages
         self._width = max(self._width, 1 if messages == math.inf else min(int(messages), MOST_TRIES))
+
+    def probe(self, wishes: int) -> None:
+        """Nothing is known to have come; so many wishes may be looked after all the same, and others the next time."""
+        for wish in list(self._empty)[:wishes]:
+            del self._empty[wish]
+        self._hope = math.inf
 
     def next(self) -> Any:
         """Who is to try now, or None."""
@@ -97,7 +103,7 @@ class Line:
             self._hope = max(0, self._hope - messages)
             self._width = min(2 * self._width, MOST_TRIES)
         elif waiter.changes == self.changes:
-            self._empty.add(waiter.wish)
+            self._empty[waiter.wish] = None
 
     @property
     def idle(self) -> bool:

@@ -84,6 +84,11 @@ class Queues:
         """A type was defined."""
         self._types[schema.fingerprint] = schema
 
+    @property
+    def used(self) -> bool:
+        """Whether there is anything to look after, as far as this broker knows."""
+        return bool(self._types)
+
     def figures(self) -> dict[str, int]:
         """How many of what there are now."""
         owners = self.leases.owners.values()
@@ -390,6 +395,7 @@ class Queues:
             effects: list[Effect] = []
             for each in dealing.requests:
                 effects += self._given_back(each.held)
+                dealing.uncount(each.held)
             dealing.requests.clear()
             dealing.asked = dealing.step = request.step - 1 - len(request.held)
             connection = dealing.owner.connection

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PROBE_S: Final = 1.0  # how often those who wait look again without a reason that the broker knows of: messages may come
 # from a caller's own database transaction, or out of one that the store has undone by itself
+PROBED: Final = 16  # wishes of one line that are looked after then: thousands of clients may want something else each
 ENDS_KEPT: Final = 1_000  # of dequeues that have waited and are answered: twice as many are looked through
 
 
@@ -144,7 +145,9 @@ class Waiting:
                 self._serve(queue, line, effects)
         if now - self._probed >= PROBE_S:
             self._probed = now
-            effects += self.stirred()
+            for queue, line in list(self._lines.items()):
+                line.probe(PROBED)
+                self._serve(queue, line, effects)
         return effects
 
 

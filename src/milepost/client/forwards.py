@@ -1,0 +1,118 @@
+"""The verbs of a client about forwards, and about transactions over two brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from milepost.batch.atoms import timestamp_of
+from milepost.client.session import Session
+from milepost.client.topic import require_text
+from milepost.wire import (
+    Decide,
+    Decisions,
+    DropForward,
+    ForgetDecision,
+    Forwards,
+    Holding,
+    InDoubt,
+    SetForward,
+    Settle,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardInfo:
+    """A queue that goes on to one of another broker."""
+
+    queue: str
+    address: str
+    target: str  # the queue there
+    created_at: datetime
+    messages: int  # that have gone over, as the broker told last
+    error: str  # what is in the way; empty: nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a transaction has taken out of queues."""
+
+    remaining: int  # messages of blocks that it has begun, without which it cannot commit
+    ends: Mapping[int, datetime]  # number of a message: when its time is over, if it has one
+
+
+class ForwardVerbs:
+    """What `AsyncClient` can do with forwards."""
+
+    _session: Session
+
+    # Forwards
+
+    async def forward(self, queue: str, address: str, target: str) -> None:
+        """Have the broker forward a queue to the queue `target` of the broker at `address`, until `drop_forward`.
+
+        Each message is there once and gone here once, whatever breaks in between. The same again changes nothing;
+        `InvalidValue` when the queue goes elsewhere.
+        """
+        for what, text in (("the name of a queue", queue), ("an address", address), ("the name of a queue", target)):
+            require_text(what, text)
+        await self._session.ask(
+            lambda request: SetForward(request=request, queue=queue, address=address, target=target)
+        )
+
+    async def drop_forward(self, queue: str) -> None:
+        """Forward a queue no more; `InvalidValue` when it was not."""
+        require_text("the name of a queue", queue)
+        await self._session.ask(lambda request: DropForward(request=request, queue=queue), again=False)
+
+    async def forwards(self) -> list[ForwardInfo]:
+        """All forwards, and how they are."""
+        found = await self._session.ask(lambda request: Forwards(request=request))
+        return [
+            ForwardInfo(
+                each["queue"], each["address"], each["target"], timestamp_of(each["created_us"]), each["messages"],
+                each["error"],
+            )
+            for each in found
+        ]  # fmt: skip
+
+    # Transactions over two brokers: the one that was prepared,
+
+    async def decide(self, gid: str, commit: bool) -> bool:
+        """End a transaction that was prepared under this name; whether it had ended so before."""
+        require_text("the name of a transaction", gid)
+        reply = await self._session.ask(lambda request: Decide(request=request, gid=gid, commit=commit))
+        return bool(reply["repeated"])
+
+    async def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
+        """Prepared transactions that wait for a decision, of one coordinator or of all: name and coordinator."""
+        found = await self._session.ask(lambda request: InDoubt(request=request, coordinator=coordinator))
+        return [(gid, who) for gid, who in found]
+
+    # and the one that decides
+
+    async def decisions(self) -> list[tuple[str, str]]:
+        """The decisions to commit that this broker's store has not forgotten: name and participant."""
+        found = await self._session.ask(lambda request: Decisions(request=request))
+        return [(gid, participant) for gid, participant in found]
+
+    async def forget_decision(self, gid: str) -> None:
+        """The participant has committed."""
+        require_text("the name of a transaction", gid)
+        await self._session.ask(lambda request: ForgetDecision(request=request, gid=gid))
+
+    async def settle(self, gid: str, number: int) -> bool:
+        """Whether the other half of a transaction is to commit; the answer is the same for ever.
+
+        `number` is that of the transaction here whose commit decides: if it is still under way, it is undone.
+        """
+        require_text("the name of a transaction", gid)
+        reply: Any = await self._session.ask(lambda request: Settle(request=request, gid=gid, number=number))
+        return bool(reply["commit"])
+
+    async def holding(self, number: int) -> Held:
+        """What is to be known of the messages that a transaction under way has taken; `Transaction.number`."""
+        reply = await self._session.ask(lambda request: Holding(request=request, number=number))
+        return Held(int(reply["remaining"]), {int(number): timestamp_of(ends) for number, ends in reply["ends"]})
