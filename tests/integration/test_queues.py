@@ -18,6 +18,7 @@ from milepost.errors import (
     QueryError,
     QueueExists,
     QueueInUse,
+    TimedOut,
     TransactionAborted,
     TypeExists,
     TypeInUse,
@@ -609,6 +610,24 @@ def test_a_dequeue_that_is_cancelled_loses_nothing(store):
         assert await drain(other) == [1]
 
     at(body, **store)
+
+
+def test_a_broker_that_does_not_answer_in_time_undoes_the_transaction():
+    async def body(place, other):
+        await fill(other, 1)
+        client = AsyncClient(str(place.broker.address), timeout=0.2)
+        await client.connect()
+        tx = client.transaction()
+        assert sizes(await tx.dequeue("quotes")) == [1]
+        with pytest.raises(TimedOut):
+            await tx.dequeue("quotes", timeout=0.1)  # by the broker's clock, which stands still, it is not over yet
+        with pytest.raises(TransactionAborted, match="did not answer"):
+            await tx.commit()
+        await place.until(lambda: place.figures()["transactions"] == 0)
+        assert await drain(other) == [1]
+        await client.close()
+
+    at(body, clients=1, clock=testing.FakeClock())
 
 
 # Lost connections
