@@ -791,6 +791,36 @@ def test_a_broker_that_is_killed_undoes_what_was_under_way_and_knows_what_was_co
     run(body())
 
 
+@pytest.mark.xdist_group("postgresql")
+def test_another_broker_of_the_cell_knows_what_was_committed_and_undoes_the_rest(postgresql):
+    async def body(place, other):
+        async with (
+            testing.broker(store=postgresql, name="second", listen="127.0.0.1:0") as second,
+            Proxy(("127.0.0.1", place.broker.address.port)) as proxy,
+            AsyncClient(proxy.address, timeout=PATIENCE, name="desk") as client,
+        ):
+            await fill(other, 1, 2)
+            under_way = client.transaction()
+            assert sizes(await under_way.dequeue("quotes")) == [1]
+            begun = client.transaction()
+            receipt = await begun.enqueue("quotes", quote(3))
+            await begun.flush()
+            at_once = client.transaction()
+            more = await at_once.enqueue("quotes", quote(4))
+            proxy.target = "127.0.0.1", second.address.port
+            proxy.lose("down", Kind.REPLY)
+            await asyncio.gather(begun.commit(), at_once.commit(), return_exceptions=False)
+            assert proxy.cut.is_set()
+            with pytest.raises(TransactionAborted):
+                await under_way.commit()
+            async with other.transaction() as tx:
+                found = await tx.dequeue("quotes", count=9)
+                assert sorted(sizes(found)) == [1, 2, 3, 4]
+                assert {*receipt.mids, *more.mids} <= {message.mid for message in found}
+
+    at(body, clients=1, store=postgresql)
+
+
 @pytest.mark.parametrize("kills", [False, True], ids=["connections break", "the broker is killed"])
 def test_nothing_is_lost_and_nothing_doubled_whatever_breaks(tmp_path, kills):
     async def body():
