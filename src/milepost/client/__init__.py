@@ -22,6 +22,7 @@
     acks            its acknowledgements, on their way
     logbatch        rows with their places in a log
     queues          the verbs about queues: types, queues, workers; sync_queues, their synchronous face
+    forwards        the verbs about queues that go on to another broker, and about transactions over two
     transaction     messages into queues and out of them, all or nothing
     queueing        what a client knows about queues
     taken           messages out of queues, as the application gets them
@@ -35,6 +36,7 @@ from milepost.client.async_client import AsyncClient
 from milepost.client.atomic import Atomic
 from milepost.client.client import Client, SyncSubscription
 from milepost.client.durable import DurableSubscription
+from milepost.client.forwards import ForwardInfo
 from milepost.client.logbatch import LogBatch
 from milepost.client.queues import QueueInfo
 from milepost.client.staging import Published
@@ -51,6 +53,7 @@ __all__ = [
     "Client",
     "ClientStatistics",
     "DurableSubscription",
+    "ForwardInfo",
     "LogBatch",
     "Published",
     "QueueInfo",

@@ -11,7 +11,7 @@ from milepost import limits
 from milepost.batch.atoms import timestamp_of
 from milepost.client.forwards import ForwardVerbs
 from milepost.client.queueing import Queueing
-from milepost.client.taken import Classes, QueueMessage
+from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.topic import parsed, require_text, schema_from, schema_text
 from milepost.client.transaction import Transaction
 from milepost.client.worker import Handler, Workers
@@ -177,18 +177,32 @@ class QueueVerbs(ForwardVerbs):
 
         At most `count`, from the one behind number `after` on.
         """
+        async for part in self.browse_batches(queue, type, select=select, after=after, count=count):
+            for message in part.messages(classes):
+                yield message
+
+    async def browse_batches(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        after: int = 0,
+        count: int | None = None,
+    ) -> AsyncIterator[TakenBatch]:
+        """The same, a batch at a time: `part.batch.to_arrow()`, `part.priorities`; each is of one type."""
         _require_texts(queue, type, select, None)
         if count is not None:
             _require_count(count)
         while count is None or count > 0:
             found = await self._browse(queue, type, select, after, BROWSED if count is None else min(count, BROWSED))
-            messages = [message for group in found.get("groups", ()) for message in group.messages(classes)]
-            for message in messages:
-                yield message
-            if not messages:
+            parts = found.get("groups", ())
+            for part in parts:
+                yield part
+            if not parts:
                 return
             after = int(found["after"])
-            count = None if count is None else count - len(messages)
+            count = None if count is None else count - sum(map(len, parts))
 
     async def _browse(self, queue: str, kind: str | None, select: str | None, after: int, count: int) -> Any:
         return await self._session.ask(

@@ -10,6 +10,7 @@ from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from milepost.client.forwards import ForwardInfo
 from milepost.client.queues import BROWSED, QueueInfo
 from milepost.client.taken import Classes, QueueMessage
 from milepost.client.transaction import Receipt, Transaction
@@ -229,6 +230,18 @@ class SyncQueueVerbs:
     def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
         """See `AsyncClient.in_doubt`."""
         return self._run(self._client.in_doubt(coordinator))
+
+    def forward(self, queue: str, address: str, target: str) -> None:
+        """See `AsyncClient.forward`."""
+        self._run(self._client.forward(queue, address, target))
+
+    def drop_forward(self, queue: str) -> None:
+        """See `AsyncClient.drop_forward`."""
+        self._run(self._client.drop_forward(queue))
+
+    def forwards(self) -> list[ForwardInfo]:
+        """See `AsyncClient.forwards`."""
+        return self._run(self._client.forwards())
 
     def worker(
         self,

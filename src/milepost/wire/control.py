@@ -426,12 +426,70 @@ class InDoubt(msgspec.Struct, frozen=True, kw_only=True):
     coordinator: str | None = None  # of one who decides; None: of all
 
 
+class Decisions(msgspec.Struct, frozen=True, kw_only=True):
+    """What did this broker's store decide, as coordinator, and has not forgotten? A list of [gid, participant]."""
+
+    request: int
+
+
+class ForgetDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The participant has committed: nobody will ask about this decision again."""
+
+    request: int
+    gid: str
+
+
+class Settle(msgspec.Struct, frozen=True, kw_only=True):
+    """Was a transaction over two stores decided here? {"commit": whether it is to commit}, once and for all.
+
+    If not, the transaction here whose commit would have decided it is undone, unless it has ended.
+    """
+
+    request: int
+    gid: str
+    number: int  # "t" of that transaction
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be known of the messages that a transaction under way has taken.
+
+    Replied to with {"remaining": messages of blocks that it has begun and not taken, "ends": [[number of a message, the
+    microsecond since 1970 at which its time is over]], for those that have one}.
+    """
+
+    request: int
+    number: int  # "t" of the transaction
+
+
+class SetForward(msgspec.Struct, frozen=True, kw_only=True):
+    """Forward a queue to one of another broker, from now on; the same again changes nothing."""
+
+    request: int
+    queue: str
+    address: str
+    target: str  # the queue there
+
+
+class DropForward(msgspec.Struct, frozen=True, kw_only=True):
+    """Forward a queue no more."""
+
+    request: int
+    queue: str
+
+
+class Forwards(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell about forwards: a list of {"queue", "address", "target", "created_us", "runner", "messages", "error"}."""
+
+    request: int
+
+
 Control: TypeAlias = (
     Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored | Ended
     | Declare | Delete | Subscribe | Unsubscribe | List | Status | Ack | Resume | Trim | Look | Hold
     | Publish | Unstage | Published
     | Type | DefineType | Types | DropType | CreateQueue | DropQueue | Queues | Dequeue | Finish | Browse
     | MoveMessages | Purge | Decide | InDoubt
+    | Decisions | ForgetDecision | Settle | Holding | SetForward | DropForward | Forwards
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {
@@ -445,6 +503,8 @@ _KINDS: Final[dict[type[Any], Kind]] = {
     CreateQueue: Kind.CREATE_QUEUE, DropQueue: Kind.DROP_QUEUE, Queues: Kind.QUEUES, Dequeue: Kind.DEQUEUE,
     Finish: Kind.FINISH, Browse: Kind.BROWSE, MoveMessages: Kind.MOVE_MESSAGES, Purge: Kind.PURGE,
     Decide: Kind.DECIDE, InDoubt: Kind.IN_DOUBT,
+    Decisions: Kind.DECISIONS, ForgetDecision: Kind.FORGET_DECISION, Settle: Kind.SETTLE, Holding: Kind.HOLDING,
+    SetForward: Kind.SET_FORWARD, DropForward: Kind.DROP_FORWARD, Forwards: Kind.FORWARDS,
 }  # fmt: skip
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final = {int(kind): msgspec.msgpack.Decoder(struct) for struct, kind in _KINDS.items()}

@@ -73,6 +73,13 @@ class Kind(IntEnum):
     PURGE = 58
     DECIDE = 59
     IN_DOUBT = 60
+    DECISIONS = 61
+    FORGET_DECISION = 62
+    SETTLE = 63
+    HOLDING = 64
+    SET_FORWARD = 65
+    DROP_FORWARD = 66
+    FORWARDS = 67
 
 
 class Frame(NamedTuple):

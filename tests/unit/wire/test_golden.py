@@ -56,6 +56,8 @@ def test_kinds_keep_their_numbers():
         "ENQUEUE": 36, "TAKEN": 37,
         "DEFINE_TYPE": 48, "TYPES": 49, "DROP_TYPE": 50, "CREATE_QUEUE": 51, "DROP_QUEUE": 52, "QUEUES": 53,
         "DEQUEUE": 54, "FINISH": 55, "BROWSE": 56, "MOVE_MESSAGES": 57, "PURGE": 58, "DECIDE": 59, "IN_DOUBT": 60,
+        "DECISIONS": 61, "FORGET_DECISION": 62, "SETTLE": 63, "HOLDING": 64, "SET_FORWARD": 65, "DROP_FORWARD": 66,
+        "FORWARDS": 67,
     }  # fmt: skip
 
 

@@ -52,6 +52,7 @@ CREATE TABLE queue_transactions (
 );
 CREATE INDEX queue_transactions_log ON queue_transactions (log) WHERE state = 'a';        -- recovery
 CREATE INDEX queue_transactions_lease ON queue_transactions (lease_us);                   -- leases that have ended
+CREATE INDEX queue_transactions_doubt ON queue_transactions (number) WHERE state = 'p';   -- those in doubt
 
 -- What transactions under way have done. A row is written in the database transaction of its operation.
 CREATE TABLE queue_log (
@@ -84,5 +85,9 @@ CREATE TABLE queue_forwards (
     queue {integer} PRIMARY KEY,
     address TEXT NOT NULL,
     target TEXT NOT NULL,
-    created_us {integer} NOT NULL
+    created_us {integer} NOT NULL,
+    runner {integer} NOT NULL,        -- the log of the broker that does it, 0: none yet,
+    lease_us {integer} NOT NULL,      -- and until when no other one does
+    messages {integer} NOT NULL,      -- so many have gone over, as it told last
+    error TEXT NOT NULL               -- what is in the way; empty: nothing
 );
