@@ -14,7 +14,25 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from milepost.cli import bench, demo, get, pipeline, put, running, sub, top, topic, type, unsubscribe, up, warm
+from milepost.cli import (
+    bench,
+    demo,
+    get,
+    pipeline,
+    put,
+    queue,
+    queue_get,
+    queue_messages,
+    queue_put,
+    running,
+    sub,
+    top,
+    topic,
+    type,
+    unsubscribe,
+    up,
+    warm,
+)
 from milepost.errors import MilepostError
 
 __all__ = ["app", "main"]
@@ -50,6 +68,12 @@ app.command("put", epilog=put.EXAMPLES)(put.run)
 app.command("sub", epilog=sub.EXAMPLES)(sub.run)
 app.command("get", epilog=get.EXAMPLES)(get.run)
 app.command("unsubscribe", epilog=unsubscribe.EXAMPLES)(unsubscribe.run)
+queue.app.command("put", epilog=queue_put.EXAMPLES)(queue_put.run)
+queue.app.command("get", epilog=queue_get.EXAMPLES)(queue_get.run)
+queue.app.command("browse", epilog=queue_messages.BROWSE_EXAMPLES)(queue_messages.browse)
+queue.app.command("move", epilog=queue_messages.MOVE_EXAMPLES)(queue_messages.move)
+queue.app.command("purge", epilog=queue_messages.PURGE_EXAMPLES)(queue_messages.purge)
+app.add_typer(queue.app, name="queue")
 app.command("top", epilog=top.EXAMPLES)(top.run)
 pipeline.app.command("run", epilog=running.RUN_EXAMPLES)(running.run)
 pipeline.app.command("status", epilog=running.STATUS_EXAMPLES)(running.status)

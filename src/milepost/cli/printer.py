@@ -92,7 +92,7 @@ class _Columns:
         self._widths: list[int] = []
 
     def __call__(self, topic: str, batch: Batch, ids: Sequence[Any] | None = None) -> bytes:
-        names, columns = _cells(batch, _shown)
+        names, columns = _cells(batch, shown)
         right = _numbers(batch.schema)
         if self._envelope:
             names, columns, right = ["topic", *names], [[topic] * len(batch), *columns], [False, *right]
@@ -134,7 +134,8 @@ def _csv_cell(value: Any) -> Any:
     return values.to_json(value).decode().strip('"')
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in one cell: short, on one line, and nothing in it that a terminal would obey."""
     text = "" if value is None else value if isinstance(value, str) else _text(value)
     if not text.isprintable():
         text = "".join(sign if sign.isprintable() else "\N{MIDDLE DOT}" for sign in text)  # a terminal would obey it

@@ -1,30 +1,100 @@
-"""`milepost type`: schemas and message types in files, looked at and checked without a broker."""
+"""`milepost type`: schemas and message types in files, and those that a broker has for its queues.
+
+In files they are looked at and checked without a broker.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from milepost.batch.format import format_of
-from milepost.cli import parts, tree
-from milepost.errors import IncompatibleSchema, SchemaError
+from milepost.cli import parts, queue_picture, tree, values
+from milepost.cli.queue_options import Json
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.errors import BrokerError, IncompatibleSchema, SchemaError, UnknownType, did_you_mean
 from milepost.query import rules
 from milepost.schema import Schema, breaks, dataclass_source, parse, python_source
 
-app = typer.Typer(no_args_is_help=True, help="Look at, check and use the schemas and message types in files.")
+app = typer.Typer(no_args_is_help=True, help="Schemas and message types: in files, and in a broker for its queues.")
 
 SHOWN_CASES = 4  # of a schema with variants; the rest is one sentence
 
 File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="a schema, or a DEFINE MESSAGETYPE statement")]
 
 
-@app.command()
-def show(file: File) -> None:
+@app.command(
+    epilog="""Examples:
+  milepost type define 'quote: \\[symbol: string, price: double] index (symbol)'
+  milepost type define orders.txt
+"""
+)
+def define(
+    definition: Annotated[
+        str, typer.Argument(metavar="FILE|TEXT|-", help="a file, the text itself, or - for standard input")
+    ],
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Make a message type, so that queues can take it.
+
+    A schema or a DEFINE MESSAGETYPE statement; `index` in it names values that
+    messages are selected by. Doing it again changes nothing; another
+    definition of the same name is refused.
+    """
+    file = _file(definition.removeprefix("@"))
+    if file is None and definition.startswith("@"):
+        raise SchemaError(f"there is no file {definition[1:]}")
+    schema = _parsed(sys.stdin.read()) if definition == "-" else _parsed(definition) if file is None else _read(file)
+    with connected(broker) as client:
+        made = client.define_type(schema)
+    print(f"{made.name} {made.fingerprint:016x}")
+
+
+@app.command("list", epilog="Example:\n  milepost type list")
+def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
+    """Name the message types of a broker, and the queues that take them."""
+    with connected(broker) as client:
+        types, queues = client.types(), client.queues()
+    takers = {name: sorted(queue.name for queue in queues if name in queue.types) for name in types}
+    if as_json:
+        found = [
+            {
+                "name": name,
+                "fingerprint": f"{schema.fingerprint:016x}",
+                "text": schema.canonical,
+                "queues": takers[name],
+            }
+            for name, schema in sorted(types.items())
+        ]
+        sys.stdout.write(values.to_json_lines(found).decode())
+        return
+    if not types:
+        print("There are no message types; make one with: milepost type define FILE", file=sys.stderr)
+        return
+    table = queue_picture.table("type", "fingerprint", "queues", "definition")
+    for name, schema in sorted(types.items()):
+        text = " ".join(schema.canonical.split())
+        short = text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"
+        table.add_row(Text(name), f"{schema.fingerprint:016x}", Text(", ".join(takers[name])), Text(short))
+    queue_picture.console().print(table)
+
+
+TEXT_CHARS = 60  # of a definition in a list; `show` has the whole of it
+
+
+@app.command(epilog="Examples:\n  milepost type show orders.txt\n  milepost type show OrderMessage")
+def show(
+    name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="a file, or the name of a type that a broker has")],
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
     """Draw a schema as a tree, and the places of its columns in a message that travels alone."""
-    schema = _read(file)
+    file = _file(name)
+    schema = _known(name, broker) if file is None else _read(file)
     console = Console()
     console.print(tree.drawn(schema))
     count = format_of(schema).cases.count
@@ -35,6 +105,27 @@ def show(file: File) -> None:
         console.print(parts.places(schema, code))
     if count > SHOWN_CASES:
         console.print(f"\nand {count - SHOWN_CASES} more cases, laid out when they first occur")
+
+
+def _file(name: str) -> Path | None:
+    """The file of that name, if there is one: a text that was given may be no name at all."""
+    try:
+        return Path(name) if Path(name).is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _known(name: str, broker: str) -> Schema:
+    """A type that a broker has."""
+    try:
+        with connected(broker) as client:
+            types = client.types()
+    except BrokerError as error:
+        raise error.__class__(f"there is no file {name!r}, and of a type of that name nobody knows: {error}") from None
+    if name not in types:
+        near = did_you_mean(name, types) or "; `milepost type list` names those that the broker has"
+        raise UnknownType(f"there is neither a file {name!r} nor a message type of that name{near}")
+    return types[name]
 
 
 @app.command()
@@ -66,11 +157,23 @@ def python(file: File) -> None:
     print(source, end="")
 
 
+@app.command(epilog="Example:\n  milepost type drop OrderMessage")
+def drop(name: str, broker: Broker = DEFAULT_BROKER) -> None:
+    """Remove a message type from a broker, once no queue takes it."""
+    with connected(broker) as client:
+        client.drop_type(name)
+    print(f"{name} is gone")
+
+
 def _read(file: Path) -> Schema:
     try:
         text = file.read_text()
     except UnicodeDecodeError as error:
         raise SchemaError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from None
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Schema:
     schema = parse(text)
     rules(schema)  # a check that does not fit the schema is found here, as it would be where a topic is declared
     return schema

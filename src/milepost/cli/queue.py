@@ -1,0 +1,141 @@
+"""`milepost queue`: make queues, look at them, remove them. What is in them has modules of its own."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from milepost.cli import queue_picture, values
+from milepost.cli.queue_options import LEVELS, Json, Queue
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.errors import InvalidValue
+
+app = typer.Typer(
+    no_args_is_help=True, help="Transactional queues: make them, fill them, take from them, look after them."
+)
+
+
+class Direction(StrEnum):
+    """Which priorities come first."""
+
+    desc = "desc"
+    asc = "asc"
+
+
+@app.command(
+    epilog="""Examples:
+  milepost queue create orders --type OrderMessage
+  milepost queue create orders -t OrderMessage --level ordered --dead orders.dead --most-aborts 3
+  milepost queue create mixed -t quote -t note --priority quote='price * size' --priority 5
+"""
+)
+def create(
+    name: Annotated[str, typer.Argument(help="of printable characters")],
+    types: Annotated[
+        list[str], typer.Option("--type", "-t", help="a message type that it takes; see `milepost type define`")
+    ],
+    level: Annotated[
+        str, typer.Option(metavar="LEVEL", help=f"what readers see of each other: {', '.join(LEVELS)}")
+    ] = "none",
+    priority: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[TYPE=]EXPR|NUMBER", help="what a message's priority is computed by; or the usual one"),
+    ] = None,
+    direction: Annotated[Direction, typer.Option(help="whether high priorities come first, or low ones")] = (
+        Direction.desc
+    ),
+    dead: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="where messages go that nobody can handle; made if need be")
+    ] = None,
+    most_aborts: Annotated[
+        int | None, typer.Option(min=1, help="dead is what was taken so often, each time in vain; 3 with --dead")
+    ] = None,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Make a queue for messages of some types.
+
+    Messages come by priority, those of one priority in the order of arrival.
+    The priority is what they were enqueued with, or what the expression says
+    about what they contain, or the number. Doing the same again changes
+    nothing; a queue that is there with other rules is left as it is.
+    """
+    if most_aborts is not None and dead is None:
+        raise typer.BadParameter("--most-aborts says when a message goes to --dead: give both")
+    usual, functions = _priorities(types, priority or [])
+    with connected(broker) as client:
+        made = client.create_queue(
+            name, types, level=level, direction=direction.value, priority=usual, priorities=functions, dead=dead,
+            most_aborts=0 if dead is None else most_aborts or MOST_ABORTS,
+        )  # fmt: skip
+    print(f"{name} takes {', '.join(made.types)}{'' if level == 'none' else f', {level}'}")
+
+
+MOST_ABORTS = 3  # often enough for what passes by itself, and soon enough for what does not
+
+
+def _priorities(types: list[str], given: list[str]) -> tuple[float, dict[str, str]]:
+    """The usual priority, and the functions by type."""
+    usual, functions = 0.0, {}
+    for text in given:
+        kind, sign, function = text.partition("=")
+        if sign and kind.strip() in types:
+            name = kind.strip()
+        elif (number := _number(text)) is not None:
+            usual = number
+            continue
+        elif len(types) > 1:
+            raise InvalidValue(f"--priority {text!r}: say for which type, as in {types[0]}={text!r}")
+        else:
+            name, function = types[0], text
+        if name in functions:
+            raise InvalidValue(f"--priority is given twice for {name}")
+        functions[name] = function
+    return usual, functions
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+@app.command("list", epilog="Examples:\n  milepost queue list\n  milepost queue list --json | jq .waiting")
+def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
+    """Name the queues, with their types, and how many messages are in which state."""
+    with connected(broker) as client:
+        queues = sorted(client.queues(), key=lambda queue: queue.name)
+    if as_json:
+        sys.stdout.write(values.to_json_lines([queue_picture.as_json(queue) for queue in queues]).decode())
+    elif not queues:
+        print("There are no queues; make one with: milepost queue create NAME --type TYPE", file=sys.stderr)
+    else:
+        queue_picture.console().print(queue_picture.of_queues(queues))
+
+
+@app.command(epilog="Example:\n  milepost queue show orders")
+def show(queue: Queue, as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
+    """Draw a queue: its types, level, priorities, and the states of its messages as bars."""
+    with connected(broker) as client:
+        found = client.queue(queue)
+    if as_json:
+        print(values.to_json(queue_picture.as_json(found)).decode())
+        return
+    console = queue_picture.console()
+    for part in queue_picture.of_queue(found, datetime.now(UTC)):
+        console.print(part)
+
+
+@app.command(epilog="Example:\n  milepost queue drop orders")
+def drop(queue: Queue, broker: Broker = DEFAULT_BROKER) -> None:
+    """Remove a queue that has no messages and is in no transaction.
+
+    `milepost queue purge` removes messages, `milepost queue move` moves them.
+    """
+    with connected(broker) as client:
+        client.drop_queue(queue)
+    print(f"{queue} is gone")

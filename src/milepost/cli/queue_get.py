@@ -1,0 +1,75 @@
+"""`milepost queue get`: take messages out of a queue, print them, commit."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from milepost.cli import queue_picture, values
+from milepost.cli.queue_options import Order, Queue, Select, Type, counted
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.errors import TimedOut
+
+if TYPE_CHECKING:
+    from milepost.client.taken import QueueMessage
+
+EXAMPLES = """Examples:
+  milepost queue get orders
+  milepost queue get orders --count 10 --where "name = 'Smith'" --order "date, id desc"
+  milepost queue get orders --wait 30 --envelope
+"""
+
+
+def run(
+    queue: Queue,
+    type: Type = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="how many messages, at most")] = 1,
+    select: Select = None,
+    order: Order = None,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="for the first to come, while there is none; inf: for ever")
+    ] = 0.0,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="abort instead of commit: they go back, and the abort counts")
+    ] = False,
+    peek: Annotated[bool, typer.Option("--peek", help="do not take them, only show which would be taken")] = False,
+    envelope: Annotated[
+        bool, typer.Option("--envelope/--no-envelope", help="with ID, type, priority, aborts and time")
+    ] = False,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Take messages in a transaction, and print a line of JSON for each.
+
+    They are printed before the commit: when that fails, or nobody reads what
+    is printed, they are in the queue again. When there is nothing to take, the
+    exit code is 1.
+    """
+    if peek and (keep or wait):
+        raise typer.BadParameter("--peek takes nothing, so there is nothing to keep or to wait for")
+    with connected(broker) as client:
+        if peek:
+            found = client.peek(queue, type, count=count, select=select, order=order)
+            _write(found, envelope)
+        else:
+            with client.transaction() as tx:
+                found = tx.dequeue(
+                    queue, type, count=count, select=select, order=order, timeout=None if math.isinf(wait) else wait
+                )
+                _write(found, envelope)
+                if keep:
+                    tx.abort()
+    if not found:
+        that = " that qualifies" if select is not None else ""
+        within = f" within {wait:g} s" if wait else ""
+        raise TimedOut(f"there was nothing in {queue}{that}{within}")
+    if keep and sys.stderr.isatty():
+        print(f"milepost: {counted(len(found))} went back", file=sys.stderr)
+
+
+def _write(messages: list[QueueMessage], envelope: bool) -> None:
+    shown = [queue_picture.message_json(each) if envelope else queue_picture.plain(each) for each in messages]
+    sys.stdout.write(values.to_json_lines(shown).decode())
+    sys.stdout.flush()  # before the commit

@@ -1,0 +1,122 @@
+"""`milepost queue browse`, `move` and `purge`: the messages of a queue, for those who look after it."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from milepost.cli import queue_picture, values
+from milepost.cli.queue_options import Json, Queue, Select, Type, counted, known_queues
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.errors import ConfigError, InvalidValue
+
+BROWSE_EXAMPLES = """Examples:
+  milepost queue browse orders
+  milepost queue browse orders.dead --where "name = 'Smith'" --json | jq .message
+"""
+MOVE_EXAMPLES = """Examples:
+  milepost queue move orders.dead orders
+  milepost queue move orders.dead orders --where "name = 'Smith'" --count 10
+"""
+PURGE_EXAMPLES = """Examples:
+  milepost queue purge orders --where "date < date '2026-01-01'"
+  milepost queue purge orders.dead --yes
+"""
+SHOWN = 100  # messages that `browse` shows unless told otherwise
+PIECE = 500  # messages that are written at once
+
+Most = Annotated[int | None, typer.Option("--count", "-n", min=1, help="no more than so many, the oldest first")]
+
+
+def browse(
+    queue: Queue,
+    type: Type = None,
+    select: Select = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help=f"how many; usually {SHOWN}, with --json all")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="MID", help="go on behind this message, the last of the page before")
+    ] = None,
+    as_json: Json = False,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Look at the messages of a queue in the order in which they came; nothing is taken.
+
+    Messages that a transaction under way has taken, or written and not
+    committed, are not among them; delayed ones are.
+    """
+    most = count if count is not None or as_json else SHOWN
+    with connected(broker) as client:
+        found = client.browse(
+            queue, type, select=select, after=_number(after), count=None if most is None else most + (not as_json)
+        )
+        if as_json:
+            while piece := list(islice(found, PIECE)):
+                sys.stdout.write(values.to_json_lines([queue_picture.message_json(each) for each in piece]).decode())
+            return
+        messages = list(found)
+    assert most is not None
+    if not messages:
+        print(f"nothing {f'behind {after} ' if after else ''}in {queue}{' that qualifies' if select else ''}")
+        return
+    queue_picture.console().print(queue_picture.of_messages(messages[:most]))
+    if len(messages) > most:
+        print(f"and more: --after {messages[most - 1].mid} goes on, --count shows more at once", file=sys.stderr)
+
+
+def _number(mid: str | None) -> int:
+    """The message of an ID, S/T/M or M alone."""
+    if mid is None:
+        return 0
+    last = mid.rpartition("/")[2]
+    if not (last.isascii() and last.isdecimal()) or int(last) >= 1 << 63:
+        raise InvalidValue(f"--after {mid!r} is no ID of a message; they look like 12/3456/7890")
+    return int(last)
+
+
+def move(
+    queue: Queue,
+    target: Annotated[str, typer.Argument(autocompletion=known_queues, help="the queue to move them to")],
+    type: Type = None,
+    select: Select = None,
+    count: Most = None,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Move messages that nobody has taken to another queue; from the dead back to the living, say.
+
+    They keep their IDs and begin anew: their aborts are counted from 0.
+    """
+    with connected(broker) as client:
+        moved = client.move(queue, target, type, select=select, count=count)
+    print(f"{counted(moved)} moved from {queue} to {target}")
+
+
+def purge(
+    queue: Queue,
+    type: Type = None,
+    select: Select = None,
+    count: Most = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="also without a predicate, and without asking")] = False,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Remove messages that nobody has taken, for good.
+
+    Without --where it asks before it removes all of them.
+    """
+    with connected(broker) as client:
+        if select is None and not yes:
+            there = client.queue(queue).figures
+            waiting = sum(there.get(state, 0) for state in ("waiting", "delayed", "expired"))
+            what = counted(waiting if count is None else min(count, waiting))
+            if sys.stdin is None or not sys.stdin.isatty():
+                raise ConfigError(
+                    f"{what} would go from {queue}; nothing was removed. Say --yes to remove them all the same, "
+                    "or --where to choose"
+                )
+            typer.confirm(f"Remove {what} from {queue}?", abort=True)
+        removed = client.purge(queue, type, select=select, count=count)
+    print(f"{counted(removed)} removed from {queue}")

@@ -1,0 +1,62 @@
+"""What the commands about queues share: how a queue, a type and a selection of messages are named."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from milepost.cli.session import COMPLETION_SECONDS, DEFAULT_BROKER
+from milepost.errors import MilepostError, WrongType
+
+if TYPE_CHECKING:
+    from milepost.client import Client
+    from milepost.schema import Schema
+
+LEVELS: Final = ("none", "ordered", "blockwise", "ordered blockwise")
+
+
+def known_queues(context: typer.Context, incomplete: str) -> list[str]:
+    """Queues that a shell may complete a name to; none where no broker answers."""
+    from milepost.client import Client
+
+    address = context.params.get("broker") or os.environ.get("MILEPOST_BROKER") or DEFAULT_BROKER
+    try:
+        with Client(address, reconnect=False, timeout=COMPLETION_SECONDS) as client:
+            return [queue.name for queue in client.queues() if queue.name.startswith(incomplete)]
+    except MilepostError:
+        return []
+
+
+Queue = Annotated[str, typer.Argument(autocompletion=known_queues, help="the name of a queue")]
+Type = Annotated[
+    str | None, typer.Option("--type", "-t", help="the type of the messages; needed where a queue takes several")
+]
+Select = Annotated[
+    str | None,
+    typer.Option(
+        "--select", "--where", metavar="PREDICATE", help="which messages: a predicate about what they contain"
+    ),
+]
+Order = Annotated[
+    str | None,
+    typer.Option(metavar="KEYS", help="the order to take them in, as in 'amount desc, name'; usually by priority"),
+]
+Json = Annotated[bool, typer.Option("--json", help="lines of JSON, for programs")]
+
+
+def type_of(client: Client, queue: str, wanted: str | None) -> Schema:
+    """The type that messages for a queue are of; asks for it where the queue takes several."""
+    taken = client.queue(queue).types
+    if wanted is None and len(taken) > 1:
+        raise WrongType(f"queue {queue!r} takes messages of {', '.join(taken)}: say which these are, with --type")
+    name = taken[0] if wanted is None else wanted
+    if name not in taken:
+        raise WrongType(f"queue {queue!r} does not take messages of type {name}; it takes {', '.join(taken)}")
+    return client.types()[name]
+
+
+def counted(messages: int) -> str:
+    """A number of messages in words."""
+    return "1 message" if messages == 1 else f"{messages:,} messages"

@@ -1,0 +1,157 @@
+"""Queues and their messages drawn: tables, and bars for how many messages are in which state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from milepost.cli import quantity, values
+from milepost.cli.printer import shown
+
+if TYPE_CHECKING:
+    from milepost.client.queues import QueueInfo
+    from milepost.client.taken import QueueMessage
+
+BAR_COLUMNS: Final = 40  # of the longest bar
+EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+PIPE_COLUMNS: Final = 200  # without a terminal to ask
+STATES: Final = {  # as the broker counts them: a colour, and what it means
+    "waiting": ("green", "can be taken now"),
+    "delayed": ("blue", "not before their time"),
+    "taken": ("yellow", "by transactions under way"),
+    "uncommitted": ("magenta", "written by transactions under way"),
+    "expired": ("red", "go to the dead, or away"),
+}
+RULES: Final = {
+    "none": "readers take whatever comes next",
+    "ordered": "a writer's messages oldest first, to one reader at a time",
+    "blockwise": "what a writer's transaction wrote to one reader, whole",
+    "ordered blockwise": "a writer's transactions whole and in order, to one reader at a time",
+}
+
+
+def console() -> Console:
+    """As wide as the terminal; into a pipe, lines are as long as they are."""
+    made = Console()
+    return made if made.is_terminal else Console(width=PIPE_COLUMNS)
+
+
+def table(*columns: str, right: Iterable[str] = ()) -> Table:
+    """An empty table as all commands have them."""
+    made = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+    return made
+
+
+def of_queues(queues: list[QueueInfo]) -> Table:
+    """A line for each queue."""
+    states = [state for state in STATES if state in ("waiting", "taken") or any(q.figures.get(state) for q in queues)]
+    made = table("queue", "types", "level", *states, "dead", right=states)
+    for queue in queues:
+        counts = [f"{queue.figures.get(state, 0):,}" for state in states]
+        made.add_row(Text(queue.name), Text(", ".join(queue.types)), queue.level, *counts, Text(queue.dead or ""))
+    return made
+
+
+def of_queue(queue: QueueInfo, now: datetime) -> Iterator[Table | Text]:
+    """All about one: its rules in words, then the states of its messages as bars."""
+    yield Text(queue.name, "bold")
+    rules = Table.grid(padding=(0, 2, 0, 0))
+    for name in queue.types:
+        function = queue.priorities.get(name)
+        priority = Text(function, "magenta") if function else Text(f"{queue.priority:g}")
+        rules.add_row(Text("takes", "dim"), Text.assemble(name, ("  priority ", "dim"), priority))
+    rules.add_row(Text("level", "dim"), Text.assemble(queue.level, (f"  {RULES.get(queue.level, '')}", "dim")))
+    way = "high" if queue.direction == "desc" else "low"
+    rules.add_row(Text("order", "dim"), Text(f"{way} priorities first, then as they came"))
+    if queue.dead is not None:
+        rules.add_row(Text("dead", "dim"), Text(f"to {queue.dead}, after {queue.most_aborts:,} aborts or when expired"))
+    rules.add_row(Text("made", "dim"), Text(moment(queue.created_at)))
+    yield rules
+    yield Text()
+    yield _bars(queue.figures, now)
+
+
+def _bars(figures: Mapping[str, int], now: datetime) -> Table:
+    made = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(2):
+        made.add_column(no_wrap=True)
+    made.add_column(justify="right", no_wrap=True)
+    most = max([1, *(figures.get(state, 0) for state in STATES)])
+    for state, (colour, meaning) in STATES.items():
+        count = figures.get(state, 0)
+        if state == "expired" and not count:
+            continue
+        since = figures.get("oldest_us", 0)
+        age = ""
+        if state == "waiting" and since:
+            age = f"; the oldest for {_age(now.timestamp() - since / 1e6)}"
+        made.add_row(state, Text(bar(count, most), colour), f"{count:,}", Text(meaning + age, "dim"))
+    return made
+
+
+def bar(count: int, most: int) -> str:
+    """As long as its share of the longest; what is there is seen, however little it is."""
+    eighths = max(int(count > 0), round(count / most * BAR_COLUMNS * 8))
+    return EIGHTHS[8] * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def of_messages(messages: list[QueueMessage]) -> Table:
+    """A line for each message: its header, and as much of it as a cell has room for."""
+    types = {message.type for message in messages}
+    made = table(
+        "mid", "enqueued", "priority", "aborts", *(("type",) if len(types) > 1 else ()), "message",
+        right=("priority", "aborts"),
+    )  # fmt: skip
+    for message in messages:
+        cells = [message.mid, moment(message.enqueued_at), f"{message.priority:g}", f"{message.aborts:,}"]
+        made.add_row(*cells, *((message.type,) if len(types) > 1 else ()), Text(shown(plain(message))))
+    return made
+
+
+def as_json(queue: QueueInfo) -> dict[str, Any]:
+    """A queue as programs want it."""
+    figures = {state: queue.figures.get(state, 0) for state in STATES}
+    oldest = queue.figures.get("oldest_us", 0)
+    return {
+        "name": queue.name, "types": list(queue.types), "level": queue.level, "direction": queue.direction,
+        "priority": queue.priority, "priorities": dict(queue.priorities), "dead": queue.dead,
+        "most_aborts": queue.most_aborts, "created_at": queue.created_at, **figures,
+        "oldest_at": datetime.fromtimestamp(oldest / 1e6, UTC) if oldest else None,
+    }  # fmt: skip
+
+
+def message_json(message: QueueMessage) -> dict[str, Any]:
+    """A message with its header."""
+    return {
+        "mid": message.mid, "type": message.type, "priority": message.priority, "aborts": message.aborts,
+        "enqueued_at": message.enqueued_at, "message": plain(message),
+    }  # fmt: skip
+
+
+def plain(message: QueueMessage) -> Any:
+    """A message as JSON has it: a graph that holds itself is written as the lists of its nodes."""
+    found = message.plain()
+    try:
+        values.to_json(found)
+    except RecursionError:
+        return message.batch.to_arrow().to_pylist()[0]
+    return found
+
+
+def moment(at: datetime) -> str:
+    """A time, to the second."""
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _age(seconds: float) -> str:
+    if seconds < 1:
+        return "less than a second"
+    unit = next(length for length in (86_400, 3_600, 60, 1) if seconds >= length)
+    return quantity.duration_text(int(seconds // unit) * unit)

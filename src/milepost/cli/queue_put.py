@@ -1,0 +1,136 @@
+"""`milepost queue put`: messages from arguments, a pipe or a file into a queue, in transactions."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from milepost.cli import quantity
+from milepost.cli.queue_options import Queue, Type, counted, type_of
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.errors import InvalidValue, MilepostError
+
+if TYPE_CHECKING:
+    from milepost.batch import Batch
+    from milepost.schema import Schema
+
+EXAMPLES = """Examples:
+  milepost queue put orders '{"id": 1, "name": "Smith", "lines": \\[]}'
+  milepost queue put quotes symbol=IBM price=101.5 --priority 9 --delay 30s
+  milepost queue put orders --file orders.jsonl --per-transaction 100
+  tail -f orders.jsonl | milepost queue put orders -
+"""
+TOGETHER = 1_000  # messages of a transaction, at most, unless told otherwise
+
+
+def run(
+    queue: Queue,
+    message: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JSON… | FIELD=VALUE… | -", help="some messages, one by its fields, or a pipe"),
+    ] = None,
+    type: Type = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", exists=True, dir_okay=False, help="a .jsonl, .csv or .parquet file"),
+    ] = None,
+    together: Annotated[
+        int | None,
+        typer.Option(
+            "--per-transaction", min=1, metavar="N", help=f"so many in each; usually what comes together, to {TOGETHER}"
+        ),
+    ] = None,
+    priority: Annotated[float | None, typer.Option(help="of all of them; before what the queue computes")] = None,
+    delay: Annotated[str | None, typer.Option(metavar="30s", help="nobody gets them before")] = None,
+    not_before: Annotated[str | None, typer.Option(metavar="TIME", help="the same, as a time")] = None,
+    expires: Annotated[str | None, typer.Option(metavar="7d", help="nobody gets them after")] = None,
+    ids: Annotated[bool, typer.Option("--ids", help="print the ID of each message")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="do not say how many were enqueued")] = False,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Enqueue messages.
+
+    Values are what the type says they are, as for `milepost put`. A line that
+    does not fit ends the command, and what is in the same transaction is not
+    enqueued. When it ends well, everything is stored and synced to disk.
+    """
+    arguments = message or []
+    if file is not None and arguments:
+        raise typer.BadParameter("give messages or a file, not both")
+    if file is None and not arguments and (sys.stdin is None or sys.stdin.isatty()):
+        raise typer.BadParameter("nothing to enqueue: give JSON, FIELD=VALUE pairs, --file FILE, or a pipe")
+    options: dict[str, Any] = {
+        "priority": priority,
+        "delay": None if delay is None else quantity.seconds(delay),
+        "not_before": None if not_before is None else _time(not_before),
+        "expires": None if expires is None else quantity.seconds(expires),
+    }
+    started, done, transactions = time.monotonic(), 0, 0
+    with connected(broker) as client:
+        schema = type_of(client, queue, type)
+        try:
+            for batch in _blocks(_batches(schema, arguments, file), together):
+                with client.transaction() as tx:
+                    receipt = tx.enqueue(queue, batch, schema.name, **options)
+                done += len(batch)
+                transactions += 1
+                if ids:
+                    print("\n".join(receipt.mids))
+        except MilepostError as error:
+            if not done and not isinstance(error, InvalidValue):
+                raise
+            before = "nothing was enqueued" if not done else f"{counted(done)} before it {_were(done)} enqueued"
+            raise error.__class__(f"{error} ({before})") from None
+    if not quiet:
+        spent = time.monotonic() - started
+        rate = f" in {spent:.1f} s, {done / spent:,.0f} a second" if file is not None else ""
+        many = "" if transactions == 1 else f", in {transactions:,} transactions"
+        print(f"{counted(done)} enqueued in {queue}{many}{rate}", file=sys.stderr)
+
+
+def _batches(schema: Schema, arguments: list[str], file: Path | None) -> Iterator[Batch]:
+    from milepost.cli import source
+
+    if file is not None:
+        return source.from_file(schema, file, lambda read: None)
+    if not arguments or arguments == ["-"]:
+        return source.from_lines(schema, sys.stdin.fileno(), "standard input")
+    return source.from_arguments(schema, arguments)
+
+
+def _blocks(batches: Iterator[Batch], wanted: int | None) -> Iterator[Batch]:
+    """Batches for a transaction each: exactly as many messages as wanted but for the last, or what came together."""
+    from milepost.batch import Batch
+
+    if wanted is None:
+        for batch in batches:
+            yield from (batch.slice(at, min(at + TOGETHER, len(batch))) for at in range(0, len(batch), TOGETHER))
+        return
+    rest: Batch | None = None
+    for batch in batches:
+        whole = batch if rest is None else Batch.concat([rest, batch])
+        end = len(whole) - len(whole) % wanted
+        yield from (whole.slice(at, at + wanted) for at in range(0, end, wanted))
+        rest = whole.slice(end, len(whole)) if end < len(whole) else None
+    if rest is not None:
+        yield rest
+
+
+def _time(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValue(f"{text!r} is no time: write 2026-03-02T14:30:00Z") from None
+    if moment.tzinfo is None:
+        raise InvalidValue(f"--not-before {text!r}: say which time zone, as in {moment.isoformat()}Z")
+    return moment
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
