@@ -26,12 +26,16 @@ from milepost.queues.catalogue import Catalogue, Queue, Type
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
+LOOKS: Final = 10  # at what can be taken, while other brokers take the same: then less, or nothing, was there
 CACHED: Final = 1_000  # statements kept; an application asks the same few again and again
 HEADER: Final = "q.mid, q.s, q.t, q.type, q.priority, q.aborts, q.lsf"
 _NOW: Final = "q.due_us <= :now AND q.ends_us > :now"
+# Those that the reader has are his without a lock: a writer that commits at another broker holds one for a moment.
 _LOCK_GROUPS: Final = Statement("""
-    SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner IN (0, :owner)
-    ORDER BY member {skip_locked}""")
+    SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = :owner
+    UNION ALL SELECT member FROM (
+        SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = 0
+        ORDER BY member {skip_locked}) f""")
 
 
 class Head(NamedTuple):
@@ -79,17 +83,27 @@ def pick(
     plain = kind is None and not wish.select and not wish.order and not own
     if queue.group and plain and not queue.prioritized:
         found: list[Head] = []
-        for held in (True, False) if queue.group == "t" else (False,):
+        for held in (True, False):
             statement = _arrived(queue.table, queue.group, queue.arrival, dialect, lock, held)
-            if count > len(found):
-                found += _found(session, statement, values | {"count": count - len(found)})
+            wanted = count - len(found) if queue.group == "t" else count
+            if wanted:
+                found += _found(session, statement, values | {"count": wanted})
+        if queue.group == "s":  # what the reader has begun does not come first
+            found = sorted(found, key=lambda head: (head.t, head.mid) if queue.blocks else (0, head.mid))[:count]
         return found
     key = kind.number if kind is not None else None
     finding = _finding(_Cached(catalogue, queue, key), wish.select, wish.order, own, dialect, lock)
-    found = _found(session, finding.statement, values | {"count": count} | finding.values)
-    if queue.group and found and lock and dialect == "postgresql":
-        found = _locked(session, queue, found, owner)
-    return found
+    values |= {"count": count} | finding.values
+    if not queue.group or not lock or dialect != "postgresql":
+        return _found(session, finding.statement, values)
+    passed: set[int] = set()  # groups that another broker was quicker with; what is behind them counts instead
+    for _ in range(LOOKS):
+        found = _found(session, finding.statement, values | {"passed": session.numbers(sorted(passed))})
+        kept = _locked(session, queue, found, owner) if found else found
+        if len(kept) == len(found):
+            break
+        passed |= {head.member(queue.group) for head in found} - {head.member(queue.group) for head in kept}
+    return kept
 
 
 def _found(session: Session, statement: Statement, values: dict[str, Any]) -> list[Head]:
@@ -118,8 +132,10 @@ def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> li
     group = queue.group
     members = sorted({head.member(group) for head in found if head.log == "c"})
     rows = session.rows(_LOCK_GROUPS, queue=queue.number, members=session.numbers(members), owner=owner)
-    free = {row[0] for row in rows} | {head.member(group) for head in found if head.log != "c"}
-    again = Statement(f"SELECT mid FROM {queue.table} WHERE mid {{in mids}} AND lsf IN ('c', 'e') {{skip_locked}}")
+    free = {row[0] for row in rows} | ({head.member(group) for head in found} - set(members))  # those are his own
+    # Their rows need no lock: only who has the group takes them. One that an operator moves away is missed when it is
+    # taken. A lock on messages of other groups would hide these from the readers that have them.
+    again = Statement(f"SELECT mid FROM {queue.table} WHERE mid {{in mids}} AND lsf IN ('c', 'e')")
     there = {row[0] for row in session.rows(again, mids=session.numbers([head.mid for head in found]))}
     # A group that has lost one is looked at the next time.
     gone = {head.member(group) for head in found if head.mid not in there}
@@ -131,13 +147,16 @@ def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> li
 
 @lru_cache(maxsize=CACHED)
 def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: Dialect, lock: bool, held: bool) -> Statement:
-    """Messages in the order of arrival: of blocks that the reader has begun (`held`), or else of whatever is free."""
-    seen = "g.owner = :owner" if held else "g.owner = 0" if group == "t" else "g.owner IN (0, :owner)"
-    # CROSS JOIN: SQLite keeps the order of the tables, and so that of the index.
+    """Messages in the order of arrival: of groups that the reader has begun (`held`), or else of whatever is free."""
+    seen = "g.owner = :owner" if held else "g.owner = 0"
+    # CROSS JOIN: SQLite keeps the order of the tables, and so that of the index. Locked are groups alone: a lock on a
+    # message whose group is another reader's would hide it from that reader, who would go on with the one behind it.
+    # What he has begun is his without a lock.
+    locking = "" if held else _locking(dialect, lock, "g")
     return Statement(
         f"SELECT {HEADER} FROM {table} q CROSS JOIN queue_groups g "
         f"WHERE g.queue = :queue AND g.member = q.{group} AND {seen} AND q.lsf = 'c' AND {_NOW} "
-        f"ORDER BY {', '.join('q.' + name for name in arrival)} LIMIT :count {_locking(dialect, lock, 'q, g')}"
+        f"ORDER BY {', '.join('q.' + name for name in arrival)} LIMIT :count {locking}"
     )
 
 
@@ -312,6 +331,8 @@ class _Form(NamedTuple):
         joins = f" LEFT JOIN {joined}" if joined else ""
         seen = "coalesce(g.owner, 0) IN (0, :owner)"
         mine = f" OR q.lsf = 'e' AND q.owner = :owner AND {seen}" if self.own else ""
+        if self.lock and self.dialect == "postgresql":
+            wanted += f" AND NOT q.{self.queue.group} {{in passed}}"
         return (
             f"SELECT {HEADER}, {columns} FROM {self.queue.table} q LEFT JOIN queue_groups g "
             f"ON g.queue = :queue AND g.member = q.{self.queue.group}{joins} "

@@ -432,7 +432,9 @@ class _Performance:
         if queue.group:
             members = sorted({head.member(queue.group) for head in found if head.log == "c"})
             if members:
-                session.later(states.RESERVE, queue=queue.number, members=session.numbers(members), owner=self._number)
+                check = self._require(len(members))
+                values = {"queue": queue.number, "members": session.numbers(members), "owner": self._number}
+                session.later(states.RESERVE, check, **values)
         return got(session, self._known, found)
 
     def _require(self, rows: int) -> Callable[[Any], None]:
