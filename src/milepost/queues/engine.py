@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 from milepost.queues import catalogue
@@ -42,7 +42,8 @@ class Engine:
         self.live: Final[dict[int, Live]] = {}
         self.unlearned: Final[set[int]] = set()  # those that went on in a group that is not committed yet
         self._doubted: Final[set[Hashable]] = set()
-        self._careful = False  # something was wrong in this group: now it asks for everything
+        self._group: Callable[[Callable[[], None]], None] | None = None  # what is being written, by its `Place.later`
+        self._careful = False  # this group is written again: now it asks for everything
 
     def learn(self, number: int, live: Live | None) -> None:
         """A transaction is so far; None: it is over."""
@@ -65,15 +66,26 @@ class Engine:
         if len(self._doubted) >= DOUBTS:
             self._doubted.clear()  # those are asked once more than they need to be
         self._doubted.add(what)
-        # Clients that were cut off repeat themselves together. A group is carried out anew once, not once for each.
-        self._careful = True
 
-    def settle(self, place: Place) -> None:
-        """Trust again, once this group is committed."""
-        if self._careful:
-            place.later(self._trust)
+    def enter(self, session: Session, place: Place) -> None:
+        """A piece of work begins. What the one before it assumed or changed in vain, in another group, is forgotten.
 
-    def _trust(self) -> None:
+        Clients that were cut off repeat themselves together, and a queue that another broker has dropped is missed by
+        all: a group that failed is carried out anew once, and then asks, instead of once for each assumption.
+        """
+        if self._group == place.later:
+            return
+        if self._group is not None:  # it was never committed
+            self._careful = True
+            self.unlearned.clear()
+            if self._changed:
+                self.catalogue = catalogue.load(session, self.catalogue)
+                self._changed = False
+        self._group = place.later
+        place.later(self._committed)
+
+    def _committed(self) -> None:
+        self._group = None
         self._careful = False
 
     def known(self, session: Session, version: int | None) -> Catalogue:
@@ -99,5 +111,5 @@ def engine_of(session: Session, place: Place) -> Engine:
     if found is None:
         found = place.memory[_NAME] = Engine(session, place)
     assert isinstance(found, Engine)
-    found.settle(place)
+    found.enter(session, place)
     return found

@@ -43,6 +43,7 @@ _POSTGRESQL: Final = {
     "40": Kind.AGAIN,  # deadlocks and the like
     "23505": Kind.AGAIN,  # two made the same thing at once: the second now finds it
     "55P03": Kind.AGAIN,  # a lock was not to be had in time
+    "42P01": Kind.AGAIN,  # a queue's table that another broker has just dropped: the next look finds no such queue
     "08": Kind.LOST, "57P": Kind.LOST, "25P03": Kind.LOST, "58": Kind.LOST,
 }  # fmt: skip
 
