@@ -26,6 +26,7 @@ from milepost.wire import Bye, Control, Enqueue, Reply, Stage, Welcome, encode_c
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
+    from milepost.broker.forwarding import Forwarding
     from milepost.broker.storekeeper import Storekeeper
 
 log = logging.getLogger("milepost.broker")
@@ -70,6 +71,7 @@ class Broker:
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
         self._keeper: Storekeeper | None = None
+        self._forwarding: Forwarding | None = None
         self.failure: MilepostError | None = None  # why it finished by itself, if it did
 
     # From start to stop
@@ -96,6 +98,11 @@ class Broker:
             raise
         if self.settings.input_queues:
             self._workers = Workers(self.settings.input_queues, self._work, self._done)
+        if self._keeper is not None:
+            from milepost.broker.forwarding import Forwarding
+
+            self._forwarding = Forwarding(self)
+            self._timers.append(self._forwarding.start())
         self._timers += [
             self.clock.every(TICK_S, self._tick),
             self.clock.every(self.settings.frame_s, self._scan),
@@ -145,6 +152,8 @@ class Broker:
     async def stop(self) -> None:
         """Take no more connections, let clients have what is under way to them, and close."""
         self._stopping.set()
+        if self._forwarding is not None:
+            await self._forwarding.stop()
         if self._listener is not None:
             await self._listener.close()
         for cancel in (*self._timers, *([self._waking] if self._waking is not None else [])):

@@ -18,7 +18,7 @@ from milepost.batch.header import Buffer
 from milepost.client.acks import Span
 from milepost.client.connection import Connection
 from milepost.client.durable import DurableSubscription
-from milepost.client.taken import Classes, QueueMessage, micros
+from milepost.client.taken import Classes, QueueMessage, TakenBatch, micros
 from milepost.client.topic import require_text
 from milepost.errors import (
     AckMismatch,
@@ -182,6 +182,20 @@ class Transaction:
         that were generated for the type: `NODE_CLASSES`. What is taken is hidden from others; the commit removes it,
         an abort puts it back. A dequeue that is cancelled aborts the transaction, so that nothing is lost.
         """
+        found = await self.dequeue_batches(queue, type, count=count, select=select, order=order, timeout=timeout)
+        return [message for part in found for message in part.messages(classes)]
+
+    async def dequeue_batches(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        count: int = 1,
+        select: str | None = None,
+        order: str | None = None,
+        timeout: float | None = 0.0,
+    ) -> list[TakenBatch]:
+        """The same as batches, each of one type: `part.batch.to_arrow()`, `part.priorities`."""
         self._require_open()
         require_text("the name of a queue", queue)
         for what, text in (("the name of a type", type), ("a selection", select), ("an ordering", order)):
@@ -202,10 +216,10 @@ class Transaction:
                 )  # fmt: skip
 
             value, again = await self._ask(request, wait_s + self._session.timeout)
-            groups = value.get("groups", ())
+            groups: list[TakenBatch] = list(value.get("groups", ()))
             # A broker whose client is away ends its wait; so it is asked again when there is time left.
             if groups or timeout == 0 or clock() >= end or not (again or end == math.inf):
-                return [message for group in groups for message in group.messages(classes)]
+                return groups
 
     # Subscriptions that feed queues
 

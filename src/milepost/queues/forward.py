@@ -1,0 +1,317 @@
+"""Forwarding: messages leave a queue of one broker and come into a queue of another, all or nothing, each once.
+
+::
+
+    forwarder                source broker: coordinator           target broker: participant
+    ─ dequeue n ────────────▶ taken, by transaction T
+    ─ enqueue, prepare ─────────────────────────────────────────▶ gid = coordinator/T is in doubt, and on disk
+    ─ commit, decision ─────▶ messages are gone and gid is
+                              in the log, in one database
+                              transaction: the commit point
+    ─ decide commit ────────────────────────────────────────────▶ messages are there for everybody
+    ─ forget ───────────────▶ gid is out of the log
+
+What is in doubt and not in the log is undone: presumed abort. After any failure, and at the beginning, `resolve` asks
+the target for what is in doubt, and about each the source, by SETTLE: that undoes T if it is still under way, so that
+no forwarder, however slow, can commit it after the target was told to undo its half. Two forwarders of one queue are
+therefore a waste, and nothing worse; a name that only one client of the target can have, and the broker's lease, make
+them rare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.client import AsyncClient, Transaction
+from milepost.client.backoff import Backoff
+from milepost.client.taken import TakenBatch
+from milepost.errors import Fenced, InvalidValue, MilepostError, StateLost, TimedOut
+
+MESSAGES: Final = 1_000  # in one transaction: two syncs and four round trips are then little for each
+BYTES: Final = 4 << 20  # in one transaction, about: they are in memory here, and in both brokers
+WAIT_S: Final = 60.0  # for a message; then it looks for what came to be in doubt late
+ANSWER_S: Final = 10.0  # for an end of a transaction: then the connections are made anew, and it is resolved
+FENCED_S: Final = 5.0  # that a forwarder which another has replaced waits, so that it is not replaced in turn at once
+
+T = TypeVar("T")
+log = logging.getLogger("milepost.forward")
+
+
+@dataclass
+class Progress:
+    """How a forwarder is doing."""
+
+    messages: int = 0  # that have gone over
+    error: str = ""  # what is in the way; empty: nothing
+
+
+class Part(NamedTuple):
+    """Messages that are enqueued together: consecutive ones of one type and priority, and of one end."""
+
+    batch: Batch
+    priority: float
+    ends: datetime | None
+
+
+def coordinator_of(store: str, queue: str) -> str:
+    """Who decides: the forward of a queue of a store. Also the name of the forwarder among the target's clients.
+
+    So the writer on the target is the same over all connections, and an ordered queue there keeps the order.
+    """
+    name = f"forward/{store}/{queue}"
+    if len(name) > limits.NAME_CHARS:
+        name = f"forward/{store}/{hashlib.sha256(queue.encode()).hexdigest()}"
+    return name
+
+
+def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[Part]:
+    """What was taken, in order, in as few pieces as can be."""
+    for each in taken:
+        priorities = np.asarray(each.priorities, np.float64)
+        cuts = set((np.flatnonzero(priorities[1:] != priorities[:-1]) + 1).tolist())
+        times = [ends.get(int(number)) for number in each.numbers] if ends else [None] * len(each)
+        cuts |= {row for row in range(1, len(times)) if times[row] != times[row - 1]} if ends else set()
+        bounds = [0, *sorted(cuts), len(each)]
+        for start, stop in pairwise(bounds):
+            batch = each.batch if len(bounds) == 2 else each.batch.slice(start, stop)
+            yield Part(batch, float(priorities[start]), times[start])
+
+
+class Forwarder:
+    """Forwards one queue. `run` is for ever, `once` until the queue is empty."""
+
+    def __init__(self, source: str, queue: str, address: str, target: str) -> None:
+        """`source` and `address` are brokers, `queue` and `target` their queues."""
+        self._source = source
+        self._queue = queue
+        self._address = address
+        self._target = target
+        self._unsettled: list[tuple[str, int]] = []  # transactions of the source that a failure left under way
+        self.progress: Final = Progress()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`. What fails is logged once, and tried again."""
+        backoff = Backoff()
+        while not stop.is_set():
+            before = self.progress.messages
+            try:
+                await self._session(stop)
+                continue
+            except (MilepostError, OSError) as error:
+                self._failed(str(error), backoff)
+                pause = FENCED_S if isinstance(error, Fenced) else 0.0
+            except Exception as error:  # a fault of ours: one queue suffers, and everybody else goes on
+                log.exception("forwarding queue %s failed", self._queue)
+                self._failed(f"{type(error).__name__}: {error}", backoff)
+                pause = FENCED_S
+            if self.progress.messages > before:
+                backoff = Backoff()
+            await _until(stop, asyncio.sleep(max(pause, backoff.next())))
+
+    def _failed(self, error: str, backoff: Backoff) -> None:
+        if error != self.progress.error or not backoff.attempts:
+            log.warning("queue %s is not forwarded to %s/%s: %s", self._queue, self._address, self._target, error)
+        self.progress.error = error
+
+    async def once(self) -> int:
+        """Until nothing is there; how many messages went over. Raises what is in the way."""
+        await self._session(None)
+        return self.progress.messages
+
+    async def _session(self, stop: asyncio.Event | None) -> None:
+        """With one connection to each broker: both are made anew after any failure."""
+        async with AsyncClient(self._source, reconnect=False, timeout=ANSWER_S) as source:
+            name = coordinator_of(source.broker_id, self._queue)
+            async with AsyncClient(self._address, name=name, reconnect=False, timeout=ANSWER_S) as target:
+                carrier = Carrier(source, target, self._queue, self._target, name, self._address, self._unsettled)
+                await carrier.resolve()
+                await carrier.begin()
+                self.progress.error = ""
+                while stop is None or not stop.is_set():
+                    taken = await (carrier.take(0.0) if stop is None else _until(stop, carrier.take(WAIT_S)))
+                    if taken is not None:
+                        await carrier.carry(taken)
+                        self.progress.messages += taken.messages
+                    elif stop is None:
+                        return
+                    else:
+                        await carrier.resolve()
+
+
+async def _until(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """What comes of some work; None if it was stopped before, and so cancelled."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+        return await task if task.done() else None
+    finally:
+        for each in (task, stopped):
+            each.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
+
+
+class Taken(NamedTuple):
+    """Messages on their way, and the transaction of the source that has them."""
+
+    transaction: Transaction
+    gid: str
+    parts: list[Part]
+    messages: int
+
+
+class Carrier:
+    """The protocol itself, between two clients."""
+
+    def __init__(
+        self,
+        source: AsyncClient,
+        target: AsyncClient,
+        queue: str,
+        target_queue: str,
+        coordinator: str,
+        address: str,
+        unsettled: list[tuple[str, int]],
+    ) -> None:
+        """`unsettled` is what an earlier one has left, and what this one leaves."""
+        self._source = source
+        self._target = target
+        self._queue = queue
+        self._target_queue = target_queue
+        self._coordinator = coordinator
+        # The store's own name first: what was decided about another store, at the same address, is not for this one.
+        self._participant = f"{target.broker_id} {address}/{target_queue}"
+        self._unsettled = unsettled
+        self._count = MESSAGES
+
+    async def begin(self) -> None:
+        """Look at both queues, and define the types there that are not."""
+        if self._source.broker_id == self._target.broker_id and self._queue == self._target_queue:
+            raise InvalidValue(f"queue {self._queue!r} cannot be forwarded to itself")
+        queue = await self._source.queue(self._queue)
+        there = await self._target.queue(self._target_queue)
+        ours, theirs = await self._source.types(), await self._target.types()
+        for name in queue.types:
+            if name not in theirs:
+                await self._target.define_type(ours[name])
+            elif theirs[name].fingerprint != ours[name].fingerprint:
+                raise InvalidValue(
+                    f"message type {name} is another one on the target of queue {self._queue!r}: its messages are none "
+                    "of that"
+                )
+        missing = sorted(set(queue.types) - set(there.types))
+        if missing:
+            raise InvalidValue(f"the target queue {self._target_queue!r} does not take {', '.join(missing)}")
+
+    # After a failure
+
+    async def resolve(self) -> int:
+        """Bring to an end what failures have left; how many transactions were in doubt. None of ours is under way."""
+        while self._unsettled:
+            await self._source.settle(*self._unsettled[-1])
+            self._unsettled.pop()
+        # What was decided before the target is asked was prepared before, too: if not in doubt, it has ended there.
+        decided = [each for each in await self._source.decisions() if each[0].rpartition("/")[0] == self._coordinator]
+        doubtful = [gid for gid, _ in await self._target.in_doubt(self._coordinator)]
+        for gid in doubtful:
+            commit = await self._source.settle(gid, number_of(gid))
+            await self._target.decide(gid, commit)
+            log.info("transaction %s was in doubt, and is %s", gid, "committed" if commit else "undone")
+            if commit:
+                await self._source.forget_decision(gid)
+        lost = []
+        for gid, participant in decided:
+            if participant.split(" ")[0] != self._target.broker_id:
+                lost.append(f"{gid} ({participant})")
+            elif gid not in doubtful:
+                await self._source.forget_decision(gid)
+        if lost:
+            raise StateLost(
+                f"{len(lost)} transactions were to commit on another store than the target has now, the first is "
+                f"{lost[0]}: bring that store back; or, if it is gone for ever, so are their messages: "
+                "forget_decision(gid) forgets them"
+            )
+        return len(doubtful)
+
+    # One transaction after the other
+
+    async def take(self, wait_s: float) -> Taken | None:
+        """Messages of the source, whole blocks where it has blocks; None when there are none for so long."""
+        transaction = self._source.transaction()
+        try:
+            found = await transaction.dequeue_batches(self._queue, count=self._count, timeout=wait_s)
+            if not found:
+                await transaction.abort()
+                return None
+            gid = f"{self._coordinator}/{transaction.number}"
+            self._unsettled.append((gid, transaction.number))
+            held = await self._source.holding(transaction.number)
+            while held.remaining:
+                # What remains of blocks that were begun comes before anything else: no other block is begun by this.
+                most = min(held.remaining, limits.DEQUEUE_MESSAGES)
+                found += await transaction.dequeue_batches(self._queue, count=most, timeout=WAIT_S)
+                held = await self._source.holding(transaction.number)
+        except BaseException:
+            await self._give_back(transaction)
+            raise
+        messages = sum(len(each) for each in found)
+        self._adapt(messages, sum(len(each.batch.data) for each in found))
+        return Taken(transaction, gid, list(parts(found, dict(held.ends))), messages)
+
+    def _adapt(self, messages: int, size: int) -> None:
+        """Large messages go fewer at a time."""
+        fitting = max(1, messages * BYTES // max(1, size))
+        self._count = min(MESSAGES, fitting if fitting < self._count else self._count * 2)
+
+    async def carry(self, taken: Taken) -> None:
+        """Take messages over. What fails leaves both halves to `resolve`, of this carrier or of another one."""
+        gid = taken.gid
+        there = self._target.transaction()
+        try:
+            for part in taken.parts:
+                await there.enqueue(self._target_queue, part.batch, priority=part.priority, expires=part.ends)
+            await _answered(there.prepare(gid, self._coordinator))
+            await _answered(taken.transaction.commit(decision=(gid, self._participant)))
+        except BaseException:
+            await self._give_back(taken.transaction)
+            raise
+        self._unsettled.pop()
+        await self._target.decide(gid, True)
+        await self._source.forget_decision(gid)
+
+    async def _give_back(self, transaction: Transaction) -> None:
+        """The messages are there again for everybody, without an abort counted: it was not for them that it failed."""
+        try:
+            if self._unsettled:
+                await self._source.settle(*self._unsettled[-1])
+                self._unsettled.pop()
+        except MilepostError:
+            pass  # the next carrier does it
+        await transaction.abort()
+
+
+def number_of(gid: str) -> int:
+    """The number of the transaction of the source in the name of one over two brokers."""
+    number = gid.rpartition("/")[2]
+    if not number.isdigit():
+        raise InvalidValue(f"transaction {gid!r} has the name of a forward, and was not made by one")
+    return int(number)
+
+
+async def _answered(end: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await end
+    except TimeoutError:
+        raise TimedOut(f"a broker did not answer within {ANSWER_S:g} s") from None
