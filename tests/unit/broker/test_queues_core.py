@@ -7,13 +7,25 @@ import pytest
 
 import milepost
 from milepost.broker.core.dealing import ANSWER_BYTES, ANSWERS_KEPT, Answer, Owner
-from milepost.broker.core.effects import Deliver, Store
+from milepost.broker.core.effects import Deliver, Say, Store
 from milepost.broker.core.line import MOST_TRIES, Line
 from milepost.errors import InDoubt, QueryTypeError, StoreFull, TransactionAborted, UnknownQueue
 from milepost.queues import operations
 from milepost.queues.catalogue import TypeRecord
 from milepost.queues.steps import Abort, Commit, Dequeue, Done, Enqueue, Enqueued, Got, Group, Performed, Prepare
-from milepost.wire import Bye, Credit, Failure, Finish, Hello, Reply, Type, read_taken
+from milepost.wire import (
+    Bye,
+    Credit,
+    Failure,
+    Finish,
+    FrameReader,
+    Hello,
+    Kind,
+    Reply,
+    Type,
+    decode_control,
+    read_taken,
+)
 from milepost.wire import Dequeue as DequeueRequest
 from milepost.wire import Enqueue as EnqueueFrame
 from milepost.wire import MoveMessages as MoveRequest
@@ -44,8 +56,12 @@ class QueueRig(Rig):
             if isinstance(effect, Store):
                 self.asked.append(effect)
             elif isinstance(effect, Deliver):
-                frame = b"".join(effect.parts)
-                self.taken.setdefault(effect.connections[0], []).append(read_taken(frame[8:]))
+                (connection,) = effect.connections
+                for kind, _, body in FrameReader(limit=1 << 20).feed(b"".join(effect.parts)):
+                    if kind == Kind.TAKEN:
+                        self.taken.setdefault(connection, []).append(read_taken(body))
+                    else:
+                        rest.append(Say(connection, decode_control(kind, body)))
             else:
                 rest.append(effect)
         super().run(rest)
@@ -161,6 +177,20 @@ def test_requests_of_a_transaction_are_carried_out_one_after_the_other(rig):
     assert rig.asked[0].operation.transaction.number == T
     rig.done(Performed(T, (Enqueued([5], 1, T), Done())))
     assert isinstance(rig.answer(client, 2), Reply)
+
+
+def test_a_client_that_does_not_read_is_told_its_answers_apart(rig):
+    client = rig.reader()
+    for number in (1, 2):
+        rig.dequeue(client, 1, request=number, transaction=number)
+    first, second = (effect.then for effect in rig.asked)
+    effects = rig.core.stored([(first, Performed(T, (got(1),)))], [])
+    assert [type(effect) for effect in effects] == [Say, Deliver], "the type, then all in one write"
+    rig.core.blocked(client)
+    effects = rig.core.stored([(second, Performed(T, (got(2),)))], [])
+    assert [type(effect) for effect in effects] == [Deliver, Say], (
+        "the shell looks at what it keeps when it says something"
+    )
 
 
 def test_two_transactions_of_one_client_do_not_wait_for_each_other(rig):

@@ -473,9 +473,10 @@ class Queues:
             return []
         if answer.error is not None:
             return self._core.keeper.failed(connection, request, answer.error)
-        effects = messages(connection, request, answer.groups)
-        effects.append(Say(connection, Reply(request=request, value=answer.value)))
-        return effects
+        reply = Reply(request=request, value=answer.value)
+        if not answer.groups:
+            return [Say(connection, reply)]
+        return messages(connection, request, answer.groups, reply)
 
     def looked(self, connection: Connection, request: int, value: dict[str, Any], groups: list[Group]) -> list[Effect]:
         """Messages that were only looked at."""

@@ -10,15 +10,17 @@ from milepost import limits
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Deliver, Effect, Say
 from milepost.queues.steps import Group
-from milepost.wire import Taken, Type, taken_parts
+from milepost.wire import Reply, Taken, Type, encode_control, taken_parts
+from milepost.wire.payload import Buffer
 
 
-def messages(connection: Connection, request: int, groups: Iterable[Group]) -> list[Effect]:
-    """TAKEN frames, and before them the types that the client has not heard of.
+def messages(connection: Connection, request: int, groups: Iterable[Group], reply: Reply) -> list[Effect]:
+    """TAKEN frames and the reply behind them, in one write; before them the types that the client has not heard of.
 
     They take no credit: a client gets as much as it asks for, one request after the other.
     """
     effects: list[Effect] = []
+    written: list[Buffer] = []
     for group in groups:
         schema = group.batch.schema
         if connection.types is None:
@@ -41,8 +43,12 @@ def messages(connection: Connection, request: int, groups: Iterable[Group]) -> l
             connection.rows_out += len(part.mids)
             connection.bytes_out += len(parts[0]) + len(parts[1])
             connection.frames_out += 1
-            effects.append(Deliver(parts, [connection]))
-    return effects
+            written += parts
+    if (
+        connection.blocked
+    ):  # what is said apart lets the shell see how much it keeps, and listen no more until it is read
+        return [*effects, Deliver(tuple(written), [connection]), Say(connection, reply)]
+    return [*effects, Deliver((*written, encode_control(reply)), [connection])]
 
 
 def _fitting(group: Group) -> Iterable[Group]:
