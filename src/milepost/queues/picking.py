@@ -30,6 +30,7 @@ LOOKS: Final = 10  # at what can be taken, while other brokers take the same: th
 CACHED: Final = 1_000  # statements kept; an application asks the same few again and again
 HEADER: Final = "q.mid, q.s, q.t, q.type, q.priority, q.aborts, q.lsf"
 _NOW: Final = "q.due_us <= :now AND q.ends_us > :now"
+_HELD: Final = Statement("SELECT member FROM queue_groups WHERE queue = :queue AND owner = :owner AND owner <> 0")
 # Those that the reader has are his without a lock: a writer that commits at another broker holds one for a moment.
 _LOCK_GROUPS: Final = Statement("""
     SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = :owner
@@ -71,9 +72,10 @@ class Finding(NamedTuple):
 
 def pick(
     session: Session, catalogue: Catalogue, queue: Queue, wish: Wish, count: int, owner: int, own: bool, now: int,
-    *, lock: bool = True,
+    *, begun: bool = True, lock: bool = True,
 ) -> list[Head]:  # fmt: skip
     """The messages that a transaction takes next, at most `count`, in order. `own`: it has enqueued some here itself.
+    Unless it has `begun`, there is nothing that it has reserved.
 
     Rows of the result are locked in a shared store; those that another broker is at are passed over.
     """
@@ -82,15 +84,7 @@ def pick(
     values = {"now": now, "owner": owner, "queue": queue.number}
     plain = kind is None and not wish.select and not wish.order and not own
     if queue.group and plain and not queue.prioritized:
-        found: list[Head] = []
-        for held in (True, False):
-            statement = _arrived(queue.table, queue.group, queue.arrival, dialect, lock, held)
-            wanted = count - len(found) if queue.group == "t" else count
-            if wanted:
-                found += _found(session, statement, values | {"count": wanted})
-        if queue.group == "s":  # what the reader has begun does not come first
-            found = sorted(found, key=lambda head: (head.t, head.mid) if queue.blocks else (0, head.mid))[:count]
-        return found
+        return _in_order(session, queue, values | {"count": count}, begun, dialect, lock)
     key = kind.number if kind is not None else None
     finding = _finding(_Cached(catalogue, queue, key), wish.select, wish.order, own, dialect, lock)
     values |= {"count": count} | finding.values
@@ -104,6 +98,28 @@ def pick(
             break
         passed |= {head.member(queue.group) for head in found} - {head.member(queue.group) for head in kept}
     return kept
+
+
+def _in_order(
+    session: Session, queue: Queue, values: dict[str, Any], begun: bool, dialect: Dialect, lock: bool
+) -> list[Head]:
+    """The next in the order of arrival. What the reader has begun is his without a lock, and of blocks comes first."""
+    split = queue.group == "t" or (lock and dialect == "postgresql")
+    free = _arrived(queue.table, queue.group, queue.arrival, dialect, lock, split)
+    held: list[int] = []
+    if split and begun:
+        held = [row[0] for row in session.rows(_HELD, queue=queue.number, owner=values["owner"])]
+    if not held:
+        return _found(session, free, values)
+    begun_ones = _begun(queue.table, queue.group, queue.arrival)
+    found = _found(
+        session, begun_ones, {"members": session.numbers(held), "now": values["now"], "count": values["count"]}
+    )
+    if queue.group == "t":
+        wanted = values["count"] - len(found)
+        return found + (_found(session, free, values | {"count": wanted}) if wanted else [])
+    found += _found(session, free, values)
+    return sorted(found, key=lambda head: (head.t if queue.blocks else 0, head.mid))[: values["count"]]
 
 
 def _found(session: Session, statement: Statement, values: dict[str, Any]) -> list[Head]:
@@ -146,17 +162,24 @@ def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> li
 
 
 @lru_cache(maxsize=CACHED)
-def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: Dialect, lock: bool, held: bool) -> Statement:
-    """Messages in the order of arrival: of groups that the reader has begun (`held`), or else of whatever is free."""
-    seen = "g.owner = :owner" if held else "g.owner = 0"
+def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: Dialect, lock: bool, split: bool) -> Statement:
+    """Messages in the order of arrival, of groups that are free; unless `split`, also of those that the reader has."""
+    seen = "g.owner = 0 AND :owner <> 0" if split else "g.owner IN (0, :owner)"
     # CROSS JOIN: SQLite keeps the order of the tables, and so that of the index. Locked are groups alone: a lock on a
     # message whose group is another reader's would hide it from that reader, who would go on with the one behind it.
-    # What he has begun is his without a lock.
-    locking = "" if held else _locking(dialect, lock, "g")
     return Statement(
         f"SELECT {HEADER} FROM {table} q CROSS JOIN queue_groups g "
         f"WHERE g.queue = :queue AND g.member = q.{group} AND {seen} AND q.lsf = 'c' AND {_NOW} "
-        f"ORDER BY {', '.join('q.' + name for name in arrival)} LIMIT :count {locking}"
+        f"ORDER BY {', '.join('q.' + name for name in arrival)} LIMIT :count {_locking(dialect, lock, 'g')}"
+    )
+
+
+@lru_cache(maxsize=CACHED)
+def _begun(table: str, group: str, arrival: tuple[str, ...]) -> Statement:
+    """Messages of groups that the reader has, in the order of arrival."""
+    return Statement(
+        f"SELECT {HEADER} FROM {table} q WHERE q.{group} {{in members}} AND q.lsf = 'c' AND {_NOW} "
+        f"ORDER BY {', '.join('q.' + name for name in arrival)} LIMIT :count"
     )
 
 
