@@ -10,6 +10,7 @@ def test_the_demo_plays_every_scene_and_checks_its_claims(milepost):
     assert played.returncode == 0, played.stderr
     for title in (
         "A schema says", "A batch is", "One query language", "A field is read", "A broker sends", "What a broker has",
+        "A queue gives",
     ):  # fmt: skip
         assert title in played.stdout
     assert played.stdout.rstrip().splitlines()[-1].split()[1:3] == ["claims,", "each"]

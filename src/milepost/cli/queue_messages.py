@@ -63,7 +63,8 @@ def browse(
     if not messages:
         print(f"nothing {f'behind {after} ' if after else ''}in {queue}{' that qualifies' if select else ''}")
         return
-    queue_picture.console().print(queue_picture.of_messages(messages[:most]))
+    console = queue_picture.console()
+    console.print(queue_picture.of_messages(messages[:most], console.width))
     if len(messages) > most:
         print(f"and more: --after {messages[most - 1].mid} goes on, --count shows more at once", file=sys.stderr)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 BAR_COLUMNS: Final = 40  # of the longest bar
 EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 PIPE_COLUMNS: Final = 200  # without a terminal to ask
+WIDE_COLUMNS: Final = 120  # of a terminal that has room for whole IDs beside messages
 STATES: Final = {  # as the broker counts them: a colour, and what it means
     "waiting": ("green", "can be taken now"),
     "delayed": ("blue", "not before their time"),
@@ -75,10 +76,11 @@ def of_queue(queue: QueueInfo, now: datetime) -> Iterator[Table | Text]:
     rules.add_row(Text("made", "dim"), Text(moment(queue.created_at)))
     yield rules
     yield Text()
-    yield _bars(queue.figures, now)
+    yield bars(queue.figures, now)
 
 
-def _bars(figures: Mapping[str, int], now: datetime) -> Table:
+def bars(figures: Mapping[str, int], now: datetime) -> Table:
+    """How many messages are in which state."""
     made = Table.grid(padding=(0, 2, 0, 0))
     for _ in range(2):
         made.add_column(no_wrap=True)
@@ -102,16 +104,23 @@ def bar(count: int, most: int) -> str:
     return EIGHTHS[8] * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
-def of_messages(messages: list[QueueMessage]) -> Table:
-    """A line for each message: its header, and as much of it as a cell has room for."""
+def of_messages(messages: list[QueueMessage], columns: int) -> Table:
+    """A line for each message: its header, and as much of it as there is room for.
+
+    An ID has some fifty digits. Where that leaves no room, its last part stands for it, which says as much.
+    """
     types = {message.type for message in messages}
+    whole = columns >= WIDE_COLUMNS
     made = table(
         "mid", "enqueued", "priority", "aborts", *(("type",) if len(types) > 1 else ()), "message",
         right=("priority", "aborts"),
     )  # fmt: skip
     for message in messages:
-        cells = [message.mid, moment(message.enqueued_at), f"{message.priority:g}", f"{message.aborts:,}"]
+        mid = message.mid if whole else str(message.number)
+        cells = [mid, moment(message.enqueued_at), f"{message.priority:g}", f"{message.aborts:,}"]
         made.add_row(*cells, *((message.type,) if len(types) > 1 else ()), Text(shown(plain(message))))
+    for column in made.columns[:-1]:
+        column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
     return made
 
 
@@ -152,6 +161,6 @@ def moment(at: datetime) -> str:
 
 def _age(seconds: float) -> str:
     if seconds < 1:
-        return "less than a second"
+        return "< 1 s"
     unit = next(length for length in (86_400, 3_600, 60, 1) if seconds >= length)
     return quantity.duration_text(int(seconds // unit) * unit)

@@ -46,7 +46,7 @@ def test_a_queue_is_drawn_with_its_rules_and_bars():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "less than a second"), (59.9, "59 s"), (61, "1 minute"), (7199, "1 hour"), (1e6, "11 days")],
+    [(0.2, "< 1 s"), (59.9, "59 s"), (61, "1 minute"), (7199, "1 hour"), (1e6, "11 days")],
 )
 def test_ages_are_in_one_unit(seconds, text):
     assert queue_picture._age(seconds) == text

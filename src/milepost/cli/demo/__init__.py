@@ -19,11 +19,11 @@ def _scene(name: str) -> Callable[[Stage], None]:
     return play
 
 
-SCENES = tuple(map(_scene, ("schema", "batch", "query", "access", "broker", "durable", "pipeline")))
+SCENES = tuple(map(_scene, ("schema", "batch", "query", "access", "broker", "durable", "queue", "pipeline")))
 
 
 def run() -> None:
-    """Show schemas, batches, queries, and brokers at work. Ends by itself, in seconds.
+    """Show schemas, batches, queries, brokers and queues at work. Ends by itself, in seconds.
 
     The first time it compiles the broker's matching kernels, which takes up
     to a minute.

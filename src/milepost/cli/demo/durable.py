@@ -49,9 +49,9 @@ def play(stage: Stage) -> None:
 
 
 class Process:
-    """`milepost up`, at one address and on one store over all its lives."""
+    """`milepost up`, at one address and on one store over all its lives; `options` are more of its options."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self._errors = folder / "errors"
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
@@ -59,7 +59,7 @@ class Process:
         self.address = f"milepost://127.0.0.1:{port}"
         self._command = [
             sys.executable, "-m", "milepost.cli", "up", "--listen", f"127.0.0.1:{port}", "--http", "", "--zmq", "",
-            "--store", str(folder / "orders.db"),
+            "--store", str(folder / "orders.db"), *options,
         ]  # fmt: skip
         self._process: subprocess.Popen[str] | None = None
 

@@ -1,4 +1,4 @@
-"""Scene seven: the two rules of the paper on Spark, over a broker in a process of its own, and a controller at work."""
+"""Scene eight: the two rules of the paper on Spark, over a broker in a process of its own, and a controller at work."""
 
 from __future__ import annotations
 
