@@ -22,7 +22,7 @@ from milepost import query
 from milepost.errors import InvalidValue, WrongType
 from milepost.query import sql, typed
 from milepost.query.sql.value import Dialect
-from milepost.queues.catalogue import Catalogue, Queue, Type
+from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
@@ -106,6 +106,7 @@ def _in_order(
     """The next in the order of arrival. What the reader has begun is his without a lock, and of blocks comes first."""
     split = queue.group == "t" or (lock and dialect == "postgresql")
     free = _arrived(queue.table, queue.group, queue.arrival, dialect, lock, split)
+    values = values | {"last": NEVER_US}
     held: list[int] = []
     if split and begun:
         held = [row[0] for row in session.rows(_HELD, queue=queue.number, owner=values["owner"])]
@@ -118,6 +119,8 @@ def _in_order(
     if queue.group == "t":
         wanted = values["count"] - len(found)
         return found + (_found(session, free, values | {"count": wanted}) if wanted else [])
+    if len(found) == values["count"]:  # behind these there is nothing to look for
+        values["last"] = found[-1].t if queue.blocks else found[-1].mid
     found += _found(session, free, values)
     return sorted(found, key=lambda head: (head.t if queue.blocks else 0, head.mid))[: values["count"]]
 
@@ -170,6 +173,7 @@ def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: Dialect,
     return Statement(
         f"SELECT {HEADER} FROM {table} q CROSS JOIN queue_groups g "
         f"WHERE g.queue = :queue AND g.member = q.{group} AND {seen} AND q.lsf = 'c' AND {_NOW} "
+        f"AND q.{arrival[0]} <= :last "
         f"ORDER BY {', '.join('q.' + name for name in arrival)} LIMIT :count {_locking(dialect, lock, 'g')}"
     )
 
