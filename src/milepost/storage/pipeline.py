@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from psycopg import OperationalError, pq
+from psycopg import Error, OperationalError, pq
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 
@@ -109,7 +109,7 @@ class Pipeline:
         name = b"milepost_%d" % self._made
         result = self._connection.prepare(name, text.encode(), types)
         if result.status != pq.ExecStatus.COMMAND_OK:
-            raise error_from_result(result)
+            raise self._error(result)
         self._names[key] = name
         return name
 
@@ -132,12 +132,17 @@ class Pipeline:
             if status == pq.ExecStatus.PIPELINE_SYNC:
                 break
             if status == pq.ExecStatus.FATAL_ERROR:
-                failed = failed or error_from_result(result)
+                failed = failed or self._error(result)
             elif status != pq.ExecStatus.PIPELINE_ABORTED:
                 found.append(result)
         if failed is not None:
             raise failed
         return found
+
+    def _error(self, result: Any) -> Error:
+        """What a result says is wrong. When the connection broke the server said nothing, and psycopg names no kind."""
+        error = error_from_result(result)
+        return error if error.sqlstate is not None else OperationalError(*error.args)
 
     def _answer(self, result: Any) -> Answer:
         changed = result.command_tuples
