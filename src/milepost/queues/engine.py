@@ -78,9 +78,8 @@ class Engine:
         if self._group is not None:  # it was never committed
             self._careful = True
             self.unlearned.clear()
-            if self._changed:
-                self.catalogue = catalogue.load(session, self.catalogue)
-                self._changed = False
+            self.catalogue = catalogue.load(session, self.catalogue)  # it may have been read in that group
+            self._changed = False
         self._group = place.later
         place.later(self._committed)
 
