@@ -21,6 +21,7 @@ from milepost.wire.reader import SHARED_BYTES, FrameReader
 CONNECT_SECONDS: Final = 10.0  # to reach a host at all; the handshake has a limit of its own
 LINGER_SECONDS: Final = 5.0  # that a peer has to take the last words
 GATHERED_BYTES: Final = 16_384  # parts smaller than this together are joined: one copy is cheaper than a vector
+MOST_PARTS: Final = 512  # written one by one, in one call; the system takes 1,024
 
 
 class TcpLink(asyncio.BufferedProtocol):
@@ -91,7 +92,7 @@ class TcpLink(asyncio.BufferedProtocol):
             try:
                 if len(parts) == 1:
                     sent = os.write(self._fd, parts[0])
-                elif size < GATHERED_BYTES:
+                elif size < GATHERED_BYTES or len(parts) > MOST_PARTS:
                     sent = os.write(self._fd, b"".join(parts))
                 else:
                     sent = os.writev(self._fd, parts)

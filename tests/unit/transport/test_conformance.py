@@ -82,6 +82,16 @@ def test_frames_arrive_whole_and_in_order(pair):
     pair(test)
 
 
+def test_thousands_of_parts_may_be_written_at_once(pair):
+    async def test(near, far):
+        near.link.write(*(encode_control(Ping(number)) for number in range(5_000)))
+        for number in range(5_000):
+            frame = await far.next()
+            assert decode_control(frame.kind, frame.body) == Ping(number)
+
+    pair(test)
+
+
 def test_a_link_keeps_what_a_paused_peer_does_not_read_and_says_when_it_is_gone(pair):
     async def test(near, far):
         far.link.pause()
