@@ -411,3 +411,21 @@ def test_without_a_broker_each_command_is_one_sentence(ask):
     ):  # fmt: skip
         heard = refused(ask("queue", *arguments, "--broker", nowhere), nowhere, "milepost up")
         assert len(heard.splitlines()) == 1
+
+
+# forward
+
+
+def test_a_queue_goes_on_to_another_broker(ask, filled, tmp_path):
+    other = Up(tmp_path / "stderr", "--listen", "127.0.0.1:0", "--http", "", "--zmq", "", "--store", tmp_path / "o.db")
+    try:
+        with Client(other.address) as there:
+            there.define_type(QUOTE)
+            there.create_queue("there", "quote")
+            went = ask("queue", "forward", filled, f"{other.address}/there", "--once")
+            assert went.stdout == f"5 messages of {filled} went to there at {other.address}\n", went.stderr
+            assert [message.size for message in there.browse("there")] == [0, 1, 2, 3, 4]
+        assert ask("queue", "resolve").stdout == "Nothing is in doubt.\n"
+        refused(ask("queue", "forward", filled, other.address), "names no queue")
+    finally:
+        other.stop()
