@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -443,3 +444,52 @@ def test_a_broker_that_goes_away_within_a_micro_batch_and_comes_back(session, gr
     assert query.awaitTermination(PATIENCE)
     thread.join(PATIENCE)
     assert sorted(numbers(client, "out")) == list(range(5_000))
+
+
+def test_a_queue_is_a_table(session, broker, client):
+    client.define_type("""DEFINE MESSAGETYPE Basket;
+        NODE basket; id: IDENT; name: STRING; lines: REFERENCE TO line; END;
+        NODE line; amount: INTEGER; END;
+        ROOT basket; END;""")
+    client.define_type("parcel: [weight: double, note: string?]")
+    client.create_queue("baskets", types=["Basket", "parcel"])
+    with client.transaction() as tx:
+        for number in range(1500):
+            tx.enqueue(
+                "baskets", {"id": number, "name": "it's" if number % 2 else "even", "lines": [{"amount": 3}]}, "Basket"
+            )
+        tx.enqueue("baskets", [{"weight": 1.5, "note": None}], "parcel", priority=7.0)
+
+    def read(kind, **options):
+        reader = session.read.format("milepost").options(broker=broker.address, queue="baskets", type=kind)
+        return reader.options(**options).load()
+
+    assert read("Basket").count() == 1500
+    assert read("Basket").selectExpr("explode(basket) AS b").selectExpr("sum(b.id)").first()[0] == sum(range(1500))
+    assert read("Basket", where="name = 'it''s' and id < 100").count() == 50
+    (row,) = read("parcel", where="weight > 1", includeMetadata="true").collect()
+    assert (row.weight, row.note, row._priority, row._aborts) == (1.5, None, 7.0, 0)
+    with client.transaction() as tx:
+        (taken,) = tx.dequeue("baskets", "parcel")
+        assert row._mid == taken.mid
+        assert read("parcel").count() == 0, "taken, and so nobody's to see"
+    client.purge("baskets", "Basket")
+    assert read("Basket").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"queue": "nowhere"}, "there is no queue 'nowhere'"),
+        ({"queue": "things"}, "option 'type' is missing"),
+        ({"queue": "things", "type": "thin"}, "did you mean 'thing'"),
+        ({"queue": "things", "type": "thing", "where": "nme = 1"}, "option 'where'"),
+        ({"queue": "things", "startingOffsets": "latest"}, "option 'startingOffsets'"),
+    ],
+)
+def test_an_option_of_a_queue_that_is_wrong_is_named(session, broker, client, options, said):
+    client.define_type("thing: [name: string]")
+    client.define_type("other: [name: string]")
+    client.create_queue("things", types=["thing", "other"])
+    with pytest.raises(Exception, match=re.escape(said)):
+        session.read.format("milepost").options(broker=broker.address, **options).load()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from milepost.client.forwards import ForwardInfo
 from milepost.client.queues import BROWSED, QueueInfo
-from milepost.client.taken import Classes, QueueMessage
+from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.transaction import Receipt, Transaction
 from milepost.client.worker import Handler, takes_two
 from milepost.errors import InvalidValue
@@ -184,17 +184,30 @@ class SyncQueueVerbs:
         count: int | None = None,
         classes: Classes | None = None,
     ) -> Iterator[QueueMessage]:
-        """See `AsyncClient.browse`. Messages cross threads many at a time."""
+        """See `AsyncClient.browse`."""
+        for part in self.browse_batches(queue, type, select=select, after=after, count=count):
+            yield from part.messages(classes)
+
+    def browse_batches(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        select: str | None = None,
+        after: int = 0,
+        count: int | None = None,
+    ) -> Iterator[TakenBatch]:
+        """See `AsyncClient.browse_batches`. As many cross threads at a time as the broker sends at once."""
         while count is None or count > 0:
             wanted = BROWSED if count is None else min(count, BROWSED)
             found = self._run(
-                _listed(self._client.browse(queue, type, select=select, after=after, count=wanted, classes=classes))
+                _listed(self._client.browse_batches(queue, type, select=select, after=after, count=wanted))
             )
             yield from found
             if not found:
                 return
-            after = found[-1].number
-            count = None if count is None else count - len(found)
+            after = int(found[-1].numbers[-1])
+            count = None if count is None else count - sum(map(len, found))
 
     def move(
         self,
@@ -294,5 +307,5 @@ async def _made(make: Callable[[], T]) -> T:
     return make()
 
 
-async def _listed(messages: Any) -> list[QueueMessage]:
-    return [message async for message in messages]
+async def _listed(parts: Any) -> list[TakenBatch]:
+    return [part async for part in parts]

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline.source import connection, topics
+from milepost.pipeline.source import connection, queues, topics
 from milepost.pipeline.source import options as known
 from milepost.pipeline.source.batch import FilteringTopicReader, TopicReader
 from milepost.pipeline.source.options import Option, Options
@@ -71,12 +71,20 @@ KINDS: Final[dict[str, Kind]] = {
         reader=_topic_reader,
         stream=TopicStream,
     ),
+    "queue": Kind(
+        name="reading a queue",
+        options=queues.OPTIONS,
+        stream_options=(),
+        found=queues.found,
+        schema=queues.columns,
+        reader=lambda options, about, struct, _: queues.QueueReader(options, about, struct),
+    ),
 }
 """By the option that names what is read. A kind that is added later is looked for earlier: it may have a topic too."""
 
 
 class MilepostDataSource(DataSource):
-    """Topics of a broker as tables and streams of Spark."""
+    """Topics of a broker as tables and streams of Spark, and its queues as tables."""
 
     filtering: bool = False  # whether `read` takes filters; see `register`
 

@@ -1,0 +1,127 @@
+"""`read` of a queue: the messages that are committed and nobody's, as they are when it is read. Nothing is taken.
+
+::
+
+    waiting = spark.read.format("milepost").option("queue", "orders").load()
+
+A queue is not a log: messages that are taken while it is read may be missing, and those that come may be there. Each
+page is one look at the database, and so whole in itself. One task reads it: a queue that is long is a queue that is
+looked at because something is wrong, and a hundred thousand messages take a few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from milepost.client.taken import EPOCH_US, LANE_BITS, TakenBatch
+from milepost.errors import ConfigError, did_you_mean
+from milepost.pipeline.source import connection, topics
+from milepost.pipeline.source.options import COMMON, Option, Options, flag, name
+from milepost.pipeline.source.to_spark import ToSpark
+from milepost.pipeline.source.types import spark_schema
+from milepost.schema import Schema
+
+OPTIONS: Final = (
+    *COMMON,
+    Option("queue", name, required=True),
+    Option("type", name),
+    Option("where"),
+    Option("includeMetadata", flag, False),
+)
+METADATA: Final = StructType(
+    [
+        spark.StructField("_mid", spark.StringType()),  # S/T/M: writer, transaction, message
+        spark.StructField("_priority", spark.DoubleType()),
+        spark.StructField("_enqueued_at", spark.TimestampType()),
+        spark.StructField("_aborts", spark.IntegerType()),
+    ]
+)
+
+
+class Found(NamedTuple):
+    """The type of the messages that are read."""
+
+    type: str
+    schema: Schema
+
+
+def found(options: Options, struct: StructType | None) -> Found:
+    """Look a queue up, and the type of its messages."""
+    client = connection.client(options.broker, options.timeout, patient=struct is not None)
+    taken = client.queue(options.queue).types
+    if options.type is None and len(taken) > 1:
+        raise ConfigError(
+            f"option 'type' is missing: queue {options.queue!r} takes several types; name one of {', '.join(taken)}"
+        )
+    kind = options.type or taken[0]
+    if kind not in taken:
+        near = did_you_mean(kind, taken) or f"; it takes {', '.join(taken)}"
+        raise ConfigError(f"option 'type': queue {options.queue!r} takes no messages of type {kind!r}{near}")
+    schema = client.types()[kind]
+    topics.checked_where(options.where, schema)
+    return Found(kind, schema)
+
+
+def columns(options: Options, about: Found) -> StructType:
+    """What is read: the members of the messages and, if wanted, what the queue knows about each."""
+    made = spark_schema(about.schema)
+    if not options.includeMetadata:
+        return made
+    for each in METADATA.fields:
+        if each.name in made.names:
+            raise ConfigError(
+                f"option 'includeMetadata': the messages of {about.type} have a field {each.name!r} already"
+            )
+    return StructType([*made.fields, *METADATA.fields])
+
+
+class QueueReader(DataSourceReader):
+    """The messages of a queue, in the order in which they came."""
+
+    def __init__(self, options: Options, about: Found, struct: StructType) -> None:
+        self.options: Final = options
+        self.about: Final = about
+        self.struct: Final = struct
+
+    def partitions(self) -> list[InputPartition]:
+        """One: see above."""
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """All messages, page by page."""
+        options, about = self.options, self.about
+        content = StructType([each for each in self.struct.fields if each.name not in METADATA.names])
+        convert = ToSpark(about.schema, content)
+        client = connection.client(options.broker, options.timeout)
+        for part in client.browse_batches(options.queue, about.type, select=options.where):
+            made = convert(part.batch)
+            extra = _metadata(part)
+            arrays: list[Any] = [
+                extra[each.name] if each.name in extra else made.column(each.name) for each in self.struct.fields
+            ]
+            fields = [
+                pa.field(each.name, array.type) if each.name in extra else made.schema.field(each.name)
+                for each, array in zip(self.struct.fields, arrays, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _metadata(part: TakenBatch) -> dict[str, pa.Array]:
+    numbers = np.asarray(part.numbers, np.int64)
+    shown = [
+        f"{s}/{t}/{m}"
+        for s, t, m in zip(part.writers.tolist(), part.transactions.tolist(), numbers.tolist(), strict=True)
+    ]
+    return {
+        "_mid": pa.array(shown, pa.string()),
+        "_priority": pa.array(np.asarray(part.priorities, np.float64)),
+        "_enqueued_at": pa.array((numbers >> LANE_BITS) + EPOCH_US).cast(pa.timestamp("us", "UTC")),
+        "_aborts": pa.array(np.asarray(part.aborts, np.int32)),
+    }
