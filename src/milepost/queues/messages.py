@@ -113,4 +113,15 @@ def transfer(session: Session, source: Queue, target: Queue, mids: list[int], ab
 
 def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
     """Writers or blocks whose messages have come into a queue."""
-    session.later(states.MAKE_GROUPS, queue=queue.number, members=session.numbers(sorted(set(members))))
+    distinct = sorted(set(members))
+    values = {"queue": queue.number, "members": session.numbers(distinct)}
+    if picking.dialect_of(session) != "postgresql":
+        session.later(states.MAKE_GROUPS, **values)
+        return
+
+    def check(result: Any) -> None:
+        if result.rowcount != len(distinct):  # one was removed between the two statements
+            session.run(states.MAKE_GROUPS, **values)
+
+    session.later(states.MISSING_GROUPS, **values)
+    session.later(states.KEEP_GROUPS, check, **values)

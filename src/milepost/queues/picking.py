@@ -36,7 +36,7 @@ _LOCK_GROUPS: Final = Statement("""
     SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = :owner
     UNION ALL SELECT member FROM (
         SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = 0
-        ORDER BY member {skip_locked}) f""")
+        ORDER BY member FOR NO KEY UPDATE SKIP LOCKED) f""")
 
 
 class Head(NamedTuple):
@@ -402,7 +402,8 @@ class _Form(NamedTuple):
 
 
 def _locking(dialect: Dialect, lock: bool, tables: str) -> str:
-    return f"FOR UPDATE OF {tables} SKIP LOCKED" if lock and dialect == "postgresql" else ""
+    """Not to be changed by others; a group that is locked so can still get messages."""
+    return f"FOR NO KEY UPDATE OF {tables} SKIP LOCKED" if lock and dialect == "postgresql" else ""
 
 
 def _by_index(root: typed.Typed, tables: sql.Tables) -> bool:

@@ -104,6 +104,14 @@ def ending(arc: Arc, table: str, *, told: bool = True) -> Statement:
 MAKE_GROUPS: Final = Statement("""
     INSERT INTO queue_groups (queue, member, owner) SELECT :queue, value, 0 FROM {each members} g WHERE true
     ON CONFLICT (queue, member) DO UPDATE SET owner = queue_groups.owner""")
+# The same in a shared store: a group that is there is kept from being removed, and readers go on reserving it. Whoever
+# finds fewer than he asked for was too late for one, and makes it.
+MISSING_GROUPS: Final = Statement("""
+    INSERT INTO queue_groups (queue, member, owner) SELECT :queue, value, 0 FROM {each members} g
+    WHERE NOT EXISTS (SELECT 1 FROM queue_groups o WHERE o.queue = :queue AND o.member = g.value)
+    ON CONFLICT (queue, member) DO UPDATE SET owner = queue_groups.owner""")
+KEEP_GROUPS: Final = Statement("""
+    SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} ORDER BY member FOR KEY SHARE""")
 RESERVE: Final = Statement("""
     UPDATE queue_groups SET owner = :owner WHERE queue = :queue AND member {in members} AND owner IN (0, :owner)""")
 RELEASE: Final = Statement("UPDATE queue_groups SET owner = 0 WHERE owner = :owner AND owner <> 0")
