@@ -189,6 +189,34 @@ def test_sweeps_while_others_work(shared: Queues) -> None:
     assert shared.tables() == {}
 
 
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_writer_that_commits_does_not_hide_what_it_wrote_before(
+    shared: Queues, level: str, prioritized: bool
+) -> None:
+    shared.notes(level)
+    writer = shared.party("one")
+    writer.put(*("old" for _ in range(100)), priority=1.0 if prioritized else None)
+    shared.store("two")
+    over = threading.Event()
+
+    def writing() -> None:
+        while not over.is_set():
+            writer.put("new")
+
+    def reading() -> None:
+        try:
+            for _ in range(20):
+                reader = shared.party("two")
+                assert reader.one() == "old"
+                assert reader.one() == "old"
+                reader.abort()
+        finally:
+            over.set()
+
+    at_once(writing, reading)
+
+
 # What another broker has changed
 
 
