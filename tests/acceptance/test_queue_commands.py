@@ -314,6 +314,13 @@ def test_a_get_waits_for_what_comes(broker, ask, client, queue):
     assert sizes(ask("queue", "get", queue)) == [1]
 
 
+def test_what_nobody_reads_is_not_taken(broker, client, filled):
+    getting = started("queue", "get", filled, "-n", "9", "--broker", broker.address, stdout=subprocess.PIPE)
+    getting.stdout.close()
+    assert getting.wait(PATIENCE) == 1
+    assert counts(client, filled) == (5, 0, 0)
+
+
 def test_an_order_of_the_paper_goes_in_and_out(ask, client, tmp_path):
     assert ask("type", "define", ORDER).returncode == 0
     items = "count(select ol.item from mt_OrderMessage om, om.root o, o.lines ol)"

@@ -12,6 +12,7 @@ import typer
 from milepost.cli import queue_picture, values
 from milepost.cli.queue_options import LEVELS, Json, Queue
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.cli.sub import write
 from milepost.errors import InvalidValue
 
 app = typer.Typer(
@@ -110,7 +111,7 @@ def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
     with connected(broker) as client:
         queues = sorted(client.queues(), key=lambda queue: queue.name)
     if as_json:
-        sys.stdout.write(values.to_json_lines([queue_picture.as_json(queue) for queue in queues]).decode())
+        write(values.to_json_lines([queue_picture.as_json(queue) for queue in queues]))
     elif not queues:
         print("There are no queues; make one with: milepost queue create NAME --type TYPE", file=sys.stderr)
     else:

@@ -11,6 +11,7 @@ import typer
 from milepost.cli import queue_picture, values
 from milepost.cli.queue_options import Order, Queue, Select, Type, counted
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.cli.sub import write
 from milepost.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -71,5 +72,5 @@ def run(
 
 def _write(messages: list[QueueMessage], envelope: bool) -> None:
     shown = [queue_picture.message_json(each) if envelope else queue_picture.plain(each) for each in messages]
-    sys.stdout.write(values.to_json_lines(shown).decode())
-    sys.stdout.flush()  # before the commit
+    # Before the commit, and past Python's buffer, which may take what nobody will read.
+    write(values.to_json_lines(shown))

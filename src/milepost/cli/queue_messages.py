@@ -11,6 +11,7 @@ import typer
 from milepost.cli import queue_picture, values
 from milepost.cli.queue_options import Json, Queue, Select, Type, counted, known_queues
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.cli.sub import write
 from milepost.errors import ConfigError, InvalidValue
 
 BROWSE_EXAMPLES = """Examples:
@@ -56,7 +57,7 @@ def browse(
         )
         if as_json:
             while piece := list(islice(found, PIECE)):
-                sys.stdout.write(values.to_json_lines([queue_picture.message_json(each) for each in piece]).decode())
+                write(values.to_json_lines([queue_picture.message_json(each) for each in piece]))
             return
         messages = list(found)
     assert most is not None

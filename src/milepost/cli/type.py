@@ -17,6 +17,7 @@ from milepost.batch.format import format_of
 from milepost.cli import parts, queue_picture, tree, values
 from milepost.cli.queue_options import Json
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.cli.sub import write
 from milepost.errors import BrokerError, IncompatibleSchema, SchemaError, UnknownType, did_you_mean
 from milepost.query import rules
 from milepost.schema import Schema, breaks, dataclass_source, parse, python_source
@@ -71,7 +72,7 @@ def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
             }
             for name, schema in sorted(types.items())
         ]
-        sys.stdout.write(values.to_json_lines(found).decode())
+        write(values.to_json_lines(found))
         return
     if not types:
         print("There are no message types; make one with: milepost type define FILE", file=sys.stderr)
