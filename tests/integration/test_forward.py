@@ -1,0 +1,296 @@
+"""Queues that go on to another broker: whoever is killed at whatever step, every message arrives once."""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+
+import pytest
+
+from milepost import AsyncClient
+from milepost.client import backoff
+from milepost.queues import forward
+from milepost.queues.forward import Forwarder
+from milepost.wire import Kind
+from tests.integration.proxy import HEADER, Proxy
+from tests.integration.test_failures import PATIENCE, Broker, run
+
+NOTE = "note: [n: long]"
+# The frames of one round, on the connection to each broker, as they come when a forwarder waits for messages. A step is
+# one of them: a node is killed when it has not been passed on yet.
+SOURCE_STEPS = [
+    ("down", Kind.TAKEN),  # the messages
+    ("down", Kind.REPLY),
+    ("up", Kind.HOLDING),
+    ("down", Kind.REPLY),
+    ("up", Kind.FINISH),  # commit, with the decision
+    ("down", Kind.REPLY),
+    ("up", Kind.FORGET_DECISION),
+    ("down", Kind.REPLY),
+    ("up", Kind.DEQUEUE),
+]
+TARGET_STEPS = [
+    ("up", Kind.ENQUEUE),
+    ("up", Kind.FINISH),  # prepare
+    ("down", Kind.REPLY),
+    ("up", Kind.DECIDE),
+    ("down", Kind.REPLY),
+]
+# The frames by which a forwarder that was started anew, or has lost its target, finds out what is in doubt there.
+RESOLVING = [("up", Kind.IN_DOUBT), ("down", Kind.REPLY), ("up", Kind.DECIDE), ("down", Kind.REPLY)]
+
+
+class Trap(Proxy):
+    """A proxy that kills a broker when it sees a frame, and does not pass that frame on."""
+
+    def __init__(self, broker):
+        super().__init__(("127.0.0.1", broker.port))
+        self._steps = []
+        self._at = 0
+        self._victim = None
+        self._sprung = asyncio.Event()
+
+    def arm(self, steps, at, victim):
+        """Kill `victim` at the frame `steps[at]`; frames of other kinds than the next one do not count."""
+        self._steps, self._at, self._victim = list(steps[: at + 1]), at, victim
+        self._sprung.clear()
+
+    async def sprung(self):
+        """Wait until it has killed, and the victim is dead."""
+        async with asyncio.timeout(PATIENCE):
+            await self._sprung.wait()
+        await self._victim.wait()
+
+    async def _pass(self, reader, writer, direction, both):
+        while True:
+            header = await reader.readexactly(HEADER.size)
+            length, kind, _, _ = HEADER.unpack(header)
+            body = await reader.readexactly(length)
+            if self._steps and self._steps[0] == (direction, kind):
+                self._steps.pop(0)
+                if not self._steps:
+                    self._victim.signal(signal.SIGKILL)
+                    self._sprung.set()
+                    raise ConnectionResetError
+            writer.write(header + body)
+            await writer.drain()
+
+
+class Nodes:
+    """Two brokers in processes of their own, clients of both, and traps on the ways to them."""
+
+    def __init__(self, folder, level="none", target_level="none"):
+        for name in ("source", "target"):
+            (folder / name).mkdir()
+        self.source = Broker(folder / "source", folder / "source" / "log.db", "source")
+        self.target = Broker(folder / "target", folder / "target" / "log.db", "target")
+        self.source.settings += (
+            "queue_lease_s = 1.0\n"  # of a forwarder that has lost its source before it knew what it took
+        )
+        self._levels = level, target_level
+        self._stack = contextlib.AsyncExitStack()
+        self.sent = []
+
+    async def __aenter__(self):
+        enter = self._stack.enter_async_context
+        for broker in (self.source, self.target):
+            await enter(broker)
+        self.to_source, self.to_target = await enter(Trap(self.source)), await enter(Trap(self.target))
+        self.writer = await enter(AsyncClient(self.source.address, timeout=PATIENCE))
+        self.reader = await enter(AsyncClient(self.target.address, timeout=PATIENCE))
+        for client, level in zip((self.writer, self.reader), self._levels, strict=True):
+            await client.define_type(NOTE)
+            await client.create_queue("notes", ["note"], level=level)
+        return self
+
+    async def __aexit__(self, *what):
+        return await self._stack.__aexit__(*what)
+
+    async def write(self, *sizes):
+        """Write blocks of so many messages, each in a transaction, and wait until all are stored."""
+        for size in sizes:
+            block = [len(self.sent) + each for each in range(size)]
+            async with self.writer.transaction() as tx:
+                await tx.enqueue("notes", [{"n": n} for n in block])
+            self.sent += block
+
+    async def read(self):
+        """Everything that was sent and not read yet, as it comes; then nothing is left anywhere."""
+        found = []
+        async with self.reader.transaction() as tx:
+            while len(found) < len(self.sent):
+                some = await tx.dequeue("notes", count=1000, timeout=PATIENCE)
+                assert some, f"{len(found)} of {len(self.sent)} came"
+                found += some
+        await self.settled()
+        assert sorted(each.n for each in found) == self.sent, "each once"
+        self.sent = []
+        return found
+
+    async def settled(self):
+        """Wait until nobody is in doubt about anything, and see that both queues are empty."""
+        async with asyncio.timeout(PATIENCE):
+            while await self.reader.in_doubt() or await self.writer.decisions():
+                pass
+        for client in (self.writer, self.reader):
+            figures = (await client.queue("notes")).figures
+            assert not any(figures.values()), figures
+
+    async def forwarded(self, count):
+        """Wait until the source's broker has told that so many messages went over."""
+        async with asyncio.timeout(PATIENCE):
+            while (await self.writer.forwards())[0].messages < count:
+                pass
+
+
+@contextlib.asynccontextmanager
+async def forwarding(nodes):
+    """A forwarder in this process, over both traps."""
+    stop = asyncio.Event()
+    forwarder = Forwarder(nodes.to_source.address, "notes", nodes.to_target.address, "notes")
+    task = asyncio.create_task(forwarder.run(stop))
+    try:
+        yield forwarder
+    finally:
+        stop.set()
+        await task
+
+
+async def struck(nodes, trap, steps, at, victim, sizes=(3,)):
+    """Write, have a node killed at a step, start it again, and see that every message came once."""
+    trap.arm(steps, at, victim)
+    writing = asyncio.create_task(nodes.write(*sizes))
+    await trap.sprung()
+    await victim.start()
+    await writing
+    return await nodes.read()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Clients come back soon: what is waited for here are starts of brokers."""
+    monkeypatch.setattr(backoff, "LONGEST_SECONDS", 0.2)
+
+
+# Each node dies at each step. The forwarder is a third process here, and lives.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["source", "target"])
+def test_a_node_dies_at_each_step(tmp_path, victim):
+    async def body():
+        async with Nodes(tmp_path) as nodes, forwarding(nodes) as forwarder:
+            await nodes.write(2)
+            await nodes.read()
+            for at in range(len(TARGET_STEPS)):
+                await struck(nodes, nodes.to_target, TARGET_STEPS, at, getattr(nodes, victim))
+            for at in (0, 4, 5, 6, 7):  # at the others nothing of the protocol happens
+                await struck(nodes, nodes.to_source, SOURCE_STEPS, at, getattr(nodes, victim))
+            assert forwarder.progress.messages > 0
+
+    run(body())
+
+
+def blocks_of(found):
+    """Messages by the transaction that brought them."""
+    made = {}
+    for each in found:
+        made.setdefault(each.mid.split("/")[1], []).append(each.n)
+    return list(made.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["source", "target"])
+def test_blocks_arrive_whole_and_in_order_whoever_dies(tmp_path, victim, monkeypatch):
+    """Two messages at a time would be taken, and so every block of three is begun before it is whole."""
+    monkeypatch.setattr(forward, "MESSAGES", 2)
+    steps = [*SOURCE_STEPS[:4], ("down", Kind.TAKEN), *SOURCE_STEPS[1:]]
+
+    async def body():
+        async with Nodes(tmp_path, "ordered blockwise", "ordered blockwise") as nodes, forwarding(nodes):
+            for at in (4, 8, 9):
+                found = await struck(nodes, nodes.to_source, steps, at, getattr(nodes, victim), (3, 1, 3))
+                assert [each.n for each in found] == list(range(7)), "the writer's order"
+                for block in ([0, 1, 2], [4, 5, 6]):
+                    assert any(set(block) <= set(each) for each in blocks_of(found)), "whole, in one transaction"
+                assert len({each.mid.split("/")[0] for each in found}) == 1, "one writer, whatever broke"
+
+    run(body())
+
+
+# The source's broker forwards by itself: with it dies the forwarder, and what it knew.
+
+
+@pytest.mark.slow
+def test_a_broker_that_forwards_dies_at_each_step(tmp_path):
+    async def body():
+        async with Nodes(tmp_path) as nodes:
+            await nodes.writer.forward("notes", nodes.to_target.address, "notes")
+            await nodes.write(2)
+            await nodes.read()
+            for at in range(len(TARGET_STEPS)):
+                await struck(nodes, nodes.to_target, TARGET_STEPS, at, nodes.source)
+            await nodes.write(1, 1)
+            await nodes.read()
+
+    run(body())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["source", "target"])
+@pytest.mark.parametrize("decided", [False, True], ids=["undecided", "decided"])
+def test_what_dies_while_it_resolves_resolves_later(tmp_path, victim, decided):
+    """One death leaves a transaction in doubt, with or without a decision; the next comes while that is resolved."""
+
+    async def body():
+        async with Nodes(tmp_path) as nodes:
+            await nodes.writer.forward("notes", nodes.to_target.address, "notes")
+            await nodes.write(1)
+            await nodes.read()
+            for at in (1, 3):
+                # The target's answer to PREPARE is lost with the source; or the DECIDE behind it.
+                nodes.to_target.arm(TARGET_STEPS, 3 if decided else 2, nodes.source)
+                writing = asyncio.create_task(nodes.write(2))
+                await nodes.to_target.sprung()
+                assert len(await nodes.reader.in_doubt()) == 1
+                again = nodes.source if victim == "source" else nodes.target
+                nodes.to_target.arm(RESOLVING, at, again)
+                await nodes.source.start()
+                await nodes.to_target.sprung()
+                await again.start()
+                await writing
+                await nodes.read()
+
+    run(body())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace, which kills a process at a system call, is missing")
+@pytest.mark.parametrize("victim", ["source", "target"])
+def test_a_node_dies_while_it_saves(tmp_path, victim):
+    """At the first, second, … time that something is brought to disk: in the middle of each commit of the protocol."""
+
+    async def body():
+        async with Nodes(tmp_path) as nodes:
+            await nodes.writer.forward("notes", nodes.to_target.address, "notes")
+            await nodes.write(1)
+            await nodes.read()
+            broker = getattr(nodes, victim)
+            for when in (1, 2, 3, 4):
+                strace = await asyncio.create_subprocess_exec(
+                    "strace", "-f", "-p", str(broker.process.pid), "-e", "trace=fdatasync",
+                    "-e", f"inject=fdatasync:signal=KILL:when={when}",
+                    stderr=asyncio.subprocess.PIPE,
+                )  # fmt: skip
+                assert b"attached" in await strace.stderr.readline()
+                dead = asyncio.create_task(broker.wait())
+                writing = None
+                while not dead.done():
+                    writing = asyncio.create_task(nodes.write(2))
+                    await asyncio.wait([dead, writing], return_when=asyncio.FIRST_COMPLETED)
+                await strace.communicate()
+                await broker.start()
+                await writing
+                await nodes.read()
+
+    run(body())
