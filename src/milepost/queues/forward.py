@@ -39,6 +39,7 @@ from milepost.client.taken import TakenBatch
 from milepost.errors import Fenced, InvalidValue, MilepostError, StateLost, TimedOut
 
 MESSAGES: Final = 1_000  # in one transaction: two syncs and four round trips are then little for each
+FIRST: Final = 100  # in the first one: how large messages are is seen by it
 BYTES: Final = 4 << 20  # in one transaction, about: they are in memory here, and in both brokers
 WAIT_S: Final = 60.0  # for a message; then it looks for what came to be in doubt late
 ANSWER_S: Final = 10.0  # for an end of a transaction: then the connections are made anew, and it is resolved
@@ -193,7 +194,7 @@ class Carrier:
         # The store's own name first: what was decided about another store, at the same address, is not for this one.
         self._participant = f"{target.broker_id} {address}/{target_queue}"
         self._unsettled = unsettled
-        self._count = MESSAGES
+        self._count = min(FIRST, MESSAGES)
 
     async def begin(self) -> None:
         """Look at both queues, and define the types there that are not."""
@@ -271,8 +272,7 @@ class Carrier:
 
     def _adapt(self, messages: int, size: int) -> None:
         """Large messages go fewer at a time."""
-        fitting = max(1, messages * BYTES // max(1, size))
-        self._count = min(MESSAGES, fitting if fitting < self._count else self._count * 2)
+        self._count = min(MESSAGES, self._count * 2, max(1, messages * BYTES // max(1, size)))
 
     async def carry(self, taken: Taken) -> None:
         """Take messages over. What fails leaves both halves to `resolve`, of this carrier or of another one."""

@@ -1,0 +1,164 @@
+"""Forwards in the store: who runs them, and what is asked of a coordinator."""
+
+from __future__ import annotations
+
+import pytest
+
+from milepost.errors import BlockIncomplete, InvalidValue, TransactionAborted, UnknownQueue
+from milepost.queues import operations as ops
+from milepost.queues import steps
+from milepost.queues.forwards import (
+    DropForward,
+    Forwards,
+    Held,
+    Holding,
+    KeepForwards,
+    Report,
+    SetForward,
+    Settle,
+)
+from tests.unit.queues.conftest import Queues
+
+LEASE_US = 1_000_000
+THERE = "milepost://there:7450"
+
+
+# A coordinator's log
+
+
+def test_what_was_not_decided_is_undone_for_ever(queues: Queues) -> None:
+    queues.notes(dead="dead", most_aborts=1)
+    queues.party().put("a", "b")
+    slow = queues.party()
+    assert slow.dequeue(2) == ["a", "b"]
+    assert queues.do(Settle("g/1", slow.number)) == (False, ("notes",))
+    with pytest.raises(TransactionAborted):
+        slow.perform(steps.Commit(steps.Decision("g/1", "there")))
+    assert queues.do(ops.Decisions()) == []
+    assert queues.texts() == ["a", "b"], "and counts no abort: otherwise they were dead"
+    assert queues.do(Settle("g/1", slow.number)) == (False, ())
+
+
+def test_what_was_decided_stays_decided(queues: Queues) -> None:
+    queues.notes()
+    queues.party().put("a")
+    party = queues.party()
+    party.dequeue()
+    number = party.number
+    party.commit(decision=steps.Decision("g/1", "there"))
+    for _ in range(2):
+        assert queues.do(Settle("g/1", number)) == (True, ())
+        queues.restart()
+    assert queues.do(ops.Decisions()) == [("g/1", "there")]
+    assert queues.texts() == []
+    assert queues.do(Settle("g/2", number)) == (False, ()), "another name was not decided by it"
+    queues.do(ops.ForgetDecision("g/1"))
+    assert queues.do(Settle("g/1", number)) == (False, ())
+
+
+def test_a_transaction_that_nobody_knows_is_not_decided(queues: Queues) -> None:
+    queues.notes()
+    assert queues.do(Settle("g/1", 4711)) == (False, ())
+
+
+def test_another_broker_of_the_cell_can_settle(queues: Queues) -> None:
+    if not queues.shared:
+        pytest.skip("one process has the file")
+    queues.notes()
+    queues.party().put("a", "b")
+    slow, quick = queues.party("one"), queues.party("one")
+    assert slow.dequeue() == ["a"]
+    assert quick.dequeue() == ["b"]
+    number = quick.number
+    quick.commit(decision=steps.Decision("g/2", "there"))
+    other = queues.store("two")
+    assert queues.do(Settle("g/1", slow.number), other) == (False, ("notes",))
+    assert queues.do(Settle("g/2", number), other) == (True, ())
+    with pytest.raises(TransactionAborted):  # also where the broker thinks to know all about it
+        slow.perform(steps.Commit(steps.Decision("g/1", "there")))
+    assert queues.texts() == ["a"]
+
+
+# What a transaction has taken
+
+
+def test_holding_tells_what_remains_of_blocks(queues: Queues) -> None:
+    queues.notes("blockwise")
+    writer, reader = queues.party(), queues.party()
+    writer.put("a", "b", "c")
+    writer.put("d", "e")
+    assert reader.dequeue(2) == ["a", "b"]
+    assert queues.do(Holding(reader.number)) == Held(1, [])
+    with pytest.raises(BlockIncomplete):
+        reader.perform(steps.Commit())
+    assert reader.dequeue(1) == ["c"]
+    assert queues.do(Holding(reader.number)) == Held(0, [])
+    assert reader.dequeue(1) == ["d"]
+    assert queues.do(Holding(reader.number)) == Held(1, [])
+
+
+def test_holding_tells_whose_time_ends(queues: Queues) -> None:
+    queues.notes()
+    writer, reader = queues.party(), queues.party()
+    ends = queues.now + 60_000_000
+    writer.enqueue("a")
+    (second,) = writer.enqueue("b", ends_us=ends)
+    writer.commit()
+    reader.dequeue(2)
+    assert queues.do(Holding(reader.number)) == Held(0, [(second, ends)])
+    assert queues.do(Holding(4711)) == Held(0, [])
+
+
+# Forwards
+
+
+def test_a_queue_goes_to_one_place(queues: Queues) -> None:
+    queues.notes()
+    for _ in range(2):
+        queues.do(SetForward("notes", THERE, "notes"))
+    with pytest.raises(InvalidValue, match="is forwarded to milepost://there:7450/notes"):
+        queues.do(SetForward("notes", THERE, "others"))
+    with pytest.raises(UnknownQueue):
+        queues.do(SetForward("quotes", THERE, "notes"))
+    queues.restart()
+    (found,) = queues.do(Forwards())
+    assert (found.queue, found.address, found.target, found.messages, found.error) == ("notes", THERE, "notes", 0, "")
+    queues.do(DropForward("notes"))
+    assert queues.do(Forwards()) == []
+    with pytest.raises(InvalidValue, match="not forwarded"):
+        queues.do(DropForward("notes"))
+    queues.do(SetForward("notes", THERE, "others"))
+    queues.do(ops.DropQueue("notes"))
+    assert queues.do(Forwards()) == []
+
+
+def test_figures_are_told_to_everybody(queues: Queues) -> None:
+    queues.notes()
+    queues.do(SetForward("notes", THERE, "notes"))
+    (kept,) = queues.do(KeepForwards(LEASE_US))
+    queues.do(KeepForwards(LEASE_US, (Report(kept.number, kept.created_us, 5, ""),)))
+    queues.do(KeepForwards(LEASE_US, (Report(kept.number, kept.created_us, 2, "no\0body there" * 100),)))
+    (found,) = queues.do(Forwards())
+    assert found.messages == 7
+    assert found.error.startswith("no body there")
+    assert len(found.error) == 500
+    queues.do(DropForward("notes"))
+    queues.do(SetForward("notes", THERE, "notes"))
+    queues.do(KeepForwards(LEASE_US))
+    queues.do(KeepForwards(LEASE_US, (Report(kept.number, kept.created_us, 5, "late"),)))
+    (found,) = queues.do(Forwards())
+    assert (found.messages, found.error) == (0, ""), "of the forward before"
+
+
+def test_one_broker_of_a_cell_runs_a_forward(queues: Queues) -> None:
+    if not queues.shared:
+        pytest.skip("one process has the file")
+    queues.notes()
+    queues.do(SetForward("notes", THERE, "notes"))
+    one, two = queues.store("one"), queues.store("two")
+    assert len(queues.do(KeepForwards(600 * LEASE_US), one)) == 1
+    assert queues.do(KeepForwards(600 * LEASE_US), two) == []
+    assert len(queues.do(KeepForwards(600 * LEASE_US), one)) == 1, "it keeps what it has"
+    assert queues.do(KeepForwards(0), one) == []
+    assert len(queues.do(KeepForwards(600 * LEASE_US), two)) == 1, "and leaves it when it stops"
+    assert queues.do(KeepForwards(LEASE_US), one) == []
