@@ -2,13 +2,18 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 import signal
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from milepost import AsyncClient
+from milepost.cli import forward as commands
 from milepost.client import backoff
+from milepost.errors import MilepostError
 from milepost.queues import forward
 from milepost.queues.forward import Forwarder
 from milepost.wire import Kind
@@ -79,10 +84,10 @@ class Trap(Proxy):
 class Nodes:
     """Two brokers in processes of their own, clients of both, and traps on the ways to them."""
 
-    def __init__(self, folder, level="none", target_level="none"):
+    def __init__(self, folder, level="none", target_level="none", store=None):
         for name in ("source", "target"):
             (folder / name).mkdir()
-        self.source = Broker(folder / "source", folder / "source" / "log.db", "source")
+        self.source = Broker(folder / "source", store or folder / "source" / "log.db", "source")
         self.target = Broker(folder / "target", folder / "target" / "log.db", "target")
         self.source.settings += (
             "queue_lease_s = 1.0\n"  # of a forwarder that has lost its source before it knew what it took
@@ -222,9 +227,12 @@ def test_blocks_arrive_whole_and_in_order_whoever_dies(tmp_path, victim, monkeyp
 
 
 @pytest.mark.slow
-def test_a_broker_that_forwards_dies_at_each_step(tmp_path):
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))])
+def test_a_broker_that_forwards_dies_at_each_step(tmp_path, request, store):
+    where = None if store == "sqlite" else request.getfixturevalue("postgresql")
+
     async def body():
-        async with Nodes(tmp_path) as nodes:
+        async with Nodes(tmp_path, store=where) as nodes:
             await nodes.writer.forward("notes", nodes.to_target.address, "notes")
             await nodes.write(2)
             await nodes.read()
@@ -292,5 +300,58 @@ def test_a_node_dies_while_it_saves(tmp_path, victim):
                 await broker.start()
                 await writing
                 await nodes.read()
+
+    run(body())
+
+
+# The command line
+
+
+def test_the_command_line_forwards_tells_and_resolves(tmp_path):
+    app = typer.Typer()
+    commands.register(app)
+
+    async def milepost(broker, *words):
+        """What a command prints, and its exit code."""
+        result = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--broker", broker.address])
+        if isinstance(result.exception, MilepostError):
+            return str(result.exception)
+        assert result.exit_code in (0, 2), result.output
+        return result.output
+
+    async def body():
+        async with Nodes(tmp_path) as nodes:
+            there = f"{nodes.target.address}/notes"
+            await nodes.write(2)
+            assert "2 messages of notes went" in await milepost(nodes.source, "forward", "notes", there, "--once")
+            await nodes.read()
+            assert "No queue" in await milepost(nodes.source, "forward", "--status")
+            assert "is forwarded" in await milepost(nodes.source, "forward", "notes", there)
+            await nodes.write(3)
+            await nodes.read()
+            await nodes.forwarded(3)
+            said = json.loads(await milepost(nodes.source, "forward", "notes", "--status", "--json"))
+            assert (said["queue"], said["target"], said["messages"], said["in_doubt"]) == ("notes", "notes", 3, 0)
+            assert "3 forwarded, 0 in doubt" in await milepost(nodes.source, "forward", "--status")
+            assert "no longer" in await milepost(nodes.source, "forward", "notes", "--stop")
+            assert "not forwarded" in await milepost(nodes.source, "forward", "notes", "--stop")
+            assert "names no queue" in await milepost(nodes.source, "forward", "notes", nodes.target.address)
+            for wrong in (["notes"], ["notes", there, "--stop"], ["notes", there, "--once", "--status"]):
+                assert "Usage" in await milepost(nodes.source, "forward", *wrong)
+            for gid, how in (("g/1", "commit"), ("g/2", "abort")):
+                async with nodes.reader.transaction() as tx:
+                    await tx.enqueue("notes", {"n": 1})
+                    await tx.prepare(gid, "gone")
+                assert f"{gid}  waits for the decision of gone" in await milepost(nodes.target, "resolve")
+                assert f"{gid} is" in await milepost(nodes.target, "resolve", gid, how)
+                assert f"{gid} was" in await milepost(nodes.target, "resolve", gid, how)
+            assert "Nothing is in doubt" in await milepost(nodes.target, "resolve")
+            assert (await nodes.reader.queue("notes")).figures["waiting"] == 1
+            async with nodes.writer.transaction() as tx:
+                await tx.enqueue("notes", {"n": 1})
+                await tx.commit(decision=("g/3", "elsewhere"))
+            assert "waits for elsewhere" in await milepost(nodes.source, "resolve")
+            assert "is forgotten" in await milepost(nodes.source, "resolve", "g/3", "forget")
+            assert "no decision" in await milepost(nodes.source, "resolve", "g/3", "forget")
 
     run(body())

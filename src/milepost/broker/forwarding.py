@@ -81,6 +81,8 @@ class Forwarding:
                     if self._stopping:
                         break
                     found = await self._ask(KeepForwards(int(LEASE_S * 1_000_000), self._reports()))
+                    if isinstance(found, Closed):
+                        break
                     if isinstance(found, MilepostError):
                         log.warning("forwards cannot be looked after: %s", found)  # those that run go on
                     else:
@@ -91,6 +93,8 @@ class Forwarding:
                     await self._ask(KeepForwards(0, self._reports()))
         except TimeoutError:
             pass  # another broker waits until the lease has ended
+        except Exception:  # a fault of ours: nothing is forwarded, and everything else goes on
+            log.exception("forwarding has ended")
         finally:
             if self._listener is not None:
                 await self._listener.close()

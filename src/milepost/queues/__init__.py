@@ -5,6 +5,7 @@
     operations     what the broker gives to the store's writer: transactions, administration, looks
     steps          what a transaction consists of, and what comes of it
     transactions   how steps are carried out, ended and undone
+    deciding       transactions over several stores: prepared, decided, remembered
     messages       headers and content in the tables: written, read, moved, removed
     states         the state diagrams, as data, with the statement of each arc
     picking        who may take what next: levels, priorities, selection, order
@@ -14,6 +15,7 @@
     admin, looking, upkeep     what operators, onlookers and the broker itself do
     engine         what is kept in memory for all of it
     outbox         enqueue in a database transaction of the caller's own
+    forward        messages that go on to a queue of another broker, under two-phase commit; `forwards` in the store
 """
 
 from typing import Any

@@ -43,6 +43,7 @@ FIRST: Final = 100  # in the first one: how large messages are is seen by it
 BYTES: Final = 4 << 20  # in one transaction, about: they are in memory here, and in both brokers
 WAIT_S: Final = 60.0  # for a message; then it looks for what came to be in doubt late
 ANSWER_S: Final = 10.0  # for an end of a transaction: then the connections are made anew, and it is resolved
+GIVE_BACK_S: Final = 2.0  # for messages to be given back, where a broker stops and may not answer any more
 FENCED_S: Final = 5.0  # that a forwarder which another has replaced waits, so that it is not replaced in turn at once
 
 T = TypeVar("T")
@@ -293,12 +294,13 @@ class Carrier:
     async def _give_back(self, transaction: Transaction) -> None:
         """The messages are there again for everybody, without an abort counted: it was not for them that it failed."""
         try:
-            if self._unsettled:
-                await self._source.settle(*self._unsettled[-1])
-                self._unsettled.pop()
-        except MilepostError:
-            pass  # the next carrier does it
-        await transaction.abort()
+            async with asyncio.timeout(GIVE_BACK_S):
+                if self._unsettled:
+                    await self._source.settle(*self._unsettled[-1])
+                    self._unsettled.pop()
+                await transaction.abort()
+        except (MilepostError, TimeoutError):
+            pass  # the next carrier does it, or the source when the lease of its client has ended
 
 
 def number_of(gid: str) -> int:

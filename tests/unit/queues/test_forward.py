@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -392,3 +393,59 @@ def test_what_is_in_the_way_is_told_and_tried_again() -> None:
         await told(nodes, lambda found: not found.error)
 
     between(body)
+
+
+def test_a_broker_that_stops_finishes_what_it_has_begun(tmp_path: Path) -> None:
+    async def whole() -> None:
+        store = str(tmp_path / "source.db")
+        async with asyncio.timeout(PATIENCE), testing.broker() as target, AsyncClient(target.uri) as reader:
+            for begin in range(0, 900, 300):
+                async with testing.broker(store=store) as source, AsyncClient(source.uri) as writer:
+                    await writer.define_type(NOTE)
+                    await writer.create_queue("notes", ["note"])
+                    await reader.define_type(NOTE)
+                    await reader.create_queue("notes", ["note"])
+                    await writer.forward("notes", target.uri, "notes")
+                    for start in range(begin, begin + 300, 20):
+                        async with writer.transaction() as tx:
+                            await tx.enqueue("notes", [{"n": n} for n in range(start, start + 20)])
+                assert await reader.in_doubt() == []
+            async with testing.broker(store=store), reader.transaction() as tx:
+                found: list[int] = []
+                while len(found) < 900:
+                    found += [each.n for each in await tx.dequeue("notes", count=900, timeout=PATIENCE)]
+            assert found == list(range(900))
+            assert await reader.in_doubt() == []
+
+    asyncio.run(whole())
+
+
+@pytest.mark.xdist_group("postgresql")
+def test_brokers_of_a_cell_take_over_from_each_other(postgresql: str) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(PATIENCE), testing.broker() as target, AsyncClient(target.uri) as reader:
+            await reader.define_type(NOTE)
+            await reader.create_queue("notes", ["note"])
+            async with testing.broker(store=postgresql, name="two") as two, AsyncClient(two.uri) as writer:
+                async with testing.broker(store=postgresql, name="one") as one, AsyncClient(one.uri) as client:
+                    await client.define_type(NOTE)
+                    await client.create_queue("notes", ["note"])
+                    await client.forward("notes", target.uri, "notes")
+                    async with client.transaction() as tx:
+                        await tx.enqueue("notes", [{"n": n} for n in range(50)])
+                    async with reader.transaction() as tx:
+                        found = await tx.dequeue("notes", count=50, timeout=PATIENCE)
+                    two._forwarding._changed.set()
+                    await writer.status()
+                    assert (len(one._forwarding._running), len(two._forwarding._running)) == (1, 0)
+                while not two._forwarding._running:
+                    two._forwarding._changed.set()
+                    await writer.status()
+                async with writer.transaction() as tx:
+                    await tx.enqueue("notes", [{"n": n} for n in range(50, 60)])
+                async with reader.transaction() as tx:
+                    found += await tx.dequeue("notes", count=50, timeout=PATIENCE)
+                assert [each.n for each in found] == list(range(60))
+                assert len({each.mid.split("/")[0] for each in found}) == 1, "one writer, whichever broker"
+
+    asyncio.run(whole())
