@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from milepost.errors import MilepostError
-from milepost.queues import admin, looking, transactions, upkeep
+from milepost.queues import admin, deciding, looking, transactions, upkeep
 from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
 from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
 from milepost.storage.database import Session
@@ -118,7 +118,7 @@ class Decide(Work):
 
     def run(self, session: Session, place: Place) -> Done:
         """See `transactions`."""
-        return transactions.decide(session, place, self.gid, self.commit)
+        return deciding.decide(session, place, self.gid, self.commit)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Prepared(Look):
 
     def run(self, session: Session, place: Place) -> list[tuple[str, str]]:
         """See `transactions`."""
-        return transactions.prepared(session, self.coordinator)
+        return deciding.prepared(session, self.coordinator)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Decisions(Look):
 
     def run(self, session: Session, place: Place) -> list[tuple[str, str]]:
         """See `transactions`."""
-        return transactions.decisions(session)
+        return deciding.decisions(session)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class ForgetDecision(Work):
 
     def run(self, session: Session, place: Place) -> None:
         """See `transactions`."""
-        transactions.forget(session, self.gid)
+        deciding.forget(session, self.gid)
 
 
 # Looking

@@ -115,7 +115,7 @@ class _Borrowed(Session):
     def run(self, statement: Statement, **values: Any) -> int:
         return int(self._asked(statement, values).rowcount)
 
-    def later(self, statement: Statement, check: Any = None, **values: Any) -> None:
+    def later(self, statement: Statement, check: Any = None, *, raises: bool = False, **values: Any) -> None:
         answer = self._asked(statement, values)
         if check is not None:
             check(answer)

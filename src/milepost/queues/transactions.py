@@ -59,10 +59,30 @@ _GO_ON: Final = Statement("""
     UPDATE queue_transactions SET operations = operations + 1
     WHERE number = :number AND state = 'a' AND operations >= :expected
     RETURNING operations, (SELECT version FROM queue_catalogue)""")
-_COMMIT: Final = Statement("""
+# Begin and commit what is known, or what is assumed to be: on PostgreSQL each raises when it is not so.
+_BEGIN_NEW: Final = Statement(
+    """
+    INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
+    VALUES (:number, :s, :instance, :client, :log, :state, 1, :messages, {now} + :lease_us)
+    ON CONFLICT (instance, client) DO NOTHING RETURNING (SELECT version FROM queue_catalogue)""",
+    postgresql="""
+    INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
+    VALUES (:number, :s, :instance, :client, :log, :state,
+        1 / CASE WHEN (SELECT version FROM queue_catalogue) = :version THEN 1 ELSE 0 END, :messages, {now} + :lease_us)
+    RETURNING (SELECT version FROM queue_catalogue)""",
+)
+_COMMIT: Final = Statement(
+    """
     UPDATE queue_transactions SET state = 'c', lease_us = {now} + :lease_us
-    WHERE number = :number AND state = 'a' AND operations = :operations""")
-_END: Final = Statement("""
+    WHERE number = :number AND state = 'a' AND operations = :operations""",
+    postgresql="""
+    WITH ended AS (
+        UPDATE queue_transactions SET state = 'c', lease_us = {now} + :lease_us
+        WHERE number = :number AND state = 'a' AND operations = :operations RETURNING 1)
+    SELECT 1 / count(*) FROM ended""",
+)
+# The end of a transaction, whichever it is.
+END: Final = Statement("""
     UPDATE queue_transactions SET state = :state, lease_us = {now} + :lease_us WHERE number = :number""")
 _PREPARE: Final = Statement("""
     UPDATE queue_transactions SET state = 'p', gid = :gid, coordinator = :coordinator WHERE number = :number""")
@@ -70,21 +90,20 @@ _RENEW: Final = Statement("""
     UPDATE queue_transactions SET lease_us = {now} + :lease_us WHERE number {in numbers} AND state = 'a'
     RETURNING number""")
 _STATE: Final = Statement("SELECT state FROM queue_transactions WHERE number = :number {for_update}")
-_PREPARED: Final = Statement("""
+# A transaction over several stores, by its name.
+PREPARED: Final = Statement("""
     SELECT number, state FROM queue_transactions WHERE gid = :gid {for_update}""")
-_ALL_PREPARED: Final = Statement("""
-    SELECT gid, coordinator FROM queue_transactions WHERE state = 'p' AND gid IS NOT NULL ORDER BY number""")
 _LOG: Final = Statement("""
     INSERT INTO queue_log (transaction_number, operation, kind, queue, messages)
-    VALUES (:number, :operation, :kind, :queue, :messages)""")
+    VALUES (:number, :operation, :kind, :queue, :messages)
+    ON CONFLICT (transaction_number, operation, kind, queue) DO UPDATE
+    SET messages = queue_log.messages + excluded.messages""")
 _UNLOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = :number RETURNING kind, queue, messages")
 _CLEAR_LOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = :number")
 _LOGGED: Final = Statement("SELECT DISTINCT kind, queue FROM queue_log WHERE transaction_number = :number")
 _DECIDE: Final = Statement("""
     INSERT INTO queue_decisions (gid, participant, decided_us) VALUES (:gid, :participant, :time_us)""")
 _DECIDED: Final = Statement("SELECT 1 FROM queue_decisions WHERE gid = :gid")
-_DECISIONS: Final = Statement("SELECT gid, participant FROM queue_decisions ORDER BY decided_us, gid")
-_FORGET: Final = Statement("DELETE FROM queue_decisions WHERE gid = :gid")
 
 _NEW: Final = Live(0, frozenset(), {})
 
@@ -183,7 +202,9 @@ class _Performance:
             "time_us": self._place.time_us,
         }  # fmt: skip
         if self._engine.trusts(self._key):
-            self._session.later(_BEGIN, self._expect(lambda row: row[0], self._known.version), **values)
+            version = self._known.version
+            check = self._expect(lambda row: row[0], version)
+            self._session.later(_BEGIN_NEW, check, raises=True, version=version, **values)
         else:
             row = self._session.row(_BEGIN, **values)
             if row is None:
@@ -221,8 +242,9 @@ class _Performance:
                 raise Stale
 
         session.later(
-            _COMMIT, check, number=number, operations=live.operations, lease_us=OUTCOME_US, time_us=self._place.time_us
-        )
+            _COMMIT, check, raises=True, number=number, operations=live.operations, lease_us=OUTCOME_US,
+            time_us=self._place.time_us,
+        )  # fmt: skip
         self.changed = True
         session.later(_CLEAR_LOG, number=number)
         for kind, at in sorted(live.logged):
@@ -361,7 +383,7 @@ class _Performance:
             case Prepare():
                 self._require_whole()
                 self._write_log()
-                if self._session.row(_PREPARED, gid=step.gid) is not None:
+                if self._session.row(PREPARED, gid=step.gid) is not None:
                     raise InvalidValue(f"a transaction {step.gid!r} was prepared before: each has a name of its own")
                 self._session.run(_PREPARE, number=self._number, gid=step.gid, coordinator=step.coordinator)
                 return Done()
@@ -435,6 +457,7 @@ class _Performance:
                 check = self._require(len(members))
                 values = {"queue": queue.number, "members": session.numbers(members), "owner": self._number}
                 session.later(states.RESERVE, check, **values)
+        self._write_log()  # before the content is asked for: it travels with that
         return got(session, self._known, found)
 
     def _require(self, rows: int) -> Callable[[Any], None]:
@@ -484,7 +507,7 @@ class _Performance:
 
     def _finish(self, state: str, *, counted: bool) -> Done:
         self._write_log()
-        self._session.run(_END, number=self._number, state=state, lease_us=OUTCOME_US, time_us=self._place.time_us)
+        self._session.run(END, number=self._number, state=state, lease_us=OUTCOME_US, time_us=self._place.time_us)
         self._touched |= finish(self._session, self._known, self._number, self._transaction.s, state == "c", counted)
         return Done(touched=self._names())
 
@@ -563,42 +586,6 @@ def undo(session: Session, place: Place, number: int, *, counted: bool = True) -
     if row is None or row[0] != "a":
         return Done(repeated=True)
     known = engine.known(session, None)
-    session.run(_END, number=number, state="x", lease_us=OUTCOME_US, time_us=place.time_us)
+    session.run(END, number=number, state="x", lease_us=OUTCOME_US, time_us=place.time_us)
     touched = finish(session, known, number, 0, commit=False, counted=counted)
     return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))
-
-
-def decide(session: Session, place: Place, gid: str, commit: bool) -> Done:
-    """See `operations.Decide`."""
-    engine = engine_of(session, place)
-    row = session.row(_PREPARED, gid=gid)
-    if row is None:
-        if commit:
-            raise NoTransaction(f"no transaction is known as {gid!r}: it was never prepared here, or is long over")
-        return Done(repeated=True)
-    number, state = row
-    if state != "p":
-        if (state == "c") != commit:
-            raise NoTransaction(f"transaction {gid!r} was {'committed' if state == 'c' else 'undone'} before")
-        return Done(repeated=True)
-    known = engine.known(session, None)
-    s = session.row(Statement("SELECT s FROM queue_transactions WHERE number = :number"), number=number)[0]
-    session.run(_END, number=number, state="c" if commit else "x", lease_us=OUTCOME_US, time_us=place.time_us)
-    touched = finish(session, known, number, s, commit, counted=False)
-    return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))
-
-
-def prepared(session: Session, coordinator: str | None) -> list[tuple[str, str]]:
-    """See `operations.Prepared`."""
-    found = [(row[0], row[1]) for row in session.rows(_ALL_PREPARED)]
-    return found if coordinator is None else [each for each in found if each[1] == coordinator]
-
-
-def decisions(session: Session) -> list[tuple[str, str]]:
-    """See `operations.Decisions`."""
-    return [(row[0], row[1]) for row in session.rows(_DECISIONS)]
-
-
-def forget(session: Session, gid: str) -> None:
-    """See `operations.ForgetDecision`."""
-    session.run(_FORGET, gid=gid)

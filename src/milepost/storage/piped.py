@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from milepost.storage.pipeline import Pipeline, simple
+from milepost.storage.pipeline import Answer, Pipeline, simple
 from milepost.storage.session import Check, Session
 from milepost.storage.statement import Statement
+
+RAISED: Final = frozenset({"22012", "23505"})  # division by zero, unique violation: how a statement says no by itself
+
+
+class _Later(NamedTuple):
+    text: str
+    values: Sequence[Any]
+    check: Check | None = None
+    raises: bool = False  # in the database, where the check would: nothing behind it is run
 
 
 class PipedSession(Session):
@@ -22,7 +31,7 @@ class PipedSession(Session):
 
     def __init__(self, connection: sa.Connection) -> None:
         super().__init__(connection)
-        self._waiting: list[tuple[str, Sequence[Any], Check | None]] = []
+        self._waiting: list[_Later] = []
         self._execute = self._plainly
         kept = connection.info  # as long as the driver's connection lives, whoever has it from the pool
         self._pipeline: Pipeline = kept.get("pipeline") or kept.setdefault("pipeline", Pipeline(self._driver))
@@ -56,12 +65,12 @@ class PipedSession(Session):
     def numbers(self, items: Sequence[int]) -> Any:
         return f"{{{','.join(map(str, items))}}}"
 
-    def later(self, statement: Statement, check: Check | None = None, **values: Any) -> None:
+    def later(self, statement: Statement, check: Check | None = None, *, raises: bool = False, **values: Any) -> None:
         text, names = statement.numbered()
-        self._waiting.append((text, [values[name] for name in names], check))
+        self._waiting.append(_Later(text, [values[name] for name in names], check, raises))
 
     def later_text(self, text: str, values: Any) -> None:
-        self._waiting.append((text, values, None))
+        self._waiting.append(_Later(text, values))
 
     def all_rows(self, texts: Sequence[str], values: Any) -> list[Sequence[Any]]:
         return [answer.fetchall() for answer in self._sent([(text, values) for text in texts])]
@@ -70,9 +79,13 @@ class PipedSession(Session):
         if self._waiting:
             self._sent([])
 
+    def settle_checks(self) -> None:
+        if any(each.check is not None and not each.raises for each in self._waiting):
+            self._sent([])
+
     def say(self, text: str) -> None:
         if text == "BEGIN":
-            self._waiting.append((text, (), None))
+            self._waiting.append(_Later(text, ()))
         elif text in ("COMMIT", "ROLLBACK"):
             self._sent([(text, ())])
         else:
@@ -100,10 +113,19 @@ class PipedSession(Session):
         """Run what waits and what is wanted, in one round trip; the answers to what is wanted."""
         waiting, self._waiting = self._waiting, []
         try:
-            answers = self._pipeline.run([*((text, values) for text, values, _ in waiting), *wanted])
+            answers = self._pipeline.run([*((each.text, each.values) for each in waiting), *wanted])
         except self._dialect.loaded_dbapi.Error as error:
+            self._tell(waiting, error)
             raise DBAPIError(None, None, error) from error  # as SQLAlchemy would
-        for answer, (_, _, check) in zip(answers, waiting, strict=False):
-            if check is not None:
-                check(answer)
+        for answer, each in zip(answers, waiting, strict=False):
+            if each.check is not None:
+                each.check(answer)
         return answers[len(waiting) :]
+
+    def _tell(self, waiting: list[_Later], error: Any) -> None:
+        """Let a check say what it means that its statement has raised."""
+        place = self._pipeline.failed
+        if error.sqlstate in RAISED and place < len(waiting) and waiting[place].raises:
+            check = waiting[place].check
+            assert check is not None
+            check(Answer((), 0))

@@ -75,6 +75,7 @@ class Pipeline:
         self._connection = driver.pgconn
         self._names: OrderedDict[tuple[str, tuple[int, ...]], bytes] = OrderedDict()
         self._made = 0
+        self.failed = 0  # of the last statements that failed: the place of the one that did
         self._poll = select.poll()
         self._poll.register(self._connection.socket, select.POLLIN)
 
@@ -114,7 +115,8 @@ class Pipeline:
         return name
 
     def _results(self) -> list[Any]:
-        connection, found = self._connection, []
+        connection = self._connection
+        found: list[Any] = []
         failed: Any = None
         while True:
             unsent = connection.flush()
@@ -132,7 +134,9 @@ class Pipeline:
             if status == pq.ExecStatus.PIPELINE_SYNC:
                 break
             if status == pq.ExecStatus.FATAL_ERROR:
-                failed = failed or self._error(result)
+                if failed is None:
+                    failed = self._error(result)
+                    self.failed = len(found)
             elif status != pq.ExecStatus.PIPELINE_ABORTED:
                 found.append(result)
         if failed is not None:

@@ -62,8 +62,11 @@ class Session:
         """A list of numbers as a value for `{in ...}`."""
         return f"[{','.join(map(str, items))}]"
 
-    def later(self, statement: Statement, check: Check | None = None, **values: Any) -> None:
-        """Run a statement whose result is not needed now; `check` looks at it before anything is committed."""
+    def later(self, statement: Statement, check: Check | None = None, *, raises: bool = False, **values: Any) -> None:
+        """Run a statement whose result is not needed now; `check` looks at it before anything is committed.
+
+        `raises`: PostgreSQL does by itself what the check would, by an error, and the commit may go with it.
+        """
         result = self._execute(statement.of(self._dialect), values)
         if check is not None:
             check(result)
@@ -77,7 +80,10 @@ class Session:
         return [_run(self._driver, text, values).fetchall() for text in texts]
 
     def settle(self) -> None:
-        """Run what waits, and check it. To be called before a commit."""
+        """Run what waits, and check it."""
+
+    def settle_checks(self) -> None:
+        """The same, if there is something to check that does not raise. To be called before a commit."""
 
     def say(self, text: str) -> None:
         """Run a text without values: BEGIN, COMMIT, settings."""

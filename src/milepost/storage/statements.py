@@ -29,13 +29,21 @@ REOPEN_LOG: Final = Statement("""
 # The state of a log that nobody else can have touched.
 SEE_LOG: Final = Statement("SELECT epoch, commits FROM logs WHERE number = :log AND opening = :opening")
 # The first statement of each write: may this process still write, and count it.
-TOUCH_LOG: Final = Statement("""
+# On PostgreSQL it fails by itself (division by zero) when another process has the log: the commit may travel with it.
+_TOUCHED: Final = """
+    UPDATE logs SET commits = commits + 1, last_us = :time_us, seen_us = {now},
+        epoch = epoch / CASE WHEN epoch = :epoch THEN 1 ELSE 0 END
+    WHERE number = :log"""
+TOUCH_LOG: Final = Statement(
+    """
     UPDATE logs SET commits = commits + 1, last_us = :time_us, seen_us = {now}
-    WHERE number = :log AND epoch = :epoch""")
+    WHERE number = :log AND epoch = :epoch""",
+    postgresql=_TOUCHED,
+)
 # The same of a transaction that promises nothing: PostgreSQL need not wait for its disk. One statement, one round trip.
-TOUCH_LOG_UNSYNCED: Final = Statement("""
-    UPDATE logs SET commits = commits + 1, last_us = :time_us, seen_us = {now}
-    WHERE number = :log AND epoch = :epoch RETURNING set_config('synchronous_commit', 'off', true)""")
+TOUCH_LOG_UNSYNCED: Final = Statement(
+    "", postgresql=f"{_TOUCHED} RETURNING set_config('synchronous_commit', 'off', true)"
+)
 # The first statement of each step of upkeep: may this process still write?
 HOLD_LOG: Final = Statement("SELECT 1 FROM logs WHERE number = :log AND epoch = :epoch {for_share}")
 # A broker that ends says so: others need not wait for its lease.

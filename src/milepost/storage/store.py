@@ -151,12 +151,14 @@ class Store:
                         return self._with_late(committed)
                 return self._with_late(self._attempt(session, operations, time_us, refused))
             except _Overtaken:
+                self._pending = None  # it was found out before the commit
                 self._failed(Kind.REFUSED)
                 raise self._fenced() from None
             except Spoiled as spoiled:
                 self._roll_back()
                 refused[spoiled.place] = spoiled.error
             except Stale:
+                self._pending = None  # the same
                 self._roll_back()
                 self._memory.clear()
                 stale += 1
@@ -183,10 +185,10 @@ class Store:
         promised = not operations or any(not isinstance(each, Work) or each.durable for each in operations)
         touch = self._database.begin_transaction(session, promised)
         holder = self._holder
-        session.later(touch, self._require_held, log=holder.log, epoch=holder.epoch, time_us=time_us)
+        session.later(touch, self._require_held, raises=True, log=holder.log, epoch=holder.epoch, time_us=time_us)
         transaction = Transaction(session, holder, self._memory, time_us)
         committed = transaction.run(operations, refused)
-        session.settle()
+        session.settle_checks()
         self._pending = self._commits + 1, transaction, committed  # from here on, an error leaves the outcome open
         self._operations = operations
         session.say("COMMIT")
