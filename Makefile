@@ -21,7 +21,7 @@ help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
 	@echo "make test               run everything: lint, types, all tests, short benchmarks (minutes)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
-	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, queues, pubsub, durable, pipeline, control; QUICK=1: a short run"
+	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, input_queues, pubsub, durable, queues, pipeline, control; QUICK=1: a short run"
 	@echo "make soak               kill brokers, publishers and subscribers, 200 times on each store, and count what arrived"
 	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
 	@echo "make lock               pin every dependency anew in requirements.lock"
@@ -64,7 +64,7 @@ demo: $(READY) java
 
 test: lint warm java
 	@echo "running all tests"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=ci tests
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=ci --durations=25 tests
 
 check: lint warm
 	@echo "running the unit tests"

@@ -6,8 +6,20 @@ flows: `milepost.schema`, `milepost.batch`, `milepost.query`, `milepost.wire`, `
 
 from milepost import errors
 from milepost.batch import Batch, DynamicValue, Ids, MessageId, projection, reader, schema_of
-from milepost.client import AsyncClient, Client, DurableSubscription, LogBatch, Retention, Subscription, TopicInfo
-from milepost.query import compile, decode, encode, expression, parse_query, parse_schema
+from milepost.client import (
+    AsyncClient,
+    Client,
+    DurableSubscription,
+    LogBatch,
+    QueueInfo,
+    QueueMessage,
+    Receipt,
+    Retention,
+    Subscription,
+    TopicInfo,
+    Transaction,
+)
+from milepost.query import compile, decode, encode, expression, ordering, parse_query, parse_schema
 from milepost.schema import MessageType, Registry, Schema
 
 __all__ = [
@@ -30,6 +42,7 @@ __all__ = [
     # Which messages, and what of them
     "compile",
     "expression",
+    "ordering",
     "parse_query",
     # Talking to a broker
     "AsyncClient",
@@ -39,6 +52,11 @@ __all__ = [
     "LogBatch",
     "TopicInfo",
     "Retention",
+    # Queues
+    "Transaction",
+    "QueueMessage",
+    "QueueInfo",
+    "Receipt",
     # What can go wrong
     "errors",
 ]

@@ -12,8 +12,9 @@ import milepost
 
 PUBLIC = {
     "AsyncClient", "Batch", "Client", "DurableSubscription", "DynamicValue", "Ids", "LogBatch", "MessageId",
-    "MessageType", "Registry", "Retention", "Schema", "Subscription", "TopicInfo", "compile", "decode", "encode",
-    "errors", "expression", "parse_query", "parse_schema", "projection", "reader", "schema_of",
+    "MessageType", "QueueInfo", "QueueMessage", "Receipt", "Registry", "Retention", "Schema", "Subscription",
+    "TopicInfo", "Transaction", "compile", "decode", "encode", "errors", "expression", "ordering", "parse_query",
+    "parse_schema", "projection", "reader", "schema_of",
 }  # fmt: skip
 
 
