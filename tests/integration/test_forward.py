@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from milepost import AsyncClient
+from milepost import AsyncClient, testing
 from milepost.cli import forward as commands
 from milepost.client import backoff
 from milepost.errors import MilepostError
@@ -48,23 +48,23 @@ RESOLVING = [("up", Kind.IN_DOUBT), ("down", Kind.REPLY), ("up", Kind.DECIDE), (
 class Trap(Proxy):
     """A proxy that kills a broker when it sees a frame, and does not pass that frame on."""
 
-    def __init__(self, broker):
-        super().__init__(("127.0.0.1", broker.port))
+    def __init__(self, port):
+        super().__init__(("127.0.0.1", port))
         self._steps = []
-        self._at = 0
         self._victim = None
         self._sprung = asyncio.Event()
 
-    def arm(self, steps, at, victim):
-        """Kill `victim` at the frame `steps[at]`; frames of other kinds than the next one do not count."""
-        self._steps, self._at, self._victim = list(steps[: at + 1]), at, victim
+    def arm(self, steps, at, victim=None):
+        """Kill `victim`, if any, and cut, at the frame `steps[at]`; frames that are not the next step do not count."""
+        self._steps, self._victim = list(steps[: at + 1]), victim
         self._sprung.clear()
 
     async def sprung(self):
         """Wait until it has killed, and the victim is dead."""
         async with asyncio.timeout(PATIENCE):
             await self._sprung.wait()
-        await self._victim.wait()
+        if self._victim is not None:
+            await self._victim.wait()
 
     async def _pass(self, reader, writer, direction, both):
         while True:
@@ -74,7 +74,8 @@ class Trap(Proxy):
             if self._steps and self._steps[0] == (direction, kind):
                 self._steps.pop(0)
                 if not self._steps:
-                    self._victim.signal(signal.SIGKILL)
+                    if self._victim is not None:
+                        self._victim.signal(signal.SIGKILL)
                     self._sprung.set()
                     raise ConnectionResetError
             writer.write(header + body)
@@ -84,11 +85,11 @@ class Trap(Proxy):
 class Nodes:
     """Two brokers in processes of their own, clients of both, and traps on the ways to them."""
 
-    def __init__(self, folder, level="none", target_level="none", store=None):
+    def __init__(self, folder, level="none", target_level="none", stores=(None, None)):
         for name in ("source", "target"):
             (folder / name).mkdir()
-        self.source = Broker(folder / "source", store or folder / "source" / "log.db", "source")
-        self.target = Broker(folder / "target", folder / "target" / "log.db", "target")
+        self.source = Broker(folder / "source", stores[0] or folder / "source" / "log.db", "source")
+        self.target = Broker(folder / "target", stores[1] or folder / "target" / "log.db", "target")
         self.source.settings += (
             "queue_lease_s = 1.0\n"  # of a forwarder that has lost its source before it knew what it took
         )
@@ -100,7 +101,7 @@ class Nodes:
         enter = self._stack.enter_async_context
         for broker in (self.source, self.target):
             await enter(broker)
-        self.to_source, self.to_target = await enter(Trap(self.source)), await enter(Trap(self.target))
+        self.to_source, self.to_target = await enter(Trap(self.source.port)), await enter(Trap(self.target.port))
         self.writer = await enter(AsyncClient(self.source.address, timeout=PATIENCE))
         self.reader = await enter(AsyncClient(self.target.address, timeout=PATIENCE))
         for client, level in zip((self.writer, self.reader), self._levels, strict=True):
@@ -177,6 +178,46 @@ def impatient(monkeypatch):
     monkeypatch.setattr(backoff, "LONGEST_SECONDS", 0.2)
 
 
+# A connection breaks at each step, and both brokers live.
+
+
+def test_a_connection_breaks_at_each_step():
+    async def body():
+        at = "127.0.0.1:0"
+        async with contextlib.AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            brokers = [await enter(testing.broker(listen=at, queue_lease_s=0.2)) for _ in range(2)]
+            writer, reader = [await enter(AsyncClient(str(each.address), timeout=PATIENCE)) for each in brokers]
+            traps = [await enter(Trap(each.address.port)) for each in brokers]
+            for client in (writer, reader):
+                await client.define_type(NOTE)
+                await client.create_queue("notes", ["note"])
+            stop = asyncio.Event()
+            forwarder = Forwarder(traps[0].address, "notes", traps[1].address, "notes")
+            task = asyncio.create_task(forwarder.run(stop))
+            found, sent = [], 0
+            for trap, steps in zip(traps, (SOURCE_STEPS, TARGET_STEPS), strict=True):
+                for step in range(len(steps)):
+                    trap.arm(steps, step)
+                    async with writer.transaction() as tx:
+                        await tx.enqueue("notes", [{"n": sent}, {"n": sent + 1}])
+                    sent += 2
+                    await trap.sprung()
+                    while len(found) < sent:
+                        async with reader.transaction() as tx:
+                            some = await tx.dequeue("notes", count=10, timeout=PATIENCE)
+                            assert some
+                            found += [each.n for each in some]
+            stop.set()
+            await task
+            assert await Forwarder(str(brokers[0].address), "notes", str(brokers[1].address), "notes").once() == 0
+            assert found == list(range(sent))
+            assert (await reader.in_doubt(), await writer.decisions()) == ([], [])
+            assert not any((await reader.queue("notes")).figures.values())
+
+    run(body())
+
+
 # Each node dies at each step. The forwarder is a third process here, and lives.
 
 
@@ -229,10 +270,11 @@ def test_blocks_arrive_whole_and_in_order_whoever_dies(tmp_path, victim, monkeyp
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))])
 def test_a_broker_that_forwards_dies_at_each_step(tmp_path, request, store):
-    where = None if store == "sqlite" else request.getfixturevalue("postgresql")
+    server = None if store == "sqlite" else request.getfixturevalue("postgresql_server")
+    stores = (None, None) if server is None else (server.database(), server.database())
 
     async def body():
-        async with Nodes(tmp_path, store=where) as nodes:
+        async with Nodes(tmp_path, stores=stores) as nodes:
             await nodes.writer.forward("notes", nodes.to_target.address, "notes")
             await nodes.write(2)
             await nodes.read()
@@ -241,7 +283,12 @@ def test_a_broker_that_forwards_dies_at_each_step(tmp_path, request, store):
             await nodes.write(1, 1)
             await nodes.read()
 
-    run(body())
+    try:
+        run(body())
+    finally:
+        for each in stores:
+            if each is not None:
+                server.drop(each)
 
 
 @pytest.mark.slow
