@@ -122,10 +122,18 @@ class Decide(Work):
 
 
 @dataclass(frozen=True)
-class Prepared(Look):
-    """The prepared transactions of a coordinator, or of all: [(gid, coordinator)]."""
+class Prepared(Work):
+    """The prepared transactions of a coordinator, or of all: [(gid, coordinator)].
+
+    It waits its turn among what is written, and so tells also of those whose preparation was asked for before.
+    """
 
     coordinator: str | None = None
+
+    @property
+    def durable(self) -> bool:
+        """There is nothing to promise."""
+        return False
 
     def run(self, session: Session, place: Place) -> list[tuple[str, str]]:
         """See `transactions`."""
