@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from milepost.broker.core.effects import Ask, Effect, Learn, Mend, Read, Store
+from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, Read, Store
 from milepost.broker.reading import Reader
 from milepost.errors import BrokerError, MilepostError
 from milepost.storage import Store as Database
@@ -55,6 +55,8 @@ class Storekeeper:
             self._read(effect)
         elif isinstance(effect, Ask):
             self._answer(effect.then, lambda: self._asked(effect))
+        elif isinstance(effect, Inspect):
+            self._answer(effect.then, lambda: self.store.inspect(effect.operation, self._broker.clock.time_us()))
         elif isinstance(effect, Learn):
             self._answer(effect.then, self.store.topics)
 

@@ -16,6 +16,7 @@ from milepost.storage.operations import (
     Entry,
     Extent,
     Operation,
+    Place,
     Position,
     Spoiled,
     Start,
@@ -82,6 +83,7 @@ class Store:
         self._name = broker
         self._lease_s = lease_s
         self._memory = Memory()
+        self._looked: dict[str, Any] = {}  # what parts remember that only look; their threads are several
         self._closing = threading.Event()
         self._session: Session | None = None
         self._pending: tuple[int, Transaction, Committed] | None = None  # a commit whose outcome is not known
@@ -317,6 +319,11 @@ class Store:
         """Where a start is now, in all logs."""
         return self._database.read(lambda session: reading.resolve(session, topic, start))
 
+    def inspect(self, work: Work, time_us: int) -> Any:
+        """Do work that changes nothing, from any thread."""
+        place = Place(time_us, self.log, self.shared, self._looked, _nothing, lambda function: function())
+        return self._database.read(lambda session: work.run(session, place))
+
     def pulse(self) -> dict[int, int]:
         """How often each log was written to: quickly asked, and all else is as it was while this is."""
         return self._database.read(lambda session: {row[0]: row[1] for row in session.rows(statements.PULSE)})
@@ -369,3 +376,7 @@ class Store:
                 pass  # whoever comes next waits for the lease
             self._drop()
         self._database.close()
+
+
+def _nothing(_: Any) -> None:
+    raise AssertionError("who only looks changes nothing")

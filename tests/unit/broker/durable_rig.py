@@ -6,7 +6,7 @@ from pathlib import Path
 import milepost
 from milepost.batch import Ids
 from milepost.broker.core import Deliver
-from milepost.broker.core.effects import Ask, Mend, Read, Store
+from milepost.broker.core.effects import Ask, Inspect, Mend, Read, Store
 from milepost.broker.core.keeper import Checked
 from milepost.broker.examine import arrival, examine
 from milepost.broker.reading import Reader
@@ -44,7 +44,7 @@ class DurableRig(Rig):
         for effect in effects:
             if isinstance(effect, Store | Mend):
                 self.writes.append(effect)
-            elif isinstance(effect, Read | Ask):
+            elif isinstance(effect, Read | Ask | Inspect):
                 self.reads.append(effect)
             elif isinstance(effect, Deliver) and effect.parts[0][4] == Kind.HAND:
                 frame = b"".join(effect.parts)
@@ -87,8 +87,10 @@ class DurableRig(Rig):
             self.run(effect.then(self._found(effect)))
 
     def _found(self, effect):
-        topic = effect.topic
         try:
+            if isinstance(effect, Inspect):
+                return self.store.inspect(effect.operation, 1)
+            topic = effect.topic
             if isinstance(effect, Ask):
                 extents = self.store.extents(topic.stored).get(topic.stored, {})
                 logs = [{"log": log, **extent._asdict()} for log, extent in extents.items()]

@@ -7,7 +7,7 @@ import pytest
 
 import milepost
 from milepost.broker.core.dealing import ANSWER_BYTES, ANSWERS_KEPT, Answer, Owner
-from milepost.broker.core.effects import Deliver, Say, Store
+from milepost.broker.core.effects import Deliver, Inspect, Say, Store
 from milepost.broker.core.line import MOST_TRIES, Line
 from milepost.errors import InDoubt, QueryTypeError, StoreFull, TransactionAborted, UnknownQueue
 from milepost.queues import operations
@@ -53,7 +53,7 @@ class QueueRig(Rig):
     def run(self, effects):
         rest = []
         for effect in effects:
-            if isinstance(effect, Store):
+            if isinstance(effect, Store | Inspect):
                 self.asked.append(effect)
             elif isinstance(effect, Deliver):
                 (connection,) = effect.connections

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from milepost import limits
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Effect, Store
+from milepost.broker.core.effects import Effect, Inspect, Store
 from milepost.errors import InvalidValue, MilepostError
 from milepost.queues import forwards, operations
 from milepost.transport.address import parse_address
@@ -46,7 +46,9 @@ ADMINISTRATION = (
 def administer(core: Core, connection: Connection, request: Any) -> list[Effect]:
     """Have the store do what a request asks; raises what is wrong with it as far as can be told without the store."""
     core.queues.require_store()
-    return [Store(_operation(request), partial(_answered, core, connection, request))]
+    operation, then = _operation(request), partial(_answered, core, connection, request)
+    # Whoever only looks does not stand between those who write: a queue may be long.
+    return [Inspect(operation, then) if isinstance(operation, operations.Look) else Store(operation, then)]
 
 
 def _operation(request: Any) -> Any:

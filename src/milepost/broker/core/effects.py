@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.broker.core.connection import Connection
-from milepost.storage.operations import Operation, Start
+from milepost.storage.operations import Operation, Start, Work
 from milepost.wire import Control
 from milepost.wire.payload import Buffer
 
@@ -82,10 +82,17 @@ class Ask(NamedTuple):
     then: Callable[[Any], list[Effect]]
 
 
+class Inspect(NamedTuple):
+    """Have the store do work that changes nothing, beside what it writes; `then` takes the outcome, or the error."""
+
+    operation: Work
+    then: Callable[[Any], list[Effect]]
+
+
 class Learn(NamedTuple):
     """Ask a store that is shared for all its topics; `then` takes their records, or the error."""
 
     then: Callable[[Any], list[Effect]]
 
 
-Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Learn
+Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Inspect | Learn
