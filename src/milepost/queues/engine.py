@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 from milepost.queues import catalogue
-from milepost.queues.catalogue import Catalogue
+from milepost.queues.catalogue import Catalogue, Queue
 from milepost.queues.numbers import Numbers
 from milepost.storage.database import Session
 from milepost.storage.operations import Place
@@ -36,6 +36,7 @@ class Engine:
             found = session.row(Statement(f"SELECT coalesce(max(mid), 0) FROM {queue.table}"))
             highest = max(highest, found[0])
         self.numbers: Final = Numbers(place.log, highest)
+        self._turn = 0  # the queue that was looked after last
         self._changed = False  # by a transaction that is not committed yet, and perhaps never will be
         # Transactions of this process. Operations that were not synced may be taken back by a crash of the database:
         # then it counts fewer of them.
@@ -94,6 +95,14 @@ class Engine:
         if version != self.catalogue.version or self._changed:
             self.catalogue = catalogue.load(session, self.catalogue)
         return self.catalogue
+
+    def turn(self, count: int) -> list[Queue]:
+        """The next queues in turn: those behind the last ones, and after all the first again."""
+        numbers = sorted(self.catalogue.queues)
+        behind = [number for number in numbers if number > self._turn]
+        chosen = (behind + numbers)[: min(count, len(numbers))]
+        self._turn = chosen[-1] if chosen else 0
+        return [self.catalogue.queues[number] for number in chosen]
 
     def change(self, place: Place) -> None:
         """Say that this transaction changes the catalogue: until it is committed, the version tells nothing."""

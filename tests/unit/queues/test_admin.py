@@ -540,3 +540,17 @@ def test_queries_that_are_wrong_leave_nothing(queues: Queues) -> None:
         party.dequeue(select="size")
     party.commit()
     assert queues.texts() == ["a", "b"], "the transaction goes on"
+
+
+def test_a_sweep_looks_at_some_queues_and_all_have_their_turn(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milepost.queues.upkeep.SWEPT_QUEUES", 2)
+    names = [f"turn {number}" for number in range(5)]
+    for name in names:
+        queues.notes(name=name)
+        queues.party().put("old", queue=name, ends_us=queues.now + 100)
+    queues.now += 1_000
+    left = []
+    for _ in range(3):
+        queues.do(ops.Sweep())
+        left.append(sum(queues.figures(name).get("expired", 0) for name in names))
+    assert left == [3, 1, 0]
