@@ -1,4 +1,4 @@
-"""`python -m soak`: kills on SQLite and PostgreSQL, a disk that fails, one that is full, and kills under a pipeline."""
+"""`python -m soak`: kills under topics and under queues, a disk that fails or is full, and kills under a pipeline."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from soak.database import database
 from soak.faults import FAULTS, run_fault
 from soak.pipeline import soak_pipeline
 from soak.play import Play
+from soak.queues.play import soak_queues
 from soak.stage import Stuck
 
 # A broker that was killed is started again at once. Its successor on PostgreSQL takes over when the lease is over.
@@ -29,19 +30,26 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0, help="the longest for each store")
     parser.add_argument("--seed", type=int, default=None, help="of the random choices; another one each time")
     parser.add_argument("--faults", choices=["also", "only", "none"], default="also", help="a failing and a full disk")
+    parser.add_argument("--queues", choices=["also", "only", "none"], default="also", help="kills under transactions")
+    parser.add_argument("--queues-cycles", type=int, default=60, help="kills under queues on each store")
     parser.add_argument("--pipeline", choices=["also", "only", "none"], default="also", help="kills under Spark")
     parser.add_argument("--pipeline-cycles", type=int, default=24, help="kills under a pipeline")
     parser.add_argument("--keep", action="store_true", help="keep the records also when all is well")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that whoever ends this ends its processes too
     seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
+    stores = ["sqlite", "postgresql"] if arguments.store == "both" else [arguments.store]
+    parts = {"faults": arguments.faults, "queues": arguments.queues, "pipeline": arguments.pipeline}
+    only = {name for name, wanted in parts.items() if wanted == "only"}
+    chosen = {name for name, wanted in parts.items() if wanted != "none" and (not only or name in only)}
     codes = []
-    if arguments.faults != "only" and arguments.pipeline != "only":
-        stores = ["sqlite", "postgresql"] if arguments.store == "both" else [arguments.store]
+    if not only:
         codes += [soak(store, seed, arguments.cycles, arguments.seconds, arguments.keep) for store in stores]
-    if arguments.faults != "none" and arguments.pipeline != "only":
+    if "faults" in chosen:
         codes += [run_fault(name, seed) for name in FAULTS]
-    if arguments.pipeline != "none" and arguments.faults != "only":
+    if "queues" in chosen:
+        codes += [soak_queues(store, seed, arguments.queues_cycles, arguments.keep) for store in stores]
+    if "pipeline" in chosen:
         codes.append(soak_pipeline(seed, arguments.pipeline_cycles, arguments.keep))
     return max(codes)
 
@@ -72,7 +80,9 @@ def soak(store: str, seed: int, cycles: int, seconds: float, keep: bool = False)
             shutil.rmtree(folder, ignore_errors=True)
         else:
             print(f"the records are in {folder}")
-    again = f"python -m soak --store {store} --cycles {cycles} --seed {seed} --faults none --pipeline none"
+    again = (
+        f"python -m soak --store {store} --cycles {cycles} --seed {seed} --faults none --queues none --pipeline none"
+    )
     print(f"{time.monotonic() - began:.0f} s; the same choices: {again}", flush=True)
     return 0 if well else 1
 

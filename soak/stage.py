@@ -109,11 +109,12 @@ class Broker:
 class Troupe:
     """The workers."""
 
-    def __init__(self, folder: Path, broker: str, seed: int, pause_s: float) -> None:
+    def __init__(self, folder: Path, broker: str, seed: int, pause_s: float, *, module: str = "soak.worker") -> None:
         self._folder = folder
         self._broker = broker
         self._seed = seed
         self._pause_s = pause_s
+        self._module = module  # that a worker runs
         self._spares: deque[subprocess.Popen[str]] = deque()
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._lives: dict[str, int] = {}
@@ -125,7 +126,7 @@ class Troupe:
     def _spare(self) -> subprocess.Popen[str]:
         with (self._folder / "workers.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "soak.worker"],
+                [sys.executable, "-m", self._module],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
 

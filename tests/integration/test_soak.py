@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("soak")]
 
 
 def test_sqlite_as_the_command_runs_it():
-    again = f"python -m soak --store sqlite --cycles {CYCLES} --seed 11 --faults none --pipeline none"
+    again = f"python -m soak --store sqlite --cycles {CYCLES} --seed 11 --faults none --queues none --pipeline none"
     done = subprocess.run(
         [sys.executable, *again.split()[1:]],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,

@@ -1,0 +1,52 @@
+"""Who takes part in the soak of queues, and what a message says about itself."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from soak.cast import Role
+
+LEVELS: Final = ("none", "ordered", "blockwise", "ordered blockwise")
+TYPE: Final = "step"
+# The list is a table of its own in the store: it has to come and go with its message.
+SCHEMA: Final = f"{TYPE}: [member: string, number: long, sequence: long, origin: string, marks: *(long)*]"
+
+WRITERS: Final = (Role("writer-1", "write", ""), Role("writer-2", "write", ""))
+MOVERS: Final = (Role("mover-1", "move", ""), Role("mover-2", "move", ""))
+DRAINS: Final = (Role("drain-1", "drain", ""), Role("drain-2", "drain", ""))
+READERS: Final = MOVERS + DRAINS
+ROLES: Final = WRITERS + READERS
+
+
+def source(level: str) -> str:
+    """The queue that writers write to."""
+    return f"in {level}"
+
+
+def target(level: str) -> str:
+    """The queue that movers write to."""
+    return f"out {level}"
+
+
+QUEUES: Final = tuple(name(level) for level in LEVELS for name in (source, target))
+
+
+def level_of(queue: str) -> str:
+    """The level, which is in the name."""
+    return queue.partition(" ")[2]
+
+
+def message(member: str, number: int, sequence: int, origin: str) -> dict[str, Any]:
+    """Written by a member's transaction, as its message `sequence`; made of `origin`, or "" when of nothing."""
+    return {
+        "member": member,
+        "number": number,
+        "sequence": sequence,
+        "origin": origin,
+        "marks": marks(sequence),
+    }
+
+
+def marks(sequence: int) -> list[int]:
+    """What the list of a message has to contain."""
+    return [sequence + each for each in range(sequence % 4)]

@@ -1,0 +1,270 @@
+"""One soak of queues: load, kills and recoveries, the drain, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from milepost import AsyncClient
+from milepost.errors import MilepostError
+from soak.cast import Role
+from soak.database import database
+from soak.queues import cast
+from soak.queues.cast import DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
+from soak.queues.ledger import Ledger, Verdict
+from soak.queues.records import ENDS
+from soak.queues.tables import left_over
+from soak.stage import Broker, Stuck, Troupe
+
+LEASE_S: Final = 1.0  # of a transaction whose client is gone
+LOAD_S: Final = 0.4  # the longest that everything runs between a recovery and the next kill
+PAUSE_S: Final = 0.04  # the longest that a client rests, within a transaction or after one
+MOMENT_S: Final = 1.0  # the longest that a client is watched until it is where it shall die
+COMMIT_S: Final = 0.01  # about as long as a commit takes: its client dies before it is sent, or done, or answered
+RECOVERY_S: Final = 60.0  # only there to end what hangs
+LOOK_S: Final = 0.02
+REPORT_CYCLES: Final = 10
+TAIL_BYTES: Final = 4096
+
+# A broker on PostgreSQL that was killed is started again at once, and takes over when its lease is over.
+SETTINGS: Final = {"sqlite": "", "postgresql": "lease_s = 0.5\n"}
+BROKERS: Final = {"sqlite": 1, "postgresql": 2}  # of a PostgreSQL there may be several
+
+Show = Callable[[str], None]
+
+
+class QueuesPlay:
+    """Brokers of one store, and their clients. The random choices come from the seed; what meets when does not."""
+
+    def __init__(
+        self, folder: Path, store: str, seed: int, *, brokers: int = 1, settings: str = "", show: Show = print,
+        crash: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.dice = random.Random(seed)
+        self.brokers: list[Broker] = []
+        for name in ("north", "south")[:brokers]:
+            (folder / name).mkdir()
+            told = f'name = "{name}"\nqueue_lease_s = {LEASE_S}\n{settings}'
+            self.brokers.append(Broker(folder / name, store, settings=told))
+        self._address = ",".join(broker.address for broker in self.brokers)
+        self.troupe = Troupe(folder, self._address, seed, PAUSE_S, module="soak.queues.worker")
+        self.kills: Counter[str] = Counter()
+        self.complaints: list[str] = []  # what went wrong beside what the ledger can see
+        self._store = store
+        self._show = show
+        self._crash = crash  # the database's server, which comes back by itself
+
+    # The acts
+
+    def open(self) -> None:
+        """Start everything, and wait until it works."""
+        for broker in self.brokers:
+            broker.start()
+            broker.wait()
+        asyncio.run(self._create())
+        marks = self._marks()
+        for role in ROLES:
+            self.troupe.start(role)
+        self._served(marks)
+
+    def cycle(self) -> None:
+        """Kill one or several, start them again, and wait until all goes on."""
+        time.sleep(self.dice.uniform(0.0, LOAD_S))
+        if self._crash is not None and self.dice.random() < 0.15:
+            marks = self._marks()
+            self._crash()
+            self.kills["database"] += 1
+            self._served(marks)
+            return
+        fallen = [broker for broker in self.brokers if self.dice.random() < 0.5 / len(self.brokers)]
+        workers = self.dice.sample(ROLES, 0 if fallen and self.dice.random() < 0.6 else self.dice.choice((1, 1, 2)))
+        if workers:
+            self._watch(workers[0], self.dice.choice(("anywhere", "inside", "committing")))
+        for broker in fallen:
+            broker.kill()
+            self.kills["broker"] += 1
+        for role in workers:
+            self.troupe.kill(role)
+            self.kills["writers" if role in WRITERS else "readers"] += 1
+        marks = self._marks()
+        for broker in fallen:
+            broker.start()
+        for role in workers:
+            self.troupe.start(role)
+        for broker in fallen:
+            broker.wait()
+        self._served(marks)
+
+    def cycles(self, count: int) -> int:
+        """So many kills or some more; how many it were."""
+        began, told = time.monotonic(), 0
+        while (done := sum(self.kills.values())) < count:
+            if done >= told + REPORT_CYCLES:
+                told = done
+                self._show(f"  {done} of {count}: killed {self.killed()}; {time.monotonic() - began:.0f} s")
+            self.cycle()
+        return done
+
+    def killed(self) -> str:
+        return ", ".join(f"{number} {who}" for who, number in sorted(self.kills.items()))
+
+    def close(self) -> Verdict:
+        """Stop the writers, drain, stop the rest, and decide."""
+        self.troupe.stop(WRITERS)
+        self._drain()
+        self.troupe.stop(READERS)
+        self._wait(lambda: left_over(self._store), READERS[:0])
+        for broker in self.brokers:
+            code = broker.stop()
+            if code:
+                self.complaints.append(f"a broker ended with code {code} when told to end")
+            if broker.failures:
+                self.complaints.append(f"a broker ended by itself, with codes {broker.failures}")
+        self.complaints += self.troupe.failures
+        ledger = Ledger()
+        for role in ROLES:
+            ledger.read(self.troupe.records(role))
+        return ledger.verdict()
+
+    def clear(self) -> None:
+        """Leave no process behind."""
+        self.troupe.clear()
+        for broker in self.brokers:
+            broker.kill()
+
+    # How it goes
+
+    async def _create(self) -> None:
+        async with AsyncClient(self._address) as client:
+            await client.define_type(cast.SCHEMA)
+            for queue in QUEUES:
+                await client.create_queue(queue, cast.TYPE, level=cast.level_of(queue))
+
+    def _watch(self, role: Role, moment: str) -> None:
+        """Wait, not for long, until a client is in the middle of a transaction, or asks for its commit."""
+        deadline = time.monotonic() + MOMENT_S
+        while moment != "anywhere" and time.monotonic() < deadline:
+            last = self._lines(role, -TAIL_BYTES)[-1:]
+            if last and (last[0].startswith(b'["commits"') if moment == "committing" else _inside(last[0])):
+                time.sleep(self.dice.uniform(0.0, COMMIT_S))
+                return
+            time.sleep(0.0005)
+
+    def _marks(self) -> dict[str, int]:
+        """How long the records are now."""
+        paths = {role.name: self.troupe.records(role) for role in ROLES}
+        return {name: path.stat().st_size if path.exists() else 0 for name, path in paths.items()}
+
+    def _lines(self, role: Role, since: int) -> list[bytes]:
+        path = self.troupe.records(role)
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(since if since >= 0 else max(0, path.stat().st_size + since))
+            return file.read().split(b"\n")[:-1]
+
+    def _served(self, marks: dict[str, int]) -> None:
+        """Wait until a transaction of each kind has committed since. Other clients may still be on their way back."""
+
+        def missing() -> list[str]:
+            return [group[0].kind for group in (WRITERS, MOVERS, DRAINS) if not any(map(moved, group))]
+
+        def moved(role: Role) -> bool:
+            return any(line.startswith(b'["committed"') for line in self._lines(role, marks[role.name]))
+
+        self._wait(missing, ROLES)
+
+    def _wait(self, missing: Callable[[], list[str]], roles: tuple[Role, ...]) -> None:
+        deadline = time.monotonic() + RECOVERY_S
+        while waiting := missing():
+            self._keep_going(roles)
+            if time.monotonic() > deadline:
+                raise Stuck(f"for {RECOVERY_S:g} s: {', '.join(waiting)}; the last words:\n{self._last_words()}")
+            time.sleep(LOOK_S)
+
+    def _keep_going(self, roles: tuple[Role, ...]) -> None:
+        """Start again who ended without being killed."""
+        for broker in self.brokers:
+            if not broker.alive():
+                broker.start()
+                broker.wait()
+        self.troupe.revive(roles)
+
+    def _last_words(self) -> str:
+        return "\n".join([*(broker.last_words() for broker in self.brokers), self.troupe.last_words()])
+
+    def _drain(self) -> None:
+        """Let readers take what is left."""
+        deadline, least = time.monotonic() + RECOVERY_S, None
+        while True:
+            try:
+                left = asyncio.run(self._left())
+            except MilepostError as error:
+                left = -1
+                self._show(f"  draining: {error}")
+            if not left:
+                return
+            if least is None or 0 <= left < least:
+                least, deadline = left, time.monotonic() + RECOVERY_S
+            if time.monotonic() > deadline:
+                raise Stuck(f"{left} messages wait, and nobody takes them; the last words:\n{self._last_words()}")
+            self._keep_going(READERS)
+            time.sleep(5 * LOOK_S)
+
+    async def _left(self) -> int:
+        """Messages in queues, in whatever state. Looked at one after the other, so that what is moved is not missed."""
+        async with AsyncClient(self._address) as client:
+            return sum([sum(_counts((await client.queue(queue)).figures)) for queue in (*QUEUES, *QUEUES)])
+
+
+def _counts(figures: Mapping[str, int]) -> list[int]:
+    return [figures[each] for each in ("waiting", "delayed", "taken", "uncommitted")]
+
+
+def _inside(line: bytes) -> bool:
+    return not line.startswith((*ENDS, b'["reach"'))
+
+
+def soak_queues(store: str, seed: int, cycles: int, keep: bool = False) -> int:
+    """For the command line: one store; 0 when all is well."""
+    print(f"queues on {store}: {cycles} kills, seed {seed}", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="milepost-soak-queues-"))
+    began, well = time.monotonic(), False
+    try:
+        with database(store, folder) as made:
+            play = QueuesPlay(
+                folder, made.url, seed, brokers=BROKERS[store], settings=SETTINGS[store], show=_show, crash=made.crash
+            )
+            try:
+                play.open()
+                play.cycles(cycles)
+                print(f"  draining after {play.killed()}", flush=True)
+                verdict = play.close()
+            finally:
+                play.clear()
+        print(verdict)
+        for complaint in play.complaints:
+            print(f"complaint: {complaint}")
+        well = bool(verdict) and not play.complaints
+    except Stuck as error:
+        print(f"verdict: BAD, stuck: {error}")
+    finally:
+        if well and not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            print(f"the records are in {folder}")
+    again = f"python -m soak --queues only --store {store} --queues-cycles {cycles} --seed {seed}"
+    print(f"{time.monotonic() - began:.0f} s; the same choices: {again}", flush=True)
+    return 0 if well else 1
+
+
+def _show(line: str) -> None:
+    print(line, flush=True)
