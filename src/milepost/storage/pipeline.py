@@ -81,6 +81,9 @@ class Pipeline:
 
     def run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[Answer]:
         """Run texts with values for `$1` and so on; the answers. After an error none of the later ones was run."""
+        while len(self._names) > PREPARED:  # never in between: one run may need more than are kept
+            _, old = self._names.popitem(last=False)
+            self._connection.exec_(b"DEALLOCATE " + old)
         ready = []
         for text, values in statements:
             types, data, formats = _written(values)
@@ -103,9 +106,6 @@ class Pipeline:
         if name is not None:
             self._names.move_to_end(key)
             return name
-        if len(self._names) >= PREPARED:
-            _, old = self._names.popitem(last=False)
-            self._connection.exec_(b"DEALLOCATE " + old)
         self._made += 1
         name = b"milepost_%d" % self._made
         result = self._connection.prepare(name, text.encode(), types)
