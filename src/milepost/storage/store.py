@@ -33,11 +33,16 @@ from milepost.storage.url import parsed, url_of
 ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or somebody in the way
 PAUSE_S: Final = 0.05  # between attempts at a PostgreSQL that is away; it is away for seconds, if at all
 STALE_MOST: Final = 20  # times that others may change what this process remembers, during one write
+REFUSED_MOST: Final = 3  # operations that a group is written again without: each time costs as much as all of it
 BEAT_PART: Final = 3  # a broker says three times in its lease that it is alive
 
 
 class _Overtaken(Exception):
     """Another process has the log."""
+
+
+class Crowded(StoreError):
+    """Too many of a group's operations fail half done, and nothing was written: write it in smaller groups."""
 
 
 def open_store(
@@ -137,7 +142,8 @@ class Store:
         """Carry out operations in one transaction, which is synced when this returns. Called from one thread.
 
         Each operation has an outcome of its own. A `StoreError` says that none of them was carried out, or, when it is
-        `InDoubt`, that nobody knows yet. `Fenced`: another process has this broker's log, and this one must end.
+        `InDoubt`, that nobody knows yet; when it is `Crowded`, that there were too many in one go. `Fenced`: another
+        process has this broker's log, and this one must end.
         """
         give_up = time.monotonic() + self._lease_s
         self._last_us = time_us = max(time_us, self._last_us)  # times do not go back within a log
@@ -159,6 +165,8 @@ class Store:
             except Spoiled as spoiled:
                 self._roll_back()
                 refused[spoiled.place] = spoiled.error
+                if len(refused) > REFUSED_MOST < len(operations):
+                    raise Crowded("too many operations of one group fail: give them one by one") from None
             except Stale:
                 self._pending = None  # the same
                 self._roll_back()

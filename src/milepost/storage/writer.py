@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 
 from milepost.errors import Closed, Fenced, MilepostError, StoreError
 from milepost.storage.operations import Append, Entry, Move, Operation, Publish, Stage, Work
-from milepost.storage.store import Store
+from milepost.storage.store import Crowded, Store
 
 GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten milliseconds of a disk
 GROUP_OPERATIONS: Final = 10_000  # the same for what has no batches
+PARTS: Final = 8  # that a group falls into of which too much fails
 MAINTAIN_S: Final = 1.0  # seconds between looks at upkeep, while there is nothing to do
 MAINTAIN_SHARE: Final = 20  # times as long as a look took, until the next one
 _log: Final = logging.getLogger(__name__)
@@ -138,45 +139,44 @@ class Writer:
                 chosen.append(given)
                 places.append(len(results))
             results.append((given.context, error))
-        entries: list[Entry] = []
-        if chosen:
-            try:
-                committed = self._store.write([given.operation for given in chosen if given.operation], self._time_us())
-            except MilepostError as error:
-                if type(error) is StoreError and len(chosen) > 1:
-                    entries = self._one_by_one(chosen, places, results)
-                else:
-                    self._fail(error, chosen, places, results)
-            except Exception as error:  # a fault of ours, or something that no database takes
-                _log.exception("writing %d operations", len(chosen))
-                if len(chosen) > 1:
-                    entries = self._one_by_one(chosen, places, results)
-                else:
-                    self._fail(StoreError(f"writing failed: {error!r:.200}"), chosen, places, results)
-            else:
-                entries = committed.entries
-                for place, outcome in zip(places, committed.outcomes, strict=True):
-                    results[place] = results[place][0], outcome
-        self._tell(results, entries)
+        self._tell(results, self._together(chosen, places, results) if chosen else [])
 
-    def _one_by_one(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]) -> list[Entry]:
-        """One operation of a group cannot be: the others are not to suffer for it."""
+    def _together(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]) -> list[Entry]:
+        """Write operations as one group; or, when some of them cannot be, so that the others do not suffer for it."""
+        try:
+            committed = self._store.write([given.operation for given in chosen if given.operation], self._time_us())
+        except Crowded:
+            return self._apart(chosen, places, results, -(-len(chosen) // PARTS))
+        except MilepostError as error:
+            if type(error) is StoreError and len(chosen) > 1:
+                return self._apart(chosen, places, results, 1)
+            self._fail(error, chosen, places, results)
+        except Exception as error:  # a fault of ours, or something that no database takes
+            _log.exception("writing %d operations", len(chosen))
+            if len(chosen) > 1:
+                return self._apart(chosen, places, results, 1)
+            self._fail(StoreError(f"writing failed: {error!r:.200}"), chosen, places, results)
+        else:
+            for place, outcome in zip(places, committed.outcomes, strict=True):
+                results[place] = results[place][0], outcome
+            return committed.entries
+        return []
+
+    def _apart(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]], size: int) -> list[Entry]:
+        """Write operations in groups of so many. What follows a failure of its session fails in the same way."""
         entries: list[Entry] = []
-        for given, place in zip(chosen, places, strict=True):
-            error = self._over or (self._broken.get(given.session) if given.session is not None else None)
-            if error is not None:
-                results[place] = given.context, error
-                continue
-            try:
-                assert given.operation is not None
-                committed = self._store.write([given.operation], self._time_us())
-            except MilepostError as failed:
-                self._fail(failed, [given], [place], results)
-            except Exception as failed:
-                self._fail(StoreError(f"writing failed: {failed!r:.200}"), [given], [place], results)
-            else:
-                entries += committed.entries
-                results[place] = given.context, committed.outcomes[0]
+        for start in range(0, len(chosen), size):
+            some: list[_Given] = []
+            where: list[int] = []
+            for given, place in zip(chosen[start : start + size], places[start : start + size], strict=True):
+                error = self._over or (self._broken.get(given.session) if given.session is not None else None)
+                if error is not None:
+                    results[place] = given.context, error
+                else:
+                    some.append(given)
+                    where.append(place)
+            if some:
+                entries += self._together(some, where, results)
         return entries
 
     def _fail(

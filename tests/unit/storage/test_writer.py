@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from milepost.errors import Closed, Fenced, MilepostError, StoreFull, StoreUnavailable
+from milepost.errors import Closed, Fenced, InvalidValue, MilepostError, StoreFull, StoreUnavailable
 from milepost.storage import Append, Appended, Committed, Entry, Operation, Part, Store, Writer
+from milepost.storage.database import Session
+from milepost.storage.operations import Place, Spoiled, Work
 from tests.unit.storage.conftest import Rig, rows
 
 
@@ -160,3 +162,35 @@ def test_upkeep_goes_on_while_nothing_waits(rig: Rig) -> None:
     writer.close()
     assert store.extents(topic)[topic][store.log].entries == 1
     assert [row[2] for row in rig.contents(store, topic)] == list(range(1, 101))
+
+
+class Piece(Work):
+    """Counts how often it is run; a bad one fails half done."""
+
+    def __init__(self, bad: bool) -> None:
+        self.bad = bad
+        self.runs = 0
+
+    def run(self, session: Session, place: Place) -> str:
+        self.runs += 1
+        if self.bad:
+            raise Spoiled(InvalidValue("bad"))
+        return "good"
+
+
+def test_what_fails_half_done_costs_the_others_little(rig: Rig) -> None:
+    """A group is not written again for each of a hundred mistakes in it."""
+    store = rig.open()
+    results, gate = Results(), threading.Event()
+    writer = Writer(store, time_us=lambda: rig.now, done=results)
+    writer.call(lambda: gate.wait(60) and None)
+    pieces = [Piece(bad=number >= 100) for number in range(200)]
+    for number, piece in enumerate(pieces):
+        writer.give(piece, number)
+    gate.set()
+    results.wait(200)
+    writer.close()
+    assert [context for context, _ in results.all] == list(range(200))
+    assert [outcome == "good" for _, outcome in results.all] == [not piece.bad for piece in pieces]
+    assert all(isinstance(outcome, InvalidValue) for _, outcome in results.all[100:])
+    assert max(piece.runs for piece in pieces) <= 16  # four for each time that the group falls apart
