@@ -335,7 +335,7 @@ def test_without_a_store_nothing_is_durable_and_it_says_so(ups):
 
 def test_the_default_store_is_in_the_user_s_data_folder(ups, data_folder):
     up = ups(*ALONE)
-    assert f"Durable topics are kept in {data_folder}/milepost/milepost.db." in up.lines[1]
+    assert f"Durable topics and queues are kept in {data_folder}/milepost/milepost.db." in up.lines[1]
     up.stop()
 
 

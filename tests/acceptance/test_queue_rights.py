@@ -9,6 +9,7 @@ import pytest
 import milepost.queues
 from milepost import testing
 from milepost.client import AsyncClient
+from milepost.errors import StoreError
 
 from .conftest import ROOT
 
@@ -56,7 +57,7 @@ def _as_shop(url):
 
 
 def _refused(url):
-    with pytest.raises(psycopg.errors.UndefinedTable), _as_shop(url) as connection:
+    with pytest.raises(StoreError, match="grant the role"), _as_shop(url) as connection:
         milepost.queues.enqueue(connection, "before", {"text": "no", "lines": []})
 
 

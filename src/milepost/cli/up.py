@@ -247,9 +247,9 @@ def _what_is_kept(settings: Settings) -> str:
 
     url = parsed(url_of(settings.store))
     if url.drivername.startswith("sqlite"):
-        return f"Durable topics are kept in {url.database}."
+        return f"Durable topics and queues are kept in {url.database}."
     plain = url.set(drivername="postgresql").render_as_string(hide_password=True)
-    return f"Durable topics are kept in {plain}, in the log of {settings.name!r}."
+    return f"Durable topics and queues are kept in {plain}, in the log of {settings.name!r}."
 
 
 def _loopback(host: str) -> bool:

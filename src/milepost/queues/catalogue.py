@@ -370,7 +370,8 @@ def _require(wanted: Wanted) -> None:
         if not name or not name.isprintable():
             raise InvalidValue("the name of a queue is shown to people: it takes printable characters, one at least")
     if wanted.level not in LEVELS:
-        raise InvalidValue(f"level {wanted.level!r}{did_you_mean(wanted.level, LEVELS)}: takes {', '.join(LEVELS)}")
+        near = did_you_mean(wanted.level, LEVELS) or f"; there are {', '.join(LEVELS)}"
+        raise InvalidValue(f"there is no level {wanted.level!r}{near}")
     if wanted.direction not in ("desc", "asc"):
         raise InvalidValue(f"direction {wanted.direction!r}: takes 'desc' (high priorities first) or 'asc'")
     if not wanted.types:

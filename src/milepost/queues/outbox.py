@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from milepost.batch import Batch
-from milepost.errors import InvalidValue, NoTransaction, WrongType
+from milepost.errors import InvalidValue, MilepostError, NoTransaction, StoreError, WrongType
 from milepost.query import encode, enforce
 from milepost.queues import catalogue, rows
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
@@ -142,13 +142,20 @@ def _borrowed(connection: Any) -> Iterator[Session]:
         )
     if driver.autocommit and not driver.info.transaction_status:
         raise NoTransaction("this connection is in no transaction: begin one, and enqueue in it")
+    from psycopg.errors import InsufficientPrivilege, UndefinedTable
+
     session = _Borrowed(driver)
     (before, _) = session.row(_PATH, path=SCHEMA)
     try:
         yield session
-    except InvalidValue:
+    except MilepostError:  # nothing was written: the transaction goes on, and its names mean what they did
         session.row(_PATH, path=before)
         raise
+    except (InsufficientPrivilege, UndefinedTable) as error:
+        raise StoreError(
+            f"this role cannot write to queues here ({error.diag.message_primary}): see that a broker has its store in "
+            f"this database, and grant the role what it needs on the schema {SCHEMA} (docs/operations.md)"
+        ) from error
     else:
         session.row(_PATH, path=before)
 

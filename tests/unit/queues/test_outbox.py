@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 import milepost.queues
-from milepost.errors import InvalidValue, NoTransaction, UnknownQueue
+from milepost.errors import InvalidValue, NoTransaction, StoreError, UnknownQueue
 from tests.unit.queues.conftest import Queues
 
 NOTES = [{"text": "it's; --", "size": 1}, {"text": "two", "size": None}]
@@ -87,6 +87,7 @@ def test_what_cannot_be(shared: Queues) -> None:
         connection.commit()
         with pytest.raises(UnknownQueue, match="did you mean 'notes'"):
             milepost.queues.enqueue(connection, "notez", NOTES)
+        assert connection.execute("SHOW search_path").fetchone() == ('"$user", public',), "and the transaction goes on"
     with (
         psycopg.connect(shared.url, autocommit=True) as connection,
         pytest.raises(NoTransaction, match="begin one"),
@@ -95,3 +96,8 @@ def test_what_cannot_be(shared: Queues) -> None:
     with pytest.raises(InvalidValue, match="psycopg"):
         milepost.queues.enqueue(object(), "notes", NOTES)
     assert shared.texts() == ["it's; --"]
+
+
+def test_a_database_without_queues_is_called_that(postgresql: str) -> None:
+    with psycopg.connect(postgresql) as connection, pytest.raises(StoreError, match="grant the role"):
+        milepost.queues.enqueue(connection, "notes", NOTES)
