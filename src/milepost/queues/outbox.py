@@ -37,10 +37,15 @@ _SAID: Final = Statement("SELECT current_setting('milepost.transaction', true), 
 _SAY: Final = Statement("SELECT set_config('milepost.transaction', :number, true)")
 _NEXT: Final = Statement("SELECT nextval('queue_outbox') FROM generate_series(1, CAST(:count AS integer))")
 _CLOCK: Final = Statement("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - CAST(:since AS bigint)")
-# Two that find the numbers behind the clock must not both set them: the second would give the first one's again.
+# Two that find the numbers behind the clock must not both set them: the second would give the first one's again. So
+# each looks once he has the lock (in a statement of its own: a row is read before what is selected from it), and leaves
+# them alone when they are near: others go on taking some between the look and the setting.
+_LOCK: Final = Statement("SELECT pg_advisory_lock(:lock)")
 _CATCH_UP: Final = Statement("""
-    SELECT pg_advisory_lock(:lock), setval('queue_outbox', greatest(last_value, CAST(:tick AS bigint))),
-        pg_advisory_unlock(:lock) FROM queue_outbox""")
+    SELECT setval('queue_outbox', CAST(:tick AS bigint)) FROM queue_outbox
+    WHERE last_value < CAST(:tick AS bigint) - CAST(:near AS bigint)""")
+_UNLOCK: Final = Statement("SELECT pg_advisory_unlock(:lock)")
+BEHIND_US: Final = 1_000_000  # that the numbers may be behind the clock
 
 
 def enqueue(
@@ -182,8 +187,10 @@ def _numbers(session: Session, count: int) -> list[int]:
     """Numbers of the outbox's lane, near the clock: a sequence's values are nobody else's, committed or not."""
     found = [row[0] for row in session.rows(_NEXT, count=count)]
     (tick,) = session.row(_CLOCK, since=EPOCH_US)
-    if found[0] < tick - 1_000_000:  # a second behind: it was not used for a while
-        session.row(_CATCH_UP, lock=_AHEAD, tick=tick)
+    if found[0] < tick - BEHIND_US:  # it was not used for a while
+        session.row(_LOCK, lock=_AHEAD)
+        session.row(_CATCH_UP, tick=tick, near=BEHIND_US // 2)
+        session.row(_UNLOCK, lock=_AHEAD)
         found = [row[0] for row in session.rows(_NEXT, count=count)]
     return [number << LANE_BITS | OUTBOX_LANE for number in found]
 

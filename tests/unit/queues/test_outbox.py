@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
 import pytest
 import sqlalchemy as sa
 
 import milepost.queues
 from milepost.errors import InvalidValue, NoTransaction, StoreError, UnknownQueue
+from milepost.queues import outbox
 from tests.unit.queues.conftest import Queues
 
 NOTES = [{"text": "it's; --", "size": 1}, {"text": "two", "size": None}]
@@ -101,3 +104,35 @@ def test_what_cannot_be(shared: Queues) -> None:
 def test_a_database_without_queues_is_called_that(postgresql: str) -> None:
     with psycopg.connect(postgresql) as connection, pytest.raises(StoreError, match="grant the role"):
         milepost.queues.enqueue(connection, "notes", NOTES)
+
+
+@pytest.mark.parametrize(("queue", "type"), [("nots", None), ("notes", "nite")])
+def test_whoever_erred_goes_on_where_he_was(shared: Queues, queue: str, type: str | None) -> None:
+    shared.notes()
+    with psycopg.connect(shared.url) as connection:
+        with pytest.raises(LookupError):
+            milepost.queues.enqueue(connection, queue, NOTES, type)
+        assert connection.execute("SHOW search_path").fetchone() == ('"$user", public',)
+
+
+def test_numbers_that_another_has_set_meanwhile_are_not_set_back(shared: Queues) -> None:
+    shared.notes()
+    waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    mids: list[str] = []
+
+    def late() -> None:
+        with psycopg.connect(shared.url) as connection:
+            mids.extend(milepost.queues.enqueue(connection, "notes", NOTES))
+
+    with psycopg.connect(shared.url, autocommit=True) as first:
+        first.execute("SELECT pg_advisory_lock(%s)", [outbox._AHEAD])
+        thread = threading.Thread(target=late)
+        thread.start()
+        while first.execute(waits).fetchone() != (1,):
+            pass
+        tick = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint - %s"
+        first.execute(f"SELECT setval('milepost.queue_outbox', {tick})", [outbox.EPOCH_US])
+        given = first.execute("SELECT nextval('milepost.queue_outbox') FROM generate_series(1, 100)").fetchall()
+        first.execute("SELECT pg_advisory_unlock(%s)", [outbox._AHEAD])
+        thread.join()
+    assert min(int(mid.split("/")[2]) >> outbox.LANE_BITS for mid in mids) > given[-1][0]
