@@ -181,6 +181,7 @@ def impatient(monkeypatch):
 # A connection breaks at each step, and both brokers live.
 
 
+@pytest.mark.slow
 def test_a_connection_breaks_at_each_step():
     async def body():
         at = "127.0.0.1:0"
@@ -354,6 +355,7 @@ def test_a_node_dies_while_it_saves(tmp_path, victim):
 # The command line
 
 
+@pytest.mark.slow
 def test_the_command_line_forwards_tells_and_resolves(tmp_path):
     app = typer.Typer()
     commands.register(app)
