@@ -41,7 +41,7 @@ class _Overtaken(Exception):
     """Another process has the log."""
 
 
-class Crowded(StoreError):
+class Crowded(Exception):
     """Too many of a group's operations fail half done, and nothing was written: write it in smaller groups."""
 
 
@@ -142,7 +142,7 @@ class Store:
         """Carry out operations in one transaction, which is synced when this returns. Called from one thread.
 
         Each operation has an outcome of its own. A `StoreError` says that none of them was carried out, or, when it is
-        `InDoubt`, that nobody knows yet; when it is `Crowded`, that there were too many in one go. `Fenced`: another
+        `InDoubt`, that nobody knows yet. `Crowded`: nothing was written either. `Fenced`: another
         process has this broker's log, and this one must end.
         """
         give_up = time.monotonic() + self._lease_s
