@@ -36,6 +36,7 @@
     │   ├── WrongType             a message of a type that its queue does not take
     │   ├── NoTransaction         queues are used in a transaction, and this is none, or over
     │   ├── TransactionAborted    the broker has undone a transaction: run it again
+    │   ├── OutcomeUnknown        a commit that nobody waited for to the end: done, or not
     │   ├── BlockIncomplete       a commit in the middle of what a writer wrote together
     │   ├── StateLost             the broker came back without what it had stored
     │   ├── ServedElsewhere       another broker of the cell serves this subscription
@@ -337,6 +338,15 @@ class TransactionAborted(BrokerError):
 
     code = "transaction_aborted"
     retriable = True
+
+
+class OutcomeUnknown(BrokerError):
+    """A commit was on its way when its caller stopped waiting for it: it was done, or it was not.
+
+    Look whether its messages are there, or are gone, before the transaction is run again.
+    """
+
+    code = "outcome_unknown"
 
 
 class BlockIncomplete(BrokerError):

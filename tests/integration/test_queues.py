@@ -15,6 +15,7 @@ from milepost.errors import (
     LimitExceeded,
     NotDurable,
     NoTransaction,
+    OutcomeUnknown,
     QueryError,
     QueueExists,
     QueueInUse,
@@ -609,6 +610,48 @@ def test_a_dequeue_that_is_cancelled_loses_nothing(store):
         assert await drain(other) == [1]
 
     at(body, **store)
+
+
+def test_of_a_commit_that_is_cancelled_nobody_says_that_it_was_undone():
+    async def body(place, client, other):
+        tx = client.transaction()
+        await tx.enqueue("quotes", quote(1))
+        task = asyncio.create_task(tx.commit())
+        await asyncio.sleep(0)  # it is sent, and its answer is under way
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(OutcomeUnknown, match="look whether its messages are there"):
+            await tx.commit()
+        await tx.abort()
+        await place.until(lambda: place.figures()["transactions"] == 0)
+        assert await drain(other) in ([], [1])
+        with pytest.raises(OutcomeUnknown):
+            async with client.transaction() as tx:
+                await tx.enqueue("quotes", quote(2))
+                task = asyncio.create_task(tx.commit())
+                await asyncio.sleep(0)
+                await client.close()
+                with pytest.raises(OutcomeUnknown):
+                    await task
+
+    at(body)
+
+
+def test_a_commit_is_not_asked_for_again_when_the_store_may_have_forgotten_it(store, monkeypatch):
+    monkeypatch.setattr("milepost.client.transaction.REPEATED_S", 0.0)
+
+    async def body(place, other):
+        async with Proxy(("127.0.0.1", place.broker.address.port)) as proxy:
+            async with AsyncClient(proxy.address, timeout=PATIENCE) as client:
+                tx = client.transaction()
+                await tx.enqueue("quotes", quote(1), "quote")
+                proxy.lose("down", Kind.REPLY)
+                with pytest.raises(OutcomeUnknown):
+                    await tx.commit()
+        assert await drain(other) == [1]
+
+    at(body, clients=1, **store)
 
 
 def test_a_broker_that_does_not_answer_in_time_undoes_the_transaction():

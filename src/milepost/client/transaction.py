@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from milepost.errors import (
     InvalidValue,
     MilepostError,
     NoTransaction,
+    OutcomeUnknown,
     TimedOut,
     TransactionAborted,
 )
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = 1 << 20  # a larger enqueue travels in several frames
 SEND_BYTES: Final = 1 << 20  # that gather here before they are sent without waiting for a request
+# Seconds that a commit may be asked for again: stores remember for ten minutes how a transaction has ended, and would
+# carry it out once more after that.
+REPEATED_S: Final = 480.0
 FLUSH_BYTES: Final = 32 << 20  # that may have to be sent again: with more, the broker is asked to carry them out
 
 
@@ -242,9 +247,11 @@ class Transaction:
     async def commit(self, *, decision: tuple[str, str] | None = None) -> None:
         """Everything that was done in this transaction is so: stored, and synced to disk, when this returns.
 
-        When the connection breaks meanwhile, it is asked again on the next one, however long that takes, and what came
-        of it is what this tells. `BlockIncomplete` leaves the transaction as it is; after any other error it is undone.
-        `decision`, a name and a participant, is stored with it: see `prepare`.
+        When the connection breaks meanwhile, it is asked again on the next one, for up to eight minutes, and what came
+        of it is what this tells. `OutcomeUnknown` when there was no connection for so long, or the client was closed:
+        then, and after a commit that was cancelled, it may be done or not. `BlockIncomplete` leaves the transaction as
+        it is; after any other error it is undone. `decision`, a name and a participant, is stored with it: see
+        `prepare`.
         """
         if (
             self._over is None and not self._step and not self._acks
@@ -269,7 +276,7 @@ class Transaction:
                 spans = [span for some, _ in self._acks[subscription] for span in some]
                 acks.append(await subscription.acks.reserve(spans))
                 reserved.append(subscription)
-            await self._ask(request, None)
+            await self._ask(request, None, ends=True)
             self._acks.clear()
         except BlockIncomplete:
             raise
@@ -327,7 +334,7 @@ class Transaction:
     ) -> None:
         if kind is not None:
             await self.abort()
-        elif isinstance(self._over, TransactionAborted):
+        elif isinstance(self._over, TransactionAborted | OutcomeUnknown):
             raise self._over
         elif self._over is None:
             await self.commit()
@@ -366,41 +373,63 @@ class Transaction:
             raise self._over
         self._session.require_open()
 
-    async def _ask(self, make: Callable[[int, int], Control], timeout: float | None) -> tuple[Any, bool]:
+    async def _ask(
+        self, make: Callable[[int, int], Control], timeout: float | None, *, ends: bool = False
+    ) -> tuple[Any, bool]:
         """A request's value, and whether it was sent more than once.
 
-        What fails without an answer leaves open what the broker has done: the transaction is undone then.
+        What fails without an answer leaves open what the broker has done: the transaction is undone then, unless it
+        `ends` with this request, and that may have been done.
         """
         async with self._lock:
             self._require_open()
             self._step += 1
-            step, again = self._step, False
+            step, sent, again = self._step, False, False
+            began, last = time.time(), asyncio.get_running_loop().time() + REPEATED_S
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(timeout) as limit:
                     while True:
                         connection = await self._session.connected()
+                        if ends and again and time.time() > began + REPEATED_S:  # the machine has slept meanwhile
+                            raise TimeoutError
                         try:
                             before = await self._sent(connection, step)
+                            sent = True
                             value = await connection.ask(lambda number: make(number, step), before)
                             break
                         except ConnectionLost:
                             again = True
-            except TimeoutError:
-                error = TimedOut(f"the broker did not answer within {timeout:g} s; this transaction is undone")
-                self._give_up(TransactionAborted(str(error)))
-                raise error from None
-            except TransactionAborted as error:
-                self._give_up(error)
-                raise
-            except MilepostError:
-                self._queueing.forget()  # a queue or a type may be another by now
-                self._confirm(step, None)
-                raise
-            except BaseException:
-                self._give_up(TransactionAborted("a request in it was cancelled, and so it was undone; run it again"))
+                            if ends:
+                                limit.reschedule(last)
+            except BaseException as error:
+                answered = isinstance(error, MilepostError) and self._session.failure is None
+                if not ends or not sent or answered:
+                    self._failed(error, step, REPEATED_S if timeout is None else timeout)
+                over = OutcomeUnknown(
+                    "nobody waited for this commit to the end, and it may be done or not: look whether its messages "
+                    "are there, or are gone, before it is run again"
+                )
+                self._give_up(over)
+                if isinstance(error, MilepostError | TimeoutError):
+                    raise over from error
                 raise
             self._confirm(step, value)
             return value, again
+
+    def _failed(self, error: BaseException, step: int, timeout: float) -> NoReturn:
+        """A request has failed, and was not the one that ends the transaction, or was answered."""
+        if isinstance(error, TransactionAborted):
+            self._give_up(error)
+        elif isinstance(error, MilepostError):
+            self._queueing.forget()  # a queue or a type may be another by now
+            self._confirm(step, None)
+        elif isinstance(error, TimeoutError):
+            late = TimedOut(f"the broker did not answer within {timeout:g} s; this transaction is undone")
+            self._give_up(TransactionAborted(str(late)))
+            raise late from None
+        else:
+            self._give_up(TransactionAborted("a request in it was cancelled, and so it was undone; run it again"))
+        raise error
 
     async def _sent(self, connection: Connection, step: int) -> list[Buffer]:
         """Send what was enqueued before a step and is not on this connection yet, but for the parts of its last frames.
@@ -474,9 +503,13 @@ MOST_SECONDS: Final = 1e11  # more than three thousand years
 
 
 def _priority(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidValue(f"priority={value!r}: takes a finite number")
-    return float(value)
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    except OverflowError:  # of an integer
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidValue(f"priority={value!r:.40}: takes a finite number")
+    return number
 
 
 def _pieces(batch: Batch, most: int) -> list[Batch]:
