@@ -14,7 +14,7 @@ from milepost.queues.picking import Wish
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Spoiled
 
-MOST: Final = 10_000_000  # messages that are moved or removed at once, when no number is given
+MOST: Final = 10_000_000  # messages that are moved or removed at once, whatever number is given
 
 T = TypeVar("T")
 
@@ -92,4 +92,4 @@ def _chosen(
 ) -> list[looking.Head]:  # fmt: skip
     if count is not None and count < 1:
         raise InvalidValue(f"count = {count}: takes one message at least, or None for all")
-    return looking.committed(session, known, queue, Wish(kind, select), 0, count or MOST, lock=place.shared)
+    return looking.committed(session, known, queue, Wish(kind, select), 0, min(count or MOST, MOST), lock=place.shared)
