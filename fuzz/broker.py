@@ -18,13 +18,14 @@ import atheris
 with atheris.instrument_imports(include=["milepost"], enable_loader_override=False):
     import milepost
     from milepost.batch import Ids
-    from milepost.broker.core.effects import Ask, Effect, Read, Store
+    from milepost.broker.core.effects import Ask, Effect, Inspect, Read, Store
     from milepost.broker.peer import Peer
     from milepost.broker.reading import Reader
     from milepost.broker.server import Broker
     from milepost.config import settings
     from milepost.errors import MilepostError
     from milepost.storage import DropTopic, open_store
+    from milepost.testing import FakeClock
     from milepost.wire import (
         Ack,
         Bye,
@@ -107,7 +108,8 @@ class Wire:
     abort = resume = pause = close
 
 
-FOLDER = TemporaryDirectory(prefix="milepost-fuzz-")
+MEMORY = Path("/dev/shm")  # where a sync costs nothing
+FOLDER = TemporaryDirectory(prefix="milepost-fuzz-", dir=MEMORY if MEMORY.is_dir() else None)
 STORE = open_store(
     str(Path(FOLDER.name) / "fuzz.db"), broker="fuzz", broker_id=7, time_us=0, lease_s=10.0, remember_s=10.0
 )
@@ -122,7 +124,7 @@ class Keeper:
         broker.core.keeper.on = True
         broker.core.store_id, broker.core.broker_id = STORE.id, STORE.broker_id
         broker._keeper = self
-        broker.run(broker.core.keeper.restore(STORE.topics()))
+        broker.run(broker.core.keeper.restore(STORE.topics()) + broker.core.queues.begin())
 
     def run(self, effect: Effect) -> None:
         self._waiting.append(effect)
@@ -145,6 +147,12 @@ class Keeper:
                     reader.read(effect.offset, effect.stop) if effect.only is None else reader.read_only(effect.only)
                 )
                 self._broker.run(effect.then(found))
+            elif isinstance(effect, Inspect):
+                try:
+                    answer = STORE.inspect(effect.operation, 1)
+                except MilepostError as error:
+                    answer = error
+                self._broker.run(effect.then(answer))
             elif isinstance(effect, Ask):
                 start = "new" if effect.start is None else effect.start
                 number = effect.topic.stored
@@ -158,7 +166,7 @@ SMALL = settings(queue_bytes=4096, put_window=4096, http="", zmq="", store="")
 
 
 def one_input(data: bytes) -> None:
-    broker = Broker(SMALL)
+    broker = Broker(SMALL, clock=FakeClock())
     broker._loop = Later()
     keeper = Keeper(broker)
     other = Wire(broker)

@@ -58,7 +58,7 @@ class Worker:
             client = AsyncClient(",".join(addresses), name=self.role.name, timeout=PATIENCE_S)
             try:
                 await client.connect()
-            except (ConnectionLost, TimedOut):
+            except (ConnectionLost, TimedOut, StoreError):  # a broker without its database takes no client with a name
                 await asyncio.sleep(RETRY_S)
                 continue
             try:
