@@ -992,6 +992,32 @@ def test_workers(store):
     at(body, **store)
 
 
+def test_a_worker_outlives_the_cancellation_of_what_its_function_waits_for():
+    async def body(place, client, other):
+        seen = []
+
+        @client.worker("quotes", concurrency=1)
+        async def handle(message):
+            seen.append(message.size)
+            if len(seen) == 1:
+                inner = asyncio.create_task(other.status())
+                inner.cancel()
+                await inner
+            client.stop_workers()
+
+        await fill(other, 1)
+        await asyncio.wait_for(client.run_workers(), PATIENCE)
+        assert seen == [1, 1]
+        assert (client._workers.handled, client._workers.failed) == (1, 1)
+        working = asyncio.create_task(client.run_workers())
+        await place.until(lambda: place.figures()["waiting"] == 1)
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+
+    at(body)
+
+
 def test_workers_that_are_stopped_finish_what_they_have():
     async def body(place, client, other):
         begun, go = asyncio.Event(), asyncio.Event()

@@ -98,7 +98,10 @@ class Workers:
                         await _call(worker, message, transaction)
             except Closed:
                 raise
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                current = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
+                    raise  # this task; otherwise something that the function waited for was cancelled, and it failed
                 self.failed += 1
                 _log.error("a worker of queue %s failed, and its messages go back", worker.queue, exc_info=error)
                 with suppress(TimeoutError):
