@@ -585,6 +585,19 @@ def test_leases_are_renewed_and_those_of_the_lost_end(rig):
     rig.done(TransactionAborted("it was undone"))
 
 
+def test_an_abort_that_the_store_fails_to_do_is_renewed_no_longer(rig):
+    """Its lease ends, and whoever sweeps undoes it; else its messages were nobody's for as long as the client is there."""
+    client = rig.reader()
+    rig.dequeue(client, 1, 1)
+    rig.done(Performed(T, (got(1),)))
+    rig.finish(client, 2, request=2, how="abort")
+    rig.done(StoreFull("no room"))
+    assert rig.answer(client, 2).code == "store_full"
+    assert rig.figures()["transactions"] == 0
+    rig.run(rig.core.queues.leases.tick(rig.now))
+    assert not [each for each in rig.asked if isinstance(each.operation, operations.Renew)]
+
+
 def test_a_client_that_leaves_is_undone_at_once(rig):
     client = rig.reader()
     rig.dequeue(client, 1, request=1)

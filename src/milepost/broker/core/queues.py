@@ -439,7 +439,8 @@ class Queues:
         dealing = request.dealing
         dealing.busy = False
         if isinstance(outcome, StoreError):
-            return self._settle(request, Answer(request.step, error=outcome))
+            # Nobody will ask again. As this broker does not know it any more its lease ends, and `Sweep` undoes it.
+            return self._finish(request, Answer(request.step, error=outcome))
         effects = self._finish(request, Answer(request.step, {}))  # also when it was undone before
         if not isinstance(outcome, MilepostError):
             self.waiting.stir(outcome.outcomes[-1].touched, effects, dealing.taken)
