@@ -324,8 +324,9 @@ def made_of(number: int, level: str, direction: str) -> list[str]:
     ]
     if level == "none":  # the next message
         made.append(f"CREATE INDEX {table}_next ON {table} (priority {direction.upper()}, mid) WHERE lsf = 'c'")
-    if GROUPS[level] == "s":  # whether a writer has messages
-        made.append(f"CREATE INDEX {table}_s ON {table} (s, mid)")
+    if GROUPS[level] == "s":  # a writer's oldest message
+        arrival = ", ".join(("s", *ARRIVAL[level]))
+        made.append(f"CREATE INDEX {table}_s ON {table} ({arrival}) WHERE lsf = 'c'")
     if level in BLOCKS:  # the next block; what remains of one
         made.append(f"CREATE INDEX {table}_t ON {table} (t, mid)")
     return made

@@ -86,7 +86,7 @@ def pick(
     if queue.group and plain and not queue.prioritized:
         return _in_order(session, queue, values | {"count": count}, begun, dialect, lock)
     key = kind.number if kind is not None else None
-    finding = _finding(_Cached(catalogue, queue, key), wish.select, wish.order, own, dialect, lock)
+    finding = _finding(_Cached(catalogue, queue, key), wish.select, wish.order, own, dialect, lock, count == 1)
     values |= {"count": count} | finding.values
     if not queue.group or not lock or dialect != "postgresql":
         return _found(session, finding.statement, values)
@@ -206,7 +206,9 @@ class _Cached:
 
 
 @lru_cache(maxsize=CACHED)
-def _finding(about: _Cached, select: str | None, order: str | None, own: bool, dialect: Dialect, lock: bool) -> Finding:
+def _finding(
+    about: _Cached, select: str | None, order: str | None, own: bool, dialect: Dialect, lock: bool, one: bool
+) -> Finding:
     queue, kind = about.queue, about.kind
     tables = kind.tables if kind is not None else None
     predicate = query.compile(select, tables.schema).root if select and tables is not None else None
@@ -250,7 +252,7 @@ def _finding(about: _Cached, select: str | None, order: str | None, own: bool, d
     if not queue.group:
         text = form.sorted(joined) if order else form.scanned(joined)
     elif queue.group == "s":
-        text = form.led(joined)
+        text = form.heads(joined) if one and not own else form.led(joined)
     else:
         text = form.blocks(joined)
     return Finding(Statement(text), values)
@@ -364,6 +366,21 @@ class _Form(NamedTuple):
             f"SELECT {HEADER}, {columns} FROM {self.queue.table} q LEFT JOIN queue_groups g "
             f"ON g.queue = :queue AND g.member = q.{self.queue.group}{joins} "
             f"WHERE (q.lsf = 'c' AND g.member IS NOT NULL AND {seen}{mine}) AND {_NOW}{wanted}"
+        )
+
+    def heads(self, joined: str) -> str:
+        """Of writers in order, one message: the best of the oldest ones. It takes as long as there are writers."""
+        table, group = self.queue.table, self.queue.group
+        first = (
+            f"SELECT h.mid FROM {table} h WHERE h.{group} = g.member AND h.lsf = 'c' AND h.due_us <= :now "
+            f"AND h.ends_us > :now ORDER BY {', '.join('h.' + name for name in self.queue.arrival)} LIMIT 1"
+        )
+        passed = " AND NOT g.member {in passed}" if self.lock and self.dialect == "postgresql" else ""
+        joins = f" LEFT JOIN {joined}" if joined else ""
+        return (
+            f"SELECT {HEADER} FROM queue_groups g JOIN {table} q ON q.mid = ({first}){joins} "
+            f"WHERE g.queue = :queue AND g.owner IN (0, :owner) AND ({self.wanted}){passed} "
+            f"ORDER BY {self._order} LIMIT :count"
         )
 
     def led(self, joined: str) -> str:

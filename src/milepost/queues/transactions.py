@@ -371,7 +371,7 @@ class _Performance:
                 return Enqueued(mids, self._transaction.s, self._number)
             case Dequeue():
                 queue = self._known.queue(step.queue)
-                own = ("e", queue.number) in self._logged or self._has_enqueued(queue)
+                own = ("e", queue.number) in self._logged.keys() | self._all or self._has_enqueued(queue)
                 found = self._pick(step, self._number, own)
                 return self._take(step, found) if found else self._nothing(step)
             case Commit():

@@ -68,19 +68,23 @@ def _expired(session: Session, queue: Queue, place: Place) -> list[int]:
 
 
 def _without_messages(session: Session, queue: Queue) -> None:
-    """Remove groups that have no messages. Whoever enqueues holds their rows: looked at again once they are locked."""
+    """Remove groups that have no committed messages; whoever commits some makes them again.
+
+    He holds their rows until then: it is looked again once they are locked.
+    """
     if not queue.group:
         return
     some = Statement(
         f"SELECT member FROM queue_groups WHERE queue = :queue AND owner = 0 AND NOT EXISTS "
-        f"(SELECT 1 FROM {queue.table} q WHERE q.{queue.group} = member) ORDER BY member LIMIT :most {{skip_locked}}"
+        f"(SELECT 1 FROM {queue.table} q WHERE q.{queue.group} = member AND q.lsf = 'c') ORDER BY member LIMIT :most "
+        "{skip_locked}"
     )
     members = [row[0] for row in session.rows(some, queue=queue.number, most=SWEPT)]
     if members:
         session.run(
             Statement(
                 f"DELETE FROM queue_groups WHERE queue = :queue AND member {{in members}} AND owner = 0 AND NOT EXISTS "
-                f"(SELECT 1 FROM {queue.table} q WHERE q.{queue.group} = member)"
+                f"(SELECT 1 FROM {queue.table} q WHERE q.{queue.group} = member AND q.lsf = 'c')"
             ),
             queue=queue.number,
             members=session.numbers(members),
