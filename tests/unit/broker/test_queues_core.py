@@ -570,11 +570,14 @@ def test_leases_are_renewed_and_those_of_the_lost_end(rig):
     rig.done([], Done())
     rig.run(rig.core.tick(101.0))
     assert rig.asked == []
+    rig.run(rig.core.tick(105.0))
+    assert [effect.operation for effect in rig.asked] == [renewed, operations.Sweep()], "the clock may have jumped"
+    rig.done([], Done())
     rig.run(rig.core.lost(away))
-    rig.run(rig.core.tick(102.0))
-    rig.run(rig.core.tick(131.0))
+    rig.run(rig.core.tick(106.0))
+    rig.run(rig.core.tick(135.0))
     rig.asked.clear()
-    rig.run(rig.core.tick(132.0))
+    rig.run(rig.core.tick(136.0))
     assert operations.Undo(T + 1) in [effect.operation for effect in rig.asked]
     assert rig.figures()["transactions"] == 1
     rig.asked.clear()
@@ -586,7 +589,7 @@ def test_leases_are_renewed_and_those_of_the_lost_end(rig):
 
 
 def test_an_abort_that_the_store_fails_to_do_is_renewed_no_longer(rig):
-    """Its lease ends, and whoever sweeps undoes it; else its messages were nobody's for as long as the client is there."""
+    """Its lease ends, and whoever sweeps undoes it. Else its messages were nobody's while the client is there."""
     client = rig.reader()
     rig.dequeue(client, 1, 1)
     rig.done(Performed(T, (got(1),)))

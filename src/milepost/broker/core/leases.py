@@ -98,7 +98,10 @@ class Leases:
                 elif owner.until <= now:
                     del self.owners[owner.instance]
                     effects += self._undo(owner)
-        if now - self._renewed >= self._lease_s / RENEWALS:
+        sweeps = now - self._swept >= SWEEP_S and self._queues.used
+        # Before each sweep too: leases are of the clock of the day, which may have jumped, and nobody has to pay for it
+        # who is there.
+        if sweeps or now - self._renewed >= self._lease_s / RENEWALS:
             self._renewed = now
             numbers = tuple(
                 dealing.number
@@ -108,7 +111,7 @@ class Leases:
             )
             if numbers:
                 effects.append(Store(operations.Renew(numbers, self.us), _renewed))
-        if now - self._swept >= SWEEP_S and self._queues.used:
+        if sweeps:
             self._swept = now
             effects.append(Store(operations.Sweep(), self.swept))
         return effects
