@@ -67,13 +67,24 @@ def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect)
 
 
 def got(session: Session, known: Catalogue, found: list[Head]) -> Got:
-    """Messages with their content: each table is read once for each run of messages of its type."""
+    """Messages with their content: each table is read once, and each run of messages of one type is a group."""
+    whole: dict[int, list[int]] = {}
+    for head in found:
+        whole.setdefault(head.type, []).append(head.mid)
+    batches = {
+        number: rows.load(session, known.types[number].schema, known.types[number].tables, mids)
+        for number, mids in whole.items()
+    }
     groups: list[Group] = []
+    read = dict.fromkeys(whole, 0)
     for number, run in groupby(found, key=lambda head: head.type):
         heads = list(run)
         kind = known.types[number]
         mids = [head.mid for head in heads]
-        batch = rows.load(session, kind.schema, kind.tables, mids)
+        start, read[number] = read[number], read[number] + len(mids)
+        batch = batches[number]
+        if len(mids) < len(batch):
+            batch = batch.slice(start, read[number])
         groups.append(
             Group(
                 kind.name, batch, mids, [head.s for head in heads], [head.t for head in heads],

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import psycopg
 
+from milepost.batch import Batch
+from milepost.query import parse_schema
+from milepost.queues import operations as ops
+from milepost.queues import steps
 from milepost.storage.pipeline import PREPARED, Pipeline
 from tests.unit.queues.conftest import Queues
 
@@ -17,3 +21,21 @@ def test_more_statements_at_once_than_are_kept_prepared(shared: Queues) -> None:
         pipeline.run([("SELECT 1", ())])
         found = connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
         assert found == (PREPARED + 1,)  # and the last one, which was among those that went
+
+
+def test_types_that_take_turns_are_read_together_and_come_in_order(queues: Queues) -> None:
+    schemas = [parse_schema(f"kind{number}: [place: int, parts: *([part: int])*]") for number in range(3)]
+    for schema in schemas:
+        queues.do(ops.DefineType(str(schema)))
+    queues.do(ops.CreateQueue("mixed", tuple(schema.name for schema in schemas)))
+    writer, reader = queues.party(), queues.party()
+    for place in (0, 1, 2, 3, 4, 5):
+        message = {"place": place, "parts": [{"part": place}] * place}
+        writer.perform(steps.Enqueue("mixed", Batch.encode(schemas[place % 3], [message])))
+    writer.commit()
+    got = reader.perform(steps.Dequeue("mixed", count=5))
+    assert [group.type for group in got.groups] == ["kind0", "kind1", "kind2", "kind0", "kind1"]
+    messages = [row for group in got.groups for row in group.batch.to_pylist()]
+    assert messages == [{"place": place, "parts": [{"part": place}] * place} for place in range(5)]
+    reader.commit()
+    assert queues.figures("mixed") == {"waiting": 1}
