@@ -106,6 +106,7 @@ class Done(NamedTuple):
 
     repeated: bool = False  # it had before
     touched: tuple[str, ...] = ()  # queues in which others may find more now
+    more: bool = False  # of a sweep: there was more to do than one may take
 
 
 Step: TypeAlias = Enqueue | Dequeue | Commit | Abort | Prepare

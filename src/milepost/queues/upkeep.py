@@ -17,12 +17,13 @@ SWEPT_OUTCOMES: Final = 20_000  # of these more, as there are as many as transac
 SWEPT_QUEUES: Final = 50  # looked at in one sweep, each some 200 microseconds; with more, each has its turn
 _LEFT: Final = Statement("""
     SELECT number FROM queue_transactions WHERE log = :log AND state = 'a' ORDER BY number {for_update}""")
+# The time is asked for in a SELECT of its own: once, and so that the index can be used; and the order is the index's.
 _LAPSED: Final = Statement("""
-    SELECT number FROM queue_transactions WHERE lease_us < {now} AND state = 'a' ORDER BY number LIMIT :most
+    SELECT number FROM queue_transactions WHERE lease_us < (SELECT {now}) AND state = 'a' ORDER BY lease_us LIMIT :most
     {skip_locked}""")
 _OLD: Final = Statement("""
     DELETE FROM queue_transactions WHERE number IN (SELECT number FROM queue_transactions
-    WHERE lease_us < {now} AND state IN ('c', 'x') LIMIT :most)""")
+    WHERE lease_us < (SELECT {now}) AND state IN ('c', 'x') ORDER BY lease_us LIMIT :most)""")
 
 
 def recover(session: Session, place: Place) -> Done:
@@ -37,17 +38,19 @@ def recover(session: Session, place: Place) -> Done:
 def sweep(session: Session, place: Place) -> Done:
     """Undo transactions of clients and brokers that are gone, let messages go whose time is over, forget outcomes."""
     touched: set[str] = set()
-    for (number,) in session.rows(_LAPSED, most=SWEPT, time_us=place.time_us):
+    lapsed = session.rows(_LAPSED, most=SWEPT, time_us=place.time_us)
+    for (number,) in lapsed:
         touched.update(transactions.undo(session, place, number).touched)
-    session.run(_OLD, most=SWEPT_OUTCOMES, time_us=place.time_us)
+    more = session.run(_OLD, most=SWEPT_OUTCOMES, time_us=place.time_us) >= SWEPT_OUTCOMES or len(lapsed) >= SWEPT
     engine = engine_of(session, place)
     known = engine.known(session, None)
     for queue in engine.turn(SWEPT_QUEUES):
         mids = _expired(session, queue, place)
         if mids:
             touched.update(known.queues[each].name for each in transactions.bury(session, known, queue, mids))
+            more |= len(mids) >= SWEPT
         _without_messages(session, queue)
-    return Done(touched=tuple(sorted(touched)))
+    return Done(touched=tuple(sorted(touched)), more=more)
 
 
 def _expired(session: Session, queue: Queue, place: Place) -> list[int]:
@@ -61,7 +64,7 @@ def _expired(session: Session, queue: Queue, place: Place) -> list[int]:
     locking = "FOR UPDATE OF q SKIP LOCKED" if session.connection.dialect.name == "postgresql" else ""
     statement = Statement(
         f"SELECT q.mid FROM {queue.table} q WHERE q.ends_us <= :now AND q.ends_us < {NEVER_US} AND q.lsf = 'c' {held} "
-        f"ORDER BY q.mid LIMIT :most {locking}"
+        f"ORDER BY q.ends_us LIMIT :most {locking}"  # as the index has them: by number, all that wait were looked at
     )
     values = {"queue": queue.number} if queue.group else {}
     return [row[0] for row in session.rows(statement, now=place.time_us, most=SWEPT, **values)]

@@ -588,6 +588,14 @@ def test_leases_are_renewed_and_those_of_the_lost_end(rig):
     rig.done(TransactionAborted("it was undone"))
 
 
+def test_a_sweep_that_was_not_enough_is_followed_by_another(rig):
+    rig.run(rig.core.tick(100.0))
+    rig.done(Done(more=True))
+    assert [effect.operation for effect in rig.asked] == [operations.Sweep()]
+    rig.done(Done())
+    assert rig.asked == []
+
+
 def test_an_abort_that_the_store_fails_to_do_is_renewed_no_longer(rig):
     """Its lease ends, and whoever sweeps undoes it. Else its messages were nobody's while the client is there."""
     client = rig.reader()

@@ -7,7 +7,7 @@ import psycopg
 from milepost.batch import Batch
 from milepost.query import parse_schema
 from milepost.queues import operations as ops
-from milepost.queues import steps
+from milepost.queues import steps, upkeep
 from milepost.storage.pipeline import PREPARED, Pipeline
 from tests.unit.queues.conftest import Queues
 
@@ -39,3 +39,21 @@ def test_types_that_take_turns_are_read_together_and_come_in_order(queues: Queue
     assert messages == [{"place": place, "parts": [{"part": place}] * place} for place in range(5)]
     reader.commit()
     assert queues.figures("mixed") == {"waiting": 1}
+
+
+def test_a_sweep_says_when_it_has_not_done_all(queues: Queues) -> None:
+    queues.notes()
+    queues.party().put(*["x"] * (upkeep.SWEPT + 1), ends_us=queues.now + 100)
+    queues.now += 1_000
+    assert queues.do(ops.Sweep()).more
+    assert not queues.do(ops.Sweep()).more
+    assert queues.figures() == {}
+
+
+def test_a_sweep_finds_leases_by_their_index(shared: Queues) -> None:
+    """However many outcomes are remembered: a time that PostgreSQL asks for at each row would have it look at all."""
+    shared.notes()
+    with psycopg.connect(shared.url, options="-c search_path=milepost -c enable_seqscan=off -c enable_sort=off") as own:
+        for statement in (upkeep._LAPSED, upkeep._OLD):
+            plan = own.execute("EXPLAIN (GENERIC_PLAN) " + statement.numbered()[0]).fetchall()
+            assert any("Index Cond: (lease_us <" in line for (line,) in plan)

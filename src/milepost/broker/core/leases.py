@@ -123,6 +123,8 @@ class Leases:
             log.warning("queues cannot be looked after: %s", outcome)
         else:
             self._queues.waiting.stir(outcome.touched, effects)
+            if outcome.more:  # behind what others have asked for meanwhile
+                effects.append(Store(operations.Sweep(), self.swept))
         return effects
 
 
