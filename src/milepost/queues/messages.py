@@ -51,7 +51,10 @@ def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect)
         number = typed.Convert(expression(function, kind.schema).root, DOUBLE)
         made = sql.compile(number, kind.tables, dialect, prefix="p")
         root = kind.tables.root
-        priority, values = f"coalesce({made.text}, {real})", made.values
+        # What is not finite is no priority: none can be given so, and none could be forwarded.
+        infinite = "CAST('Infinity' AS double precision)" if dialect == "postgresql" else "9e999"
+        priority = f"coalesce(nullif(nullif({made.text}, {infinite}), -{infinite}), {real})"
+        values = made.values
         source = (
             "(SELECT value AS mid, value AS value, CAST(:s AS bigint) AS s, CAST(:t AS bigint) AS t, "
             "CAST(NULL AS double precision) AS priority, 0 AS aborts FROM {each mids} e) q"

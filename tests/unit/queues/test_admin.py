@@ -502,7 +502,8 @@ def test_a_priority_that_is_null_is_the_default(queues: Queues, direction: str) 
 NUMBERS = parse_schema("numbers: [i: int?, u: uint64?, d: double?, m: decimal(10, 2)?, w: decimal(30, 2)?]")
 VALUES = [
     ("i", -7, -7.0), ("u", 5, 5.0), ("u", (1 << 64) - 1, float((1 << 64) - 1)), ("d", 2.5, 2.5),
-    ("m", Decimal("12.50"), 12.5), ("w", Decimal("-12.25"), -12.25), ("d", math.nan, 9.0), ("i", None, 9.0),
+    ("m", Decimal("12.50"), 12.5), ("w", Decimal("-12.25"), -12.25), ("d", math.nan, 9.0), ("d", math.inf, 9.0), ("d", -math.inf, 9.0),
+    ("i", None, 9.0),
 ]  # fmt: skip
 
 
