@@ -992,6 +992,21 @@ def test_workers(store):
     at(body, **store)
 
 
+def test_numbers_and_names_that_cannot_travel():
+    async def body(place, client, _):
+        async with client.transaction() as tx:
+            with pytest.raises(InvalidValue, match="finite"):
+                await tx.enqueue("quotes", quote(1), priority=10**400)
+            with pytest.raises(InvalidValue, match="surrogate"):
+                await tx.dequeue("quotes\ud800")
+        for wrong in ({"priority": 10**400}, {"dead": "dead", "most_aborts": 1 << 70}):
+            with pytest.raises(InvalidValue, match="63 bits"):
+                await client.create_queue("more", "quote", **wrong)
+        assert await client.status()
+
+    at(body)
+
+
 def test_a_worker_outlives_the_cancellation_of_what_its_function_waits_for():
     async def body(place, client, other):
         seen = []

@@ -325,3 +325,5 @@ def _require_count(count: Any, limit: str | None = "DEQUEUE_MESSAGES") -> None:
 def _require_number(what: str, value: Any, kinds: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise InvalidValue(f"{what}={value!r}: takes a number")
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        raise InvalidValue(f"{what}={value!r:.40}: takes a number of up to 63 bits")

@@ -155,3 +155,8 @@ def require_text(what: str, value: Any) -> None:
     """Refuse here what a broker would take for a fault in the protocol, and close the connection over."""
     if not isinstance(value, str):
         raise InvalidValue(f"{what} is a text, not a {type(value).__name__}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidValue(f"{what} has half of a character in it (a surrogate), which is no text") from None

@@ -27,6 +27,7 @@ from milepost.storage.database import Session
 from milepost.storage.statement import Statement, worded
 
 NEVER_US: Final = (1 << 63) - 1  # of a message without an end
+ABORTS_MOST: Final = 1_000_000_000  # that a queue may ask for: more than any message lives to see
 
 # Whether what a broker remembers is still so.
 VERSION: Final = Statement("SELECT version FROM queue_catalogue")
@@ -383,6 +384,8 @@ def _require(wanted: Wanted) -> None:
         raise InvalidValue(f"priority {wanted.priority}: takes a finite number")
     if wanted.most_aborts < 0 or bool(wanted.most_aborts) != (wanted.dead is not None):
         raise InvalidValue("a queue for dead messages and the aborts after which a message is dead go together")
+    if wanted.most_aborts > ABORTS_MOST:
+        raise InvalidValue(f"most_aborts = {wanted.most_aborts}: takes up to {ABORTS_MOST}")
     if wanted.dead == wanted.name:
         raise InvalidValue(f"queue {wanted.name!r} cannot take its own dead messages")
 

@@ -120,6 +120,7 @@ WRONG = [
     ({"level": ""}, InvalidValue),
     ({"direction": "up"}, InvalidValue),
     ({"priority": math.nan}, InvalidValue),
+    ({"dead": "d", "most_aborts": 1 << 63}, InvalidValue),
     ({"priority": math.inf}, InvalidValue),
     ({"dead": "dead"}, InvalidValue),
     ({"most_aborts": 3}, InvalidValue),
@@ -502,8 +503,8 @@ def test_a_priority_that_is_null_is_the_default(queues: Queues, direction: str) 
 NUMBERS = parse_schema("numbers: [i: int?, u: uint64?, d: double?, m: decimal(10, 2)?, w: decimal(30, 2)?]")
 VALUES = [
     ("i", -7, -7.0), ("u", 5, 5.0), ("u", (1 << 64) - 1, float((1 << 64) - 1)), ("d", 2.5, 2.5),
-    ("m", Decimal("12.50"), 12.5), ("w", Decimal("-12.25"), -12.25), ("d", math.nan, 9.0), ("d", math.inf, 9.0), ("d", -math.inf, 9.0),
-    ("i", None, 9.0),
+    ("m", Decimal("12.50"), 12.5), ("w", Decimal("-12.25"), -12.25), ("d", math.nan, 9.0), ("i", None, 9.0),
+    ("d", math.inf, 9.0), ("d", -math.inf, 9.0),
 ]  # fmt: skip
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 
 from milepost.batch import Batch
+from milepost.errors import SchemaError
 from milepost.query import parse_schema
 from milepost.queues import operations as ops
 from milepost.queues import steps, upkeep
@@ -57,3 +59,10 @@ def test_a_sweep_finds_leases_by_their_index(shared: Queues) -> None:
         for statement in (upkeep._LAPSED, upkeep._OLD):
             plan = own.execute("EXPLAIN (GENERIC_PLAN) " + statement.numbered()[0]).fetchall()
             assert any("Index Cond: (lease_us <" in line for (line,) in plan)
+
+
+@pytest.mark.parametrize(("members", "kind"), [(1_501, "int"), (251, "*(int)*")])
+def test_a_type_that_no_database_has_room_for(queues: Queues, members: int, kind: str) -> None:
+    with pytest.raises(SchemaError, match="split it"):
+        queues.do(ops.DefineType(f"wide: [{', '.join(f'a{number}: {kind}' for number in range(members))}]"))
+    assert queues.do(ops.Types()) == []

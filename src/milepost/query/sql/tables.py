@@ -32,6 +32,8 @@ from milepost.schema.messagetype import Reference
 from milepost.schema.types import Atom, List, Optional, Ref, Schema, Tuple, Type
 
 NAME_CHARS: Final = 24  # of a name that people see: with its prefix well below the 63 that PostgreSQL takes
+COLUMNS_MOST: Final = 1_500  # of one table: PostgreSQL takes 1,600, SQLite 2,000
+TABLES_MOST: Final = 250  # of one type: each takes some five milliseconds to make, while nobody else writes
 NARROW_DIGITS: Final = 18  # of a decimal that fits a signed 64-bit number of its units
 
 # What a value is in each database. Dates are days and timestamps microseconds since 1970, UUIDs their 16 bytes; an
@@ -189,6 +191,11 @@ class _Maker:
         columns: list[Column] = []
         below: list[tuple[tuple[str, ...], List, bool]] = []
         self._columns((), kind, False, columns, below, path)
+        if len(columns) > COLUMNS_MOST or len(self._found) >= TABLES_MOST:
+            raise SchemaError(
+                f"{self._schema.name}: a queue holds types with up to {COLUMNS_MOST} attributes in one node, and up to "
+                f"{TABLES_MOST} node types, references and lists; split it"
+            )
         name = f"mt{self._number}_{len(self._found)}{''.join('_' + _plain(word) for word in path[-1:])}"
         table = Table(name, path, tuple(columns), parent, target, optional)
         if path and parent is None and self._schema.message_type is None:
