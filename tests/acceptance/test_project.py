@@ -110,4 +110,4 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones(run):
 def test_fuzzing_runs_and_counts_its_inputs(run):
     done = run(sys.executable, "-m", "fuzz", "--seconds", "60", "--runs", "1000", "--seed", "1")
     assert done.returncode == 0, done.stdout
-    assert len(re.findall(r"fuzz\.(batch|broker|query|schema): [\d,]+ inputs, nothing found", done.stdout)) == 4
+    assert len(re.findall(r"fuzz\.(batch|broker|queues|query|schema): [\d,]+ inputs, nothing found", done.stdout)) == 5
