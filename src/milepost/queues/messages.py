@@ -15,6 +15,29 @@ from milepost.queues.steps import Got, Group
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
+_WRITES: Final = Statement("SELECT queue FROM queue_groups WHERE queue {in queues} AND member = :s")
+
+
+def last_number(session: Session, known: Catalogue, s: int) -> int:
+    """The highest number of what a writer has in queues that keep its order, as far as that goes by it; 0: nothing."""
+    ordered = [queue.number for queue in known.queues.values() if queue.group == "s"]
+    if not ordered:
+        return 0
+    highest = 0
+    for (number,) in session.rows(_WRITES, queues=session.numbers(ordered), s=s):
+        queue = known.queues[number]
+        first = queue.arrival[0]
+        (found,) = session.row(
+            Statement(
+                f"SELECT coalesce(max(number), 0) FROM (SELECT max({first}) AS number FROM {queue.table} "
+                f"WHERE s = :s AND lsf = 'c' UNION ALL "
+                f"SELECT max({first}) FROM {queue.table} WHERE s = :s AND owner <> 0) n"
+            ),
+            s=s,
+        )
+        highest = max(highest, found)
+    return highest
+
 
 def insert_headers(
     session: Session, queue: Queue, kind: Type, mids: list[int], *, s: int, t: int, priority: float | None, log: str,

@@ -37,6 +37,10 @@ class Numbers:
         self._lane = lane
         self._next = (highest >> LANE_BITS) + 1
 
+    def follow(self, number: int) -> None:
+        """Give only numbers above one that another broker gave, whose clock may be ahead."""
+        self._next = max(self._next, (number >> LANE_BITS) + 1)
+
     def take(self, count: int, time_us: int) -> list[int]:
         """So many numbers, ascending, and above all before."""
         first = max(self._next, time_us - EPOCH_US)

@@ -17,6 +17,7 @@ class Transaction(NamedTuple):
     instance: bytes  # the client object,
     client: int  # and its own number for this transaction: by these two a repetition is recognised
     lease_us: int  # microseconds from now on that it may stay without a `Renew`
+    came: bool = False  # its client has just come to this broker: it may have written at another one before
 
 
 # Steps

@@ -22,7 +22,7 @@ from milepost.errors import (
 from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
 from milepost.queues.engine import Engine, Live, engine_of
-from milepost.queues.messages import discard, got, insert_headers, make_groups, transfer
+from milepost.queues.messages import discard, got, insert_headers, last_number, make_groups, transfer
 from milepost.queues.numbers import later, mid
 from milepost.queues.picking import Head, Wish
 from milepost.queues.steps import (
@@ -143,6 +143,9 @@ class _Performance:
         if any(isinstance(step, Commit | Abort | Prepare) for step in steps[:-1]):
             raise NoTransaction("a step behind the end of its transaction: begin another one")
         if self._number == 0:
+            if self._transaction.came and self._place.shared:
+                known = self._engine.known(self._session, None)
+                self._engine.numbers.follow(last_number(self._session, known, self._transaction.s))
             if isinstance(steps[-1], Commit) and all(isinstance(step, Enqueue) for step in steps[:-1]):
                 return self._at_once(steps)
             if isinstance(steps[0], Dequeue) and len(steps) == 1:

@@ -147,7 +147,7 @@ def test_what_is_held_travels_with_the_next_request(rig):
     rig.finish(client, 3, request=9)
     (effect,) = rig.asked
     assert effect.session is None
-    assert effect.operation.transaction == (0, client.publisher.number, b"i" * 16, 1, LEASE_US)
+    assert effect.operation.transaction == (0, client.publisher.number, b"i" * 16, 1, LEASE_US, True)
     assert effect.operation.steps == (
         Enqueue("quotes", first, 2.5, 3, 4), Enqueue("quotes", second, None, None, None), Commit(None, ()),
     )  # fmt: skip
@@ -586,6 +586,19 @@ def test_leases_are_renewed_and_those_of_the_lost_end(rig):
     assert rig.answer(late, 1).code == "transaction_aborted"
     assert rig.steps() == [(Abort(),)], "nobody else is to have it either"
     rig.done(TransactionAborted("it was undone"))
+
+
+def test_the_store_hears_who_has_just_come(rig):
+    """A client may have written at another broker, whose clock is ahead: numbers given here follow its own."""
+    client = rig.reader()
+    for transaction, came in ((1, True), (2, False)):
+        rig.dequeue(client, 1, request=transaction, transaction=transaction)
+        assert rig.asked[0].operation.transaction.came is came
+        rig.done(Performed(T, (got(1),)))
+    rig.run(rig.core.lost(client))
+    again = rig.reader()
+    rig.dequeue(again, 1, request=3, transaction=3)
+    assert rig.asked[0].operation.transaction.came
 
 
 def test_a_sweep_that_was_not_enough_is_followed_by_another(rig):

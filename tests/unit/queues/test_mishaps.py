@@ -10,8 +10,9 @@ from milepost.errors import SchemaError
 from milepost.query import parse_schema
 from milepost.queues import operations as ops
 from milepost.queues import steps, upkeep
+from milepost.storage import Store
 from milepost.storage.pipeline import PREPARED, Pipeline
-from tests.unit.queues.conftest import Queues
+from tests.unit.queues.conftest import NOTE, Queues
 
 
 def test_more_statements_at_once_than_are_kept_prepared(shared: Queues) -> None:
@@ -59,6 +60,32 @@ def test_a_sweep_finds_leases_by_their_index(shared: Queues) -> None:
         for statement in (upkeep._LAPSED, upkeep._OLD):
             plan = own.execute("EXPLAIN (GENERIC_PLAN) " + statement.numbered()[0]).fetchall()
             assert any("Index Cond: (lease_us <" in line for (line,) in plan)
+
+
+@pytest.mark.parametrize("level", ["ordered", "ordered blockwise"])
+def test_a_writer_that_comes_to_a_broker_whose_clock_is_behind_keeps_its_order(shared: Queues, level: str) -> None:
+    shared.notes(level)
+    one, two, now = shared.store("one"), shared.store("two"), shared.now
+
+    def put(store: Store, text: str, client: int, ahead_us: int, came: bool) -> None:
+        batch = Batch.encode(NOTE, [{"text": text}])
+        transaction = steps.Transaction(0, 77, b"w" * 16, client, 10_000_000, came)
+        (done,) = store.write(
+            [ops.Perform(transaction, (steps.Enqueue("notes", batch), steps.Commit()))], now + ahead_us
+        ).outcomes
+        assert isinstance(done, steps.Performed)
+
+    put(one, "a", 1, 5_000_000, True)
+    put(two, "b", 2, 1_000_000, True)
+    put(two, "c", 3, 1_000_001, False)
+    shared.now += 10_000_000
+    reader = shared.party()
+    assert reader.dequeue() == ["a"]
+    reader.abort()
+    assert reader.dequeue(3) == ["a", "b", "c"]
+    put(one, "d", 4, 5_000_001, True)
+    reader.commit()
+    assert reader.dequeue() == ["d"]
 
 
 @pytest.mark.parametrize(("members", "kind"), [(1_501, "int"), (251, "*(int)*")])

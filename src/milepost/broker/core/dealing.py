@@ -120,7 +120,7 @@ class Dealing:
 class Owner:
     """A client object, over its connections: whose transactions they are."""
 
-    __slots__ = ("answer_bytes", "answers", "connection", "dealings", "held_bytes", "instance", "until")
+    __slots__ = ("answer_bytes", "answers", "came", "connection", "dealings", "held_bytes", "instance", "until")
 
     def __init__(self, instance: bytes) -> None:
         self.instance = instance
@@ -129,6 +129,7 @@ class Owner:
         self.answers: dict[int, Answer] = {}  # of those that are over
         self.answer_bytes = 0
         self.held_bytes = 0
+        self.came = True  # to this broker, and nothing was carried out for it since
         self.until: float | None = None  # when its transactions are undone; None: it is here, or left a moment ago
 
     def keep(self, client: int, answer: Answer) -> None:

@@ -38,7 +38,7 @@ class Leases:
         if owner is None:
             owner = self.owners.get(connection.instance) or Owner(connection.instance)
             self.owners[connection.instance] = connection.owner = owner
-            owner.connection, owner.until = connection, None
+            owner.connection, owner.until, owner.came = connection, None, True
         return owner
 
     def lost(self, connection: Connection) -> list[Effect]:

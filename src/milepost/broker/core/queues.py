@@ -325,7 +325,9 @@ class Queues:
 
     def _perform(self, dealing: Dealing, todo: tuple[Step, ...]) -> operations.Perform:
         instance = dealing.owner.instance
-        transaction = steps.Transaction(dealing.number, dealing.writer, instance, dealing.client, self.leases.us)
+        transaction = steps.Transaction(
+            dealing.number, dealing.writer, instance, dealing.client, self.leases.us, dealing.owner.came
+        )
         return operations.Perform(transaction, todo)
 
     def _look(self, dealing: Dealing, request: Request) -> list[Effect]:
@@ -368,6 +370,7 @@ class Queues:
     def learn(self, dealing: Dealing, outcome: Performed) -> list[Effect]:
         """What the store calls a transaction, once it has heard of it."""
         begun, dealing.number = not dealing.number, outcome.number
+        dealing.owner.came = False
         if begun and dealing.number and dealing.over is not None:  # its client went for good meanwhile
             return self.leases.undo_late(dealing)
         return []
