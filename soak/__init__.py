@@ -3,5 +3,6 @@
 A broker, four publishers and five consumers run as processes. At random moments one or several of them get a
 SIGKILL, and are started again. All of them note what they do (`milepost.testing.ledger`); at the end what is left is
 drained, and the ledger decides whether every acknowledged message arrived, once and in order.
-Behind that, the same while the broker's disk fails or is full.
+Behind that, the same while the broker's disk fails or is full; then transactions on queues (`soak.queues`), and a
+pipeline (`soak.pipeline`), while everything is killed.
 """
