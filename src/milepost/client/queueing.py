@@ -80,7 +80,7 @@ class Queueing:
             return messages.schema
         taken = self._queues.get(queue)
         if taken is None:
-            (found,) = await self.session.ask(lambda request: Queues(request=request, name=queue))
+            (found,) = await self.session.ask(lambda request: Queues(request=request, name=queue, counted=False))
             taken = self._queues[queue] = tuple(found["types"])
         name = taken[0] if len(taken) == 1 else await self._fitting(queue, taken, messages)
         return self._types.get(name) or await self._named(name)

@@ -50,11 +50,11 @@ def committed(
     return [Head(*row) for row in session.rows(finding.statement, **values)]
 
 
-def queues(session: Session, place: Place, name: str | None) -> list[QueueRecord]:
+def queues(session: Session, place: Place, name: str | None, counted: bool) -> list[QueueRecord]:
     """See `operations.Queues`."""
     known = engine_of(session, place).known(session, None)
     wanted = list(known.queues.values()) if name is None else [known.queue(name)]
-    return [known.record(each, statistics(session, each, place.time_us)) for each in wanted]
+    return [known.record(each, statistics(session, each, place.time_us) if counted else {}) for each in wanted]
 
 
 def statistics(session: Session, queue: Queue, now: int) -> dict[str, int]:

@@ -200,13 +200,14 @@ class Browse(Look):
 
 @dataclass(frozen=True)
 class Queues(Look):
-    """Queues, all or one, with their figures."""
+    """Queues, all or one; `counted`: with their figures, for which all of their messages are looked at."""
 
     name: str | None = None
+    counted: bool = True
 
     def run(self, session: Session, place: Place) -> list[QueueRecord]:
         """See `looking`."""
-        return looking.queues(session, place, self.name)
+        return looking.queues(session, place, self.name, self.counted)
 
 
 @dataclass(frozen=True)

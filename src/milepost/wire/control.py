@@ -331,10 +331,14 @@ class DropQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queues(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell about all queues, or one: a list of {"name", "types", "level", "direction", "priority", …, figures}."""
+    """Tell about all queues, or one: a list of {"name", "types", "level", "direction", "priority", …, figures}.
+
+    Figures take the time to count all messages; who does not need them does without.
+    """
 
     request: int
     name: str | None = None
+    counted: bool = True
 
 
 class Dequeue(msgspec.Struct, frozen=True, kw_only=True):

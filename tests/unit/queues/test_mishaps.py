@@ -44,6 +44,14 @@ def test_types_that_take_turns_are_read_together_and_come_in_order(queues: Queue
     assert queues.figures("mixed") == {"waiting": 1}
 
 
+def test_whoever_asks_what_a_queue_takes_has_nothing_counted(queues: Queues) -> None:
+    queues.notes()
+    queues.party().put("a")
+    (counted,), (plain,) = queues.do(ops.Queues("notes")), queues.do(ops.Queues("notes", counted=False))
+    assert counted.statistics["waiting"] == 1
+    assert plain == counted._replace(statistics={})
+
+
 def test_a_sweep_says_when_it_has_not_done_all(queues: Queues) -> None:
     queues.notes()
     queues.party().put(*["x"] * (upkeep.SWEPT + 1), ends_us=queues.now + 100)

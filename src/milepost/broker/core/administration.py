@@ -71,7 +71,7 @@ def _operation(request: Any) -> Any:
         case DropQueue():
             return operations.DropQueue(request.name)
         case Queues():
-            return operations.Queues(request.name)
+            return operations.Queues(request.name, request.counted)
         case Dequeue():
             return operations.Peek(request.queue, request.type, request.count, request.select, request.order)
         case Browse():
