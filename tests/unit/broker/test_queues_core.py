@@ -727,6 +727,23 @@ def test_a_probe_looks_after_a_few_wishes_and_after_others_the_next_time():
     assert tried() == [0, 1, 8, 9]
 
 
+def test_those_who_gave_up_leave_nothing_behind():
+    line = Line()
+    stays = One(0, "other")
+    line.join(stays)
+    for number in range(1, 100):
+        one = One(number, f"wish {number}")
+        line.join(one)
+        line.probe(1)
+        while (tried := line.next()) is not None:
+            line.came(tried, 0)
+            line.join(tried)
+        line.leave(one)
+    assert len(line._waiters) == len(line._empty) == 1
+    line.stir(1)
+    assert line.next() is stays
+
+
 def test_answers_that_are_kept_are_bounded():
     owner = Owner(b"i")
     for number in range(ANSWERS_KEPT + 10):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final, Protocol
 
 MOST_TRIES: Final = 16  # of one line under way at once: the store carries them out one after the other anyway
@@ -31,11 +31,14 @@ class Line:
     first, and twice as many after each success.
     """
 
-    __slots__ = ("_empty", "_hope", "_waiters", "_width", "changes", "due_us", "tried", "waiting")
+    __slots__ = ("_empty", "_heads", "_hope", "_waiters", "_width", "changes", "due_us", "tried", "waiting")
 
     def __init__(self) -> None:
         self._waiters: dict[Any, list[tuple[int, Any]]] = {}  # by wish: a heap
         self._empty: dict[Any, None] = {}  # wishes for which nothing is there, the longest known first
+        # A heap of the first of each wish that is not known to be in vain, by order: thousands may want something else
+        # each. Entries that are no longer so are found out when it is their turn.
+        self._heads: list[tuple[int, Any]] = []
         self._hope: float = 0
         self._width = 1
         self.changes = 0  # how often something became visible
@@ -47,13 +50,21 @@ class Line:
         """Wait, or wait again after a try that found nothing, at the same place as before."""
         waiter.waiting = True
         self.waiting += 1
-        heappush(self._waiters.setdefault(waiter.wish, []), (waiter.order, waiter))
+        wish = waiter.wish
+        heap = self._waiters.setdefault(wish, [])
+        heappush(heap, (waiter.order, waiter))
+        if heap[0][1] is waiter and wish not in self._empty:
+            heappush(self._heads, (waiter.order, wish))
 
     def leave(self, waiter: Waiter) -> None:
         """Wait no longer."""
         if waiter.waiting:
             waiter.waiting = False
             self.waiting -= 1
+            wish = waiter.wish
+            if len(self._waiters.get(wish, ())) == 1:  # nobody else wants it, and perhaps nobody ever will again
+                del self._waiters[wish]
+                self._empty.pop(wish, None)
 
     def known(self, wish: Any) -> bool:
         """Whether others wait for the same: then nothing is there, or they come first."""
@@ -62,7 +73,10 @@ class Line:
     def stir(self, messages: float = math.inf) -> None:
         """So many messages may be there now."""
         self.changes += 1
-        self._empty.clear()
+        if self._empty:
+            self._empty.clear()
+            self._heads = [(heap[0][0], wish) for wish, heap in self._waiters.items() if heap]
+            heapify(self._heads)
         self._hope += messages
         self._width = max(self._width, 1 if messages == math.inf else min(int(messages), MOST_TRIES))
 
@@ -70,31 +84,48 @@ class Line:
         """Nothing is known to have come; so many wishes may be looked after all the same, and others the next time."""
         for wish in list(self._empty)[:wishes]:
             del self._empty[wish]
+            if heap := self._waiters.get(wish):
+                heappush(self._heads, (heap[0][0], wish))
         self._hope = math.inf
 
     def next(self) -> Any:
         """Who is to try now, or None."""
         if self.tried >= min(self._hope, self._width):
             return None
-        found: list[tuple[int, Any]] | None = None
-        for wish in list(self._waiters):
-            heap = self._waiters[wish]
-            while heap and not heap[0][1].waiting:
-                heappop(heap)
-            if not heap:
-                del self._waiters[wish]
-            elif wish not in self._empty and (found is None or heap[0][0] < found[0][0]):
-                found = heap
+        found = self._first()
         if found is None:
             if not self.tried:
                 self._hope, self._width = 0, 1
             return None
         waiter = heappop(found)[1]
+        if found:
+            heapreplace(self._heads, (found[0][0], self._heads[0][1]))
+        else:
+            del self._waiters[heappop(self._heads)[1]]
         waiter.waiting = False
         waiter.changes = self.changes
         self.waiting -= 1
         self.tried += 1
         return waiter
+
+    def _first(self) -> list[tuple[int, Any]] | None:
+        """The waiters of the wish whose first one came first, of those that may be fulfilled; it leads `_heads`."""
+        heads = self._heads
+        while heads:
+            order, wish = heads[0]
+            heap = self._waiters.get(wish)
+            while heap and not heap[0][1].waiting:
+                heappop(heap)
+            if not heap:
+                self._waiters.pop(wish, None)
+                heappop(heads)
+            elif wish in self._empty:
+                heappop(heads)
+            elif heap[0][0] != order:
+                heapreplace(heads, (heap[0][0], wish))
+            else:
+                return heap
+        return None
 
     def came(self, waiter: Waiter, messages: int) -> None:
         """A try is over; it got so many messages."""
