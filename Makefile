@@ -22,7 +22,7 @@ help:
 	@echo "make test               run everything: lint, types, all tests, short benchmarks (minutes)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
 	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, input_queues, pubsub, durable, queues, pipeline, control; QUICK=1: a short run"
-	@echo "make soak               kill brokers, publishers and subscribers, 200 times on each store, and count what arrived"
+	@echo "make soak               kill brokers and clients of topics, queues and pipelines, on each store, and count what arrived"
 	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
 	@echo "make lock               pin every dependency anew in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
