@@ -37,6 +37,7 @@ class Engine:
             highest = max(highest, found[0])
         self.numbers: Final = Numbers(place.log, highest)
         self._turn = 0  # the queue that was looked after last
+        self.groups: Final[dict[int, int]] = {}  # queue -> how many writers or blocks it had then, up to a bound
         self._changed = False  # by a transaction that is not committed yet, and perhaps never will be
         # Transactions of this process. Operations that were not synced may be taken back by a crash of the database:
         # then it counts fewer of them.

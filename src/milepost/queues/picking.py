@@ -27,6 +27,7 @@ from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
 LOOKS: Final = 10  # at what can be taken, while other brokers take the same: then less, or nothing, was there
+FEW_GROUPS: Final = 200  # writers whose oldest messages are looked at one by one, in a millisecond or two
 CACHED: Final = 1_000  # statements kept; an application asks the same few again and again
 HEADER: Final = "q.mid, q.s, q.t, q.type, q.priority, q.aborts, q.lsf"
 _NOW: Final = "q.due_us <= :now AND q.ends_us > :now"
@@ -72,10 +73,10 @@ class Finding(NamedTuple):
 
 def pick(
     session: Session, catalogue: Catalogue, queue: Queue, wish: Wish, count: int, owner: int, own: bool, now: int,
-    *, begun: bool = True, lock: bool = True,
+    *, begun: bool = True, lock: bool = True, groups: int | None = None,
 ) -> list[Head]:  # fmt: skip
     """The messages that a transaction takes next, at most `count`, in order. `own`: it has enqueued some here itself.
-    Unless it has `begun`, there is nothing that it has reserved.
+    Unless it has `begun`, there is nothing that it has reserved. `groups` is how many the queue has, if that is known.
 
     Rows of the result are locked in a shared store; those that another broker is at are passed over.
     """
@@ -83,7 +84,10 @@ def pick(
     dialect = dialect_of(session)
     values = {"now": now, "owner": owner, "queue": queue.number}
     plain = kind is None and not wish.select and not wish.order and not own
-    if queue.group and plain and not queue.prioritized:
+    # Messages in the order of arrival may be thousands of a writer that somebody else has: where writers are few, and
+    # one message is wanted, the oldest of each is looked at instead.
+    heads = queue.group == "s" and count == 1 and groups is not None and groups <= FEW_GROUPS
+    if queue.group and plain and not queue.prioritized and not heads:
         return _in_order(session, queue, values | {"count": count}, begun, dialect, lock)
     key = kind.number if kind is not None else None
     finding = _finding(_Cached(catalogue, queue, key), wish.select, wish.order, own, dialect, lock, count == 1)

@@ -438,7 +438,7 @@ class _Performance:
         wish = Wish(step.type, step.select, step.order)
         return picking.pick(
             self._session, self._known, queue, wish, step.count, number, own, self._place.time_us,
-            begun=self._number != 0, lock=self._place.shared,
+            begun=self._number != 0, lock=self._place.shared, groups=self._engine.groups.get(queue.number),
         )  # fmt: skip
 
     def _take(self, step: Dequeue, found: list[Head]) -> Got:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from milepost.queues import transactions
+from milepost.queues import picking, transactions
 from milepost.queues.catalogue import NEVER_US, Queue
 from milepost.queues.engine import engine_of
 from milepost.queues.steps import Done
@@ -24,6 +24,9 @@ _LAPSED: Final = Statement("""
 _OLD: Final = Statement("""
     DELETE FROM queue_transactions WHERE number IN (SELECT number FROM queue_transactions
     WHERE lease_us < (SELECT {now}) AND state IN ('c', 'x') ORDER BY lease_us LIMIT :most)""")
+
+_GROUPS: Final = Statement("""
+    SELECT count(*) FROM (SELECT 1 FROM queue_groups WHERE queue = :queue LIMIT :most) AS counted""")
 
 
 def recover(session: Session, place: Place) -> Done:
@@ -50,6 +53,8 @@ def sweep(session: Session, place: Place) -> Done:
             touched.update(known.queues[each].name for each in transactions.bury(session, known, queue, mids))
             more |= len(mids) >= SWEPT
         _without_messages(session, queue)
+        if queue.group:
+            engine.groups[queue.number] = session.row(_GROUPS, queue=queue.number, most=picking.FEW_GROUPS + 1)[0]
     return Done(touched=tuple(sorted(touched)), more=more)
 
 

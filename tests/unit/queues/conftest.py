@@ -14,6 +14,7 @@ from milepost.errors import MilepostError
 from milepost.query import parse_schema
 from milepost.queues import operations as ops
 from milepost.queues import steps
+from milepost.queues.upkeep import SWEPT_QUEUES
 from milepost.storage import Store, open_store
 from tests.conftest import Server
 
@@ -118,6 +119,11 @@ class Queues:
     def party(self, broker: str = "one") -> Party:
         self.parties += 1
         return Party(self, self.store(broker), self.parties)
+
+    def sweep(self) -> None:
+        """Sweep until each queue has had its turn."""
+        for _ in range(len(self.do(ops.Queues())) // SWEPT_QUEUES + 1):
+            self.do(ops.Sweep())
 
     def figures(self, name: str = "notes") -> dict[str, int]:
         (record,) = self.do(ops.Queues(name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milepost.errors import BlockIncomplete
+from milepost.queues import operations as ops
 from tests.unit.queues.conftest import Queues
 
 GROUPED = ["ordered", "blockwise", "ordered blockwise"]
@@ -173,3 +174,19 @@ def test_priorities_at_level_none(queues: Queues) -> None:
     reader = queues.party()
     assert reader.dequeue(3) == ["three", "one", "default"]
     assert reader.dequeue(3, queue="least") == ["one", "default", "three"]
+
+
+@pytest.mark.parametrize("level", ["ordered", "ordered blockwise"])
+def test_few_writers_are_looked_at_one_by_one_in_the_same_order(queues: Queues, level: str) -> None:
+    queues.notes(level)
+    writers = [queues.party() for _ in range(3)]
+    for turn in range(2):
+        for place, writer in enumerate(writers):
+            writer.put(f"{place}{turn}")
+    queues.do(ops.Sweep())
+    one, two = queues.party(), queues.party()
+    assert [one.one() for _ in range(2)] == ["00", "10"]
+    assert [two.one() for _ in range(3)] == ["20", "21", None], "what others have is not in the way"
+    assert [one.one() for _ in range(3)] == ["01", "11", None]
+    one.abort()
+    assert two.one() == "00"

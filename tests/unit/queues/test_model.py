@@ -360,7 +360,7 @@ class Machine(RuleBasedStateMachine):
             assert not any(message.state == "c" for message in queue.messages)
         if reader.number:
             reader.commit()
-        self.queues.do(ops.Sweep())
+        self.queues.sweep()
         assert self.queues.tables() == {}
         Machine.idle[self.kind] = self.names
 
