@@ -167,7 +167,8 @@ def test_bars_show_who_has_what(ask, client, filled):
     ("options", "words"),
     [
         (["--type", "quotes"], ["did you mean 'quote'?"]),
-        (["--type", "quote", "--level", "orderd"], ["did you mean 'ordered'?", "ordered blockwise"]),
+        (["--type", "quote", "--level", "orderd"], ["there is no level 'orderd'", "did you mean 'ordered'?"]),
+        (["--type", "quote", "--level", "x"], ["there are none, ordered, blockwise, ordered blockwise"]),
         (["--type", "quote", "--priority", "symbol"], ["a priority is a number", "string"]),
         (["--type", "quote", "--priority", "prise * 2"], ["did you mean 'price'?", "^"]),
         (["--type", "quote", "--priority", "1; drop table queues"], ["';'"]),
