@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import signal
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-from soak.database import database
+from soak.database import Database
 from soak.faults import FAULTS, run_fault
 from soak.pipeline import soak_pipeline
 from soak.play import Play
 from soak.queues.play import soak_queues
-from soak.stage import Stuck
+from soak.verdict import judged, show
 
 # A broker that was killed is started again at once. Its successor on PostgreSQL takes over when the lease is over.
 SETTINGS = {"sqlite": "", "postgresql": "lease_s = 0.5\n"}
@@ -57,38 +54,14 @@ def main() -> int:
 def soak(store: str, seed: int, cycles: int, seconds: float, keep: bool = False) -> int:
     """One store; 0 when all is well."""
     print(f"{store}: {cycles} cycles, seed {seed}", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="milepost-soak-"))
-    began, well = time.monotonic(), False
-    try:
-        with database(store, folder) as made:
-            play = Play(folder, made.url, seed, settings=SETTINGS[store], show=_show, crash=made.crash)
-            try:
-                play.open()
-                done = play.cycles(cycles, seconds)
-                print(f"  draining after {done} cycles", flush=True)
-                verdict = play.close()
-            finally:
-                play.clear()
-        print(verdict)
-        for complaint in play.complaints:
-            print(f"complaint: {complaint}")
-        well = bool(verdict) and not play.complaints
-    except Stuck as error:
-        print(f"verdict: BAD, stuck: {error}")
-    finally:
-        if well and not keep:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            print(f"the records are in {folder}")
     again = (
         f"python -m soak --store {store} --cycles {cycles} --seed {seed} --faults none --queues none --pipeline none"
     )
-    print(f"{time.monotonic() - began:.0f} s; the same choices: {again}", flush=True)
-    return 0 if well else 1
 
+    def made(folder: Path, base: Database) -> Play:
+        return Play(folder, base.url, seed, settings=SETTINGS[store], show=show, crash=base.crash)
 
-def _show(line: str) -> None:
-    print(line, flush=True)
+    return judged(store, made, lambda play: f"{play.cycles(cycles, seconds)} cycles", again, keep)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,13 +13,14 @@ from typing import Final
 from milepost import AsyncClient
 from milepost.errors import MilepostError
 from soak.cast import Role
-from soak.database import database
+from soak.database import Database
 from soak.queues import cast
 from soak.queues.cast import DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
 from soak.queues.ledger import Ledger, Verdict
 from soak.queues.records import ENDS
 from soak.queues.tables import left_over
 from soak.stage import Broker, Stuck, Troupe
+from soak.verdict import judged, show
 
 LEASE_S: Final = 1.0  # of a transaction whose client is gone
 LOAD_S: Final = 0.4  # the longest that everything runs between a recovery and the next kill
@@ -236,35 +235,15 @@ def _inside(line: bytes) -> bool:
 def soak_queues(store: str, seed: int, cycles: int, keep: bool = False) -> int:
     """For the command line: one store; 0 when all is well."""
     print(f"queues on {store}: {cycles} kills, seed {seed}", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="milepost-soak-queues-"))
-    began, well = time.monotonic(), False
-    try:
-        with database(store, folder) as made:
-            play = QueuesPlay(
-                folder, made.url, seed, brokers=BROKERS[store], settings=SETTINGS[store], show=_show, crash=made.crash
-            )
-            try:
-                play.open()
-                play.cycles(cycles)
-                print(f"  draining after {play.killed()}", flush=True)
-                verdict = play.close()
-            finally:
-                play.clear()
-        print(verdict)
-        for complaint in play.complaints:
-            print(f"complaint: {complaint}")
-        well = bool(verdict) and not play.complaints
-    except Stuck as error:
-        print(f"verdict: BAD, stuck: {error}")
-    finally:
-        if well and not keep:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            print(f"the records are in {folder}")
     again = f"python -m soak --queues only --store {store} --queues-cycles {cycles} --seed {seed}"
-    print(f"{time.monotonic() - began:.0f} s; the same choices: {again}", flush=True)
-    return 0 if well else 1
 
+    def made(folder: Path, base: Database) -> QueuesPlay:
+        return QueuesPlay(
+            folder, base.url, seed, brokers=BROKERS[store], settings=SETTINGS[store], show=show, crash=base.crash
+        )
 
-def _show(line: str) -> None:
-    print(line, flush=True)
+    def run(play: QueuesPlay) -> str:
+        play.cycles(cycles)
+        return play.killed()
+
+    return judged(store, made, run, again, keep)

@@ -10,12 +10,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 from milepost.batch import Batch
 from milepost.batch.atoms import timestamp_of
 from milepost.errors import InvalidValue, ProtocolError, did_you_mean
+from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.schema import Node, Schema, build
 from milepost.schema.types import Atom, Optional, Tuple, Type
 from milepost.wire import Taken
-
-EPOCH_US: Final = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z, where the numbers of messages begin
-LANE_BITS: Final = 12  # of such a number, behind its microseconds: which broker gave it
 
 N = TypeVar("N", bound=Node)
 Class: TypeAlias = type[N]  # messages have a member `type` themselves

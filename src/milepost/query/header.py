@@ -7,6 +7,11 @@ from typing import Final
 
 from milepost.query.kinds import DOUBLE, INTEGER, STRING, TIMESTAMP, Scalar
 
+# M of a message's ID S/T/M is a time: microseconds since this moment, then so many bits for the broker that gave it. It
+# stands here because clients, the SQL back end and the queues themselves all read it.
+EPOCH_US: Final = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z
+LANE_BITS: Final = 12
+
 ATTRIBUTES: Final[Mapping[str, Scalar]] = {
     "priority": DOUBLE,  # what the priority function gave, or the sender
     "mid": STRING,  # the message ID

@@ -17,9 +17,8 @@ from __future__ import annotations
 from typing import Final
 
 from milepost.errors import ConfigError
+from milepost.query.header import EPOCH_US, LANE_BITS
 
-EPOCH_US: Final = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z
-LANE_BITS: Final = 12
 LANES: Final = 1 << LANE_BITS
 OUTBOX_LANE: Final = 0  # of messages that were enqueued in a caller's own database transaction; logs count from 1
 
@@ -56,11 +55,6 @@ def later(number: int, by: int) -> int:
 def enqueued_us(number: int) -> int:
     """When a number was given, in microseconds since 1970."""
     return (number >> LANE_BITS) + EPOCH_US
-
-
-def lane_of(number: int) -> int:
-    """The log of the broker that gave a number."""
-    return number & (LANES - 1)
 
 
 def mid(s: int, t: int, m: int) -> str:

@@ -22,10 +22,11 @@ from typing import Any, Final
 from milepost.batch import Batch
 from milepost.errors import InvalidValue, MilepostError, NoTransaction, StoreError, WrongType
 from milepost.query import encode, enforce
+from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.queues import catalogue, rows
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
 from milepost.queues.messages import insert_headers, make_groups
-from milepost.queues.numbers import EPOCH_US, LANE_BITS, OUTBOX_LANE, mid
+from milepost.queues.numbers import OUTBOX_LANE, mid
 from milepost.storage.database import Session
 from milepost.storage.pipeline import Answer
 from milepost.storage.statement import Statement

@@ -20,12 +20,13 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from milepost.client.taken import EPOCH_US, LANE_BITS, TakenBatch
+from milepost.client.taken import TakenBatch
 from milepost.errors import ConfigError, did_you_mean
 from milepost.pipeline.source import connection, topics
 from milepost.pipeline.source.options import COMMON, Option, Options, flag, name
 from milepost.pipeline.source.to_spark import ToSpark
 from milepost.pipeline.source.types import spark_schema
+from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.schema import Schema
 
 OPTIONS: Final = (

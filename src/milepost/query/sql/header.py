@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.query.instant import microseconds
 from milepost.query.kinds import DOUBLE, INT64_MAX, INTEGER, STRING, TIMESTAMP
 from milepost.query.sql.back import Back
@@ -16,8 +17,6 @@ from milepost.query.sql.value import Value, not_nan
 from milepost.query.sql.writer import chained
 from milepost.query.typed import Const, Header
 
-EPOCH_US: Final = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z, where the time of M begins
-LANE_BITS: Final = 12  # of M: the number of the broker
 _MID: Final = re.compile(r"(0|[1-9][0-9]{0,18})/(0|[1-9][0-9]{0,18})/(0|[1-9][0-9]{0,18})")
 
 
