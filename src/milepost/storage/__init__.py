@@ -3,7 +3,8 @@
 `open_store` gives a `Store`; `operations` are what it writes; `Writer` is the thread that does. Beneath: `transaction`
 (one attempt at a group), `joining` (rows to entries), `holds` (cursors that nobody is served from), `staging`
 (rows that are not seen yet), `reading`, `upkeep`
-and `compaction`; `database` with its two kinds, `statements`, `faults` (what a driver's errors mean) and `migrations`.
+and `compaction`; `database` with its two kinds and their `session`s (`piped` and `pipeline`: PostgreSQL in few round
+trips), `statements`, `faults` (what a driver's errors mean) and `migrations`.
 """
 
 from milepost.storage.operations import (
