@@ -25,6 +25,7 @@ from milepost.errors import QueryTypeError
 from milepost.schema import types as t
 from milepost.schema.messagetype import MessageType, Reference
 from milepost.schema.text import parse
+from tests import odd_texts
 from tests.strategies import graphs, message_types, schemas, values
 from tests.unit.query.strategies import EDGES, FAMILIES, Author, edge_value
 from tests.unit.query.test_documentation import examples, sessions
@@ -276,42 +277,14 @@ def test_numbers_at_the_ends_of_their_ranges(spark: SparkSession) -> None:
     compare(frame(spark, NUMBERS, messages), messages, asked)
 
 
-TEXTS = parse("t: [s: string, p: string, i: long, n: long, u: uint64]")
+TEXTS = odd_texts.SCHEMA
 
 
 def test_patterns_addresses_and_parts_of_strings(spark: SparkSession) -> None:
     rng = Random(11)
-    letters = ["a", "b", "ab", "é", "😀", "\\", ".", "%", "_", "\n", "\0", "*", "[", "Q", "E", "$", "^", "-", " "]
-    groups = ["0", "1", "ffff", "FFfF", "00a", "12345", "g", "", "db8", "2001"]
-    bytes_ = ["0", "1", "10", "255", "256", "01", "", "+1", "99"]
-
-    def v4() -> str:
-        return ".".join(rng.choices(bytes_, weights=[9, 9, 9, 9, 1, 1, 1, 1, 9], k=rng.choice([4] * 9 + [3, 5])))
-
-    def v6() -> str:
-        some = [rng.choices(groups, weights=[9, 9, 9, 9, 9, 1, 1, 1, 9, 9], k=rng.randint(0, 8)) for _ in range(2)]
-        text = rng.choice(["::", "::", ":", ":::", "::"]).join(":".join(each) for each in some)
-        eight = ":".join(rng.choices(groups[:5], k=8))
-        six = ":".join(eight.split(":")[:6])
-        odd = [f"{text}%1", f" {text}", eight[:-1], "::", "2001:db8::" + rng.choice(groups)]
-        return rng.choice([text, eight, f"{text}:{v4()}", f"::{v4()}", f"{six}:{v4()}", *odd])
-
-    def text() -> str:
-        return "".join(rng.choices(letters, k=rng.randint(0, 6)))
-
-    def number() -> int:
-        return rng.choice([rng.randint(-4, 9), 2**31, -(2**31), 2**63 - 1, -(2**63), 2**32 + 1])
-
-    def message() -> dict[str, Any]:
-        some = rng.choice([text, text, v4, v6, v6])()
-        return {"s": some, "p": text()[:2], "i": number(), "n": number(), "u": rng.choice([1, 3, 2**64 - 1])}
-
-    messages = [message() for _ in range(1_500)]
-    v4_networks = ["10.0.0.0/8", "0.0.0.0/0", "10.10.0.0/15", "255.255.255.255"]
-    v6_networks = ["::/0", "::1", "2001:db8::/32", "2000::/3", "::ffff:0:0/96", "0:0:2::/47"]
-    texts = [f"in_subnet(s, '{network}')" for network in v4_networks + v6_networks]
-    texts += [f"{name}(s)" for name in ("upper", "lower", "trim", "ltrim", "rtrim", "length")]
-    texts += [f"{name}(s, p)" for name in ("position", "contains", "starts_with", "ends_with")]
+    letters = [*odd_texts.LETTERS, "\0"]
+    messages = odd_texts.messages(rng, letters, 1_500)
+    texts = odd_texts.pairs()
     texts += [f"substring(s, {rest})" for rest in ("i", "u", "i, n", "i, u", "u, n")]
     texts += ["in_subnet(lower(s || ''), '10.0.0.0/8')", "substring(s || p, -1, 4)", "s < p", "s || p = p || s"]
     for _ in range(150):

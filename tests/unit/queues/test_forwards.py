@@ -61,9 +61,8 @@ def test_a_transaction_that_nobody_knows_is_not_decided(queues: Queues) -> None:
     assert queues.do(Settle("g/1", 4711)) == (False, ())
 
 
-def test_another_broker_of_the_cell_can_settle(queues: Queues) -> None:
-    if not queues.shared:
-        pytest.skip("one process has the file")
+def test_another_broker_of_the_cell_can_settle(shared: Queues) -> None:
+    queues = shared
     queues.notes()
     queues.party().put("a", "b")
     slow, quick = queues.party("one"), queues.party("one")
@@ -150,9 +149,8 @@ def test_figures_are_told_to_everybody(queues: Queues) -> None:
     assert (found.messages, found.error) == (0, ""), "of the forward before"
 
 
-def test_one_broker_of_a_cell_runs_a_forward(queues: Queues) -> None:
-    if not queues.shared:
-        pytest.skip("one process has the file")
+def test_one_broker_of_a_cell_runs_a_forward(shared: Queues) -> None:
+    queues = shared
     queues.notes()
     queues.do(SetForward("notes", THERE, "notes"))
     one, two = queues.store("one"), queues.store("two")
