@@ -8,7 +8,7 @@ import pytest
 import milepost
 from milepost.broker.core.dealing import ANSWER_BYTES, ANSWERS_KEPT, Answer, Owner
 from milepost.broker.core.effects import Deliver, Inspect, Say, Store
-from milepost.broker.core.line import MOST_TRIES, Line
+from milepost.queues.line import MOST_TRIES, Line
 from milepost.errors import InDoubt, QueryTypeError, StoreFull, TransactionAborted, UnknownQueue
 from milepost.queues import operations
 from milepost.queues.catalogue import TypeRecord

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.broker.core.administration import ADMINISTRATION, administer
+from milepost.broker.core.administration import administer
 from milepost.broker.core.catalogue import Catalogue
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
@@ -37,6 +37,7 @@ from milepost.errors import (
     TimedOut,
     UnknownTopic,
 )
+from milepost.queues.requests import ADMINISTRATION
 from milepost.storage.operations import Entry
 from milepost.wire import (
     Ack,

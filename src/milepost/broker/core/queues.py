@@ -23,7 +23,7 @@ from milepost.broker.core.dealing import Answer, Dealing, Held, Request
 from milepost.broker.core.effects import Effect, Say, Store
 from milepost.broker.core.leases import Leases
 from milepost.broker.core.taken import messages
-from milepost.broker.core.waiting import Waiting, wanted
+from milepost.broker.core.waiting import Waiting
 from milepost.errors import (
     AckMismatch,
     BrokerError,
@@ -39,6 +39,7 @@ from milepost.errors import (
 )
 from milepost.query import decode
 from milepost.queues import operations, steps
+from milepost.queues.requests import decision_of, dequeue_of, enqueue_of, require_right, undone_by
 from milepost.queues.steps import Group, Performed, Step
 from milepost.schema import Schema
 from milepost.wire import Dequeue, Enqueue, Finish, Reply
@@ -135,10 +136,7 @@ class Queues:
 
     def asked(self, connection: Connection, request: Dequeue | Finish, now: float) -> list[Effect]:
         """A request of a transaction."""
-        if isinstance(request, Dequeue):
-            _require_dequeue(request)
-        elif request.how not in ("commit", "abort", "prepare", "flush"):
-            raise BrokerError(f"a transaction ends by commit, abort or prepare, not by {request.how[:40]!r}")
+        require_right(request)
         aborts = isinstance(request, Finish) and request.how == "abort"
         dealing, repeated = self._dealing(connection, request.transaction, request.step, aborts)
         if dealing is None or repeated:
@@ -248,7 +246,7 @@ class Queues:
         if isinstance(said, Finish) and said.how == "abort":
             return self._abort(dealing, request)
         if dealing.over is not None:
-            error = _aborted(dealing.over) if dealing.told else dealing.over
+            error = undone_by(dealing.over) if dealing.told else dealing.over
             dealing.told = True
             return self._settle(request, Answer(request.step, error=error))
         if dealing.claimed and not dealing.number:
@@ -264,7 +262,7 @@ class Queues:
         if isinstance(said, Dequeue):
             if not todo and said.wait_s and self.waiting.joins(request):
                 return []
-            todo.append(wanted(said))
+            todo.append(dequeue_of(said))
         elif isinstance(said, Finish) and said.how == "commit":
             if not dealing.number and not todo and not said.acks and not said.decision and not dealing.resumed:
                 self.totals["queue_commits"] += 1
@@ -279,7 +277,7 @@ class Queues:
                     dealing.busy = True
                     return []
                 request.settling = settling
-            todo.append(steps.Commit(_decision(said), tuple(each.move for each in request.settling)))
+            todo.append(steps.Commit(decision_of(said), tuple(each.move for each in request.settling)))
         elif isinstance(said, Finish) and said.how == "prepare":
             todo.append(steps.Prepare(said.gid, said.coordinator))
         if not todo:
@@ -514,34 +512,5 @@ def _unknown(number: int) -> TransactionAborted:
 
 
 def _step(held: Held) -> steps.Enqueue:
-    said = held.said
     assert held.batch is not None
-    priority = None if math.isnan(said.priority) else said.priority
-    return steps.Enqueue(said.queue, held.batch, priority, said.due_us or None, said.ends_us or None)
-
-
-def _decision(said: Finish) -> steps.Decision | None:
-    if said.decision is None:
-        return None
-    try:
-        return steps.Decision(str(said.decision["gid"]), str(said.decision["participant"]))
-    except KeyError as error:
-        raise BrokerError(f"a decision has a gid and a participant; {error} is missing") from None
-
-
-def _aborted(reason: MilepostError) -> TransactionAborted:
-    if isinstance(reason, TransactionAborted):
-        return reason
-    return TransactionAborted(f"this transaction was undone, because one of its steps failed: {reason}")
-
-
-def _require_dequeue(request: Dequeue) -> None:
-    """Raise what is wrong with a dequeue as far as can be told without the store."""
-    if request.count < 1:
-        raise InvalidValue(f"count = {request.count}: takes a number of messages, from 1 on")
-    limits.require("DEQUEUE_MESSAGES", request.count, "the messages of one dequeue")
-    if not 0 <= request.wait_s <= limits.DEQUEUE_WAIT_S:
-        raise InvalidValue(f"wait_s = {request.wait_s}: takes 0 to {limits.DEQUEUE_WAIT_S} seconds")
-    for text, what in ((request.select, "a selection"), (request.order, "an ordering")):
-        if text is not None:
-            limits.require("WHERE_CHARS", len(text), f"the characters of {what}")
+    return enqueue_of(held.said, held.batch)

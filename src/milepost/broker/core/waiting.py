@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.dealing import Request
 from milepost.broker.core.effects import Effect
-from milepost.broker.core.line import Line
 from milepost.errors import MilepostError
 from milepost.queues import steps
-from milepost.wire import Dequeue
+from milepost.queues.line import Line
+from milepost.queues.requests import dequeue_of
 
 if TYPE_CHECKING:
     from milepost.broker.core.queues import Queues
@@ -100,7 +100,7 @@ class Waiting:
 
     def _serve(self, queue: str, line: Line, effects: list[Effect]) -> None:
         while (request := line.next()) is not None:
-            effects += self._queues.give(request, (wanted(request.dequeue),), self._tried)
+            effects += self._queues.give(request, (dequeue_of(request.dequeue),), self._tried)
         if line.idle:
             self._lines.pop(queue, None)
 
@@ -149,8 +149,3 @@ class Waiting:
                 line.probe(PROBED)
                 self._serve(queue, line, effects)
         return effects
-
-
-def wanted(said: Dequeue) -> steps.Dequeue:
-    """The step of a dequeue."""
-    return steps.Dequeue(said.queue, said.type, said.count, said.select, said.order)

@@ -1,0 +1,206 @@
+"""What clients ask of queues, as operations of the store; and what the store says to it, as they hear it.
+
+A broker uses this, and so does a client that has no broker (`milepost.direct`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.errors import BrokerError, InvalidValue, MilepostError, TransactionAborted
+from milepost.queues import forwards, operations, steps
+from milepost.transport.address import parse_address
+from milepost.wire import (
+    Browse,
+    CreateQueue,
+    Decide,
+    Decisions,
+    DefineType,
+    Dequeue,
+    DropForward,
+    DropQueue,
+    DropType,
+    Enqueue,
+    Finish,
+    ForgetDecision,
+    Forwards,
+    Holding,
+    InDoubt,
+    MoveMessages,
+    Purge,
+    Queues,
+    SetForward,
+    Settle,
+    Types,
+)
+
+ADMINISTRATION: Final = (
+    DefineType, Types, DropType, CreateQueue, DropQueue, Queues, Browse, MoveMessages, Purge, Decide, InDoubt,
+    Decisions, ForgetDecision, Settle, Holding, SetForward, DropForward, Forwards,
+)  # fmt: skip
+ENDS: Final = ("commit", "abort", "prepare", "flush")
+
+
+# Outside of transactions
+
+
+def operation_of(request: Any) -> Any:
+    """The operation that a request asks for; raises what is wrong with it as far as can be told without the store."""
+    match request:
+        case DefineType():
+            limits.require("TOPIC_SCHEMA_CHARS", len(request.text), "the text of a message type")
+            return operations.DefineType(request.text)
+        case Types():
+            return operations.Types()
+        case DropType():
+            return operations.DropType(request.name)
+        case CreateQueue():
+            limits.require("QUEUE_TYPES", len(request.types), "the types of a queue")
+            for text in request.functions.values():
+                limits.require("WHERE_CHARS", len(text), "the characters of a priority function")
+            return operations.CreateQueue(
+                request.name, tuple(request.types), request.level, request.direction, request.priority,
+                tuple(request.functions.items()), request.dead, request.most_aborts,
+            )  # fmt: skip
+        case DropQueue():
+            return operations.DropQueue(request.name)
+        case Queues():
+            return operations.Queues(request.name, request.counted)
+        case Dequeue():
+            return operations.Peek(request.queue, request.type, request.count, request.select, request.order)
+        case Browse():
+            _require(request.select, request.count, "BROWSE_MESSAGES")
+            if not 0 <= request.after < 1 << 63:
+                raise InvalidValue(f"after = {request.after}: takes the number of a message")
+            return operations.Browse(request.queue, request.type, request.select, request.after, request.count)
+        case MoveMessages():
+            _require(request.select, request.count, None)
+            return operations.MoveMessages(request.source, request.target, request.type, request.select, request.count)
+        case Purge():
+            _require(request.select, request.count, None)
+            return operations.Purge(request.queue, request.type, request.select, request.count)
+        case Decide():
+            return operations.Decide(request.gid, request.commit)
+        case Decisions():
+            return operations.Decisions()
+        case ForgetDecision():
+            return operations.ForgetDecision(request.gid)
+        case Settle() | Holding():
+            if not 0 < request.number < 1 << 63:
+                raise InvalidValue(f"number = {request.number}: takes the number of a transaction")
+            if isinstance(request, Holding):
+                return forwards.Holding(request.number)
+            return forwards.Settle(request.gid, request.number)
+        case SetForward():
+            for each in request.address.split(","):
+                parse_address(each.strip())
+            return forwards.SetForward(request.queue, request.address, request.target)
+        case DropForward():
+            return forwards.DropForward(request.queue)
+        case Forwards():
+            return forwards.Forwards()
+    assert isinstance(request, InDoubt)
+    return operations.Prepared(request.coordinator)
+
+
+def _require(select: str | None, count: int | None, limit: str | None) -> None:
+    if select is not None:
+        limits.require("WHERE_CHARS", len(select), "the characters of a selection")
+    if count is not None and count < 1:
+        raise InvalidValue(f"count = {count}: takes a number of messages, from 1 on")
+    if count is not None and limit is not None:
+        limits.require(limit, count, "the messages of one request")
+
+
+class Stirred(NamedTuple):
+    """Queues in which others may find more now, and how much, where that is known."""
+
+    queues: tuple[str, ...] = ()
+    counted: Counter[str] | None = None
+
+
+def answer_to(request: Any, outcome: Any) -> tuple[Any, Stirred]:
+    """What is replied to a request, but for messages, and what it means for those who wait."""
+    value: Any = None
+    match request:
+        case DefineType():
+            value = {"name": outcome.name, "text": outcome.text}
+        case Types():
+            value = [{"name": each.name, "text": each.text} for each in outcome]
+        case CreateQueue():
+            value = _described(outcome)
+        case Queues():
+            value = [_described(each) for each in outcome]
+        case Dequeue() | Browse():
+            last = max((mid for group in outcome.groups for mid in group.mids), default=0)
+            value = {"messages": outcome.count, "after": last}
+        case MoveMessages():
+            return {"messages": outcome}, Stirred((request.target,), Counter({request.target: outcome}))
+        case Purge():
+            value = {"messages": outcome}
+        case Decide():
+            return {"repeated": outcome.repeated}, Stirred(outcome.touched)
+        case InDoubt() | Decisions():
+            value = [list(each) for each in outcome]
+        case Settle():
+            return {"commit": outcome[0]}, Stirred(outcome[1])
+        case Holding():
+            value = {"remaining": outcome.remaining, "ends": [list(each) for each in outcome.ends]}
+        case Forwards():
+            value = [each._asdict() for each in outcome]
+    return value, Stirred()
+
+
+def _described(queue: Any) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in queue._asdict().items()}
+
+
+# In transactions
+
+
+def require_right(request: Dequeue | Finish) -> None:
+    """Raise what is wrong with a request of a transaction, as far as can be told without the store."""
+    if isinstance(request, Finish):
+        if request.how not in ENDS:
+            raise BrokerError(f"a transaction ends by commit, abort or prepare, not by {request.how[:40]!r}")
+        return
+    if request.count < 1:
+        raise InvalidValue(f"count = {request.count}: takes a number of messages, from 1 on")
+    limits.require("DEQUEUE_MESSAGES", request.count, "the messages of one dequeue")
+    if not 0 <= request.wait_s <= limits.DEQUEUE_WAIT_S:
+        raise InvalidValue(f"wait_s = {request.wait_s}: takes 0 to {limits.DEQUEUE_WAIT_S} seconds")
+    for text, what in ((request.select, "a selection"), (request.order, "an ordering")):
+        if text is not None:
+            limits.require("WHERE_CHARS", len(text), f"the characters of {what}")
+
+
+def enqueue_of(said: Enqueue, batch: Batch) -> steps.Enqueue:
+    """The step of an ENQUEUE."""
+    priority = None if math.isnan(said.priority) else said.priority
+    return steps.Enqueue(said.queue, batch, priority, said.due_us or None, said.ends_us or None)
+
+
+def dequeue_of(said: Dequeue) -> steps.Dequeue:
+    """The step of a dequeue."""
+    return steps.Dequeue(said.queue, said.type, said.count, said.select, said.order)
+
+
+def decision_of(said: Finish) -> steps.Decision | None:
+    """What a coordinator has to remember with a commit."""
+    if said.decision is None:
+        return None
+    try:
+        return steps.Decision(str(said.decision["gid"]), str(said.decision["participant"]))
+    except KeyError as error:
+        raise BrokerError(f"a decision has a gid and a participant; {error} is missing") from None
+
+
+def undone_by(reason: MilepostError) -> TransactionAborted:
+    """What is said to a request of a transaction that was undone before, because of an error that was told then."""
+    if isinstance(reason, TransactionAborted):
+        return reason
+    return TransactionAborted(f"this transaction was undone, because one of its steps failed: {reason}")
