@@ -17,6 +17,8 @@ from psycopg import Error, OperationalError, pq
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 
+from milepost.storage import waiting
+
 PREPARED: Final = 1_000  # statements kept prepared in the server, some ten kilobytes each; the longest unused goes
 _INT4: Final = 1 << 31
 _INT8: Final = 1 << 63
@@ -115,14 +117,17 @@ class Pipeline:
         return name
 
     def _results(self) -> list[Any]:
-        connection = self._connection
+        connection, waiter = self._connection, waiting.current.get()
         found: list[Any] = []
         failed: Any = None
         while True:
             unsent = connection.flush()
             if unsent or connection.is_busy():
-                self._poll.modify(connection.socket, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
-                self._poll.poll()
+                if waiter is not None:
+                    waiter.ready(connection.socket, bool(unsent))
+                else:
+                    self._poll.modify(connection.socket, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
+                    self._poll.poll()
                 connection.consume_input()
                 continue
             result = connection.get_result()

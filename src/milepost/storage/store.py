@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, Final
 
 from milepost.errors import ConfigError, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
-from milepost.storage import faults, migrations, reading, statements
+from milepost.storage import faults, migrations, reading, statements, waiting
 from milepost.storage.database import Database, Session
 from milepost.storage.faults import DRIVER_ERRORS, Kind
 from milepost.storage.operations import (
@@ -55,10 +56,12 @@ def open_store(
     lease_s: float,
     remember_s: float,
     staged_s: float = 86_400.0,
+    one_of_many: bool = False,
 ) -> Store:
     """Open a database, make or migrate its tables, and take the log of the broker of this name.
 
-    `ConfigError` when the database is not ours to open, or when a broker of this name is alive in it.
+    `ConfigError` when the database is not ours to open, or when a broker of this name is alive in it. `one_of_many`, in
+    a shared store: the name is that of many, "name-1" and so on, and the first that nobody has is taken.
     """
     place = parsed(url_of(url))
     database: Database
@@ -71,7 +74,7 @@ def open_store(
             raise ConfigError("a store in PostgreSQL needs psycopg: install milepost[server]") from None
         database = Postgresql(place, lease_s)
     try:
-        return Store(database, broker, address, broker_id, time_us, lease_s, remember_s, staged_s)
+        return Store(database, broker, address, broker_id, time_us, lease_s, remember_s, staged_s, one_of_many)
     except BaseException:
         database.close()
         raise
@@ -82,7 +85,7 @@ class Store:
 
     def __init__(
         self, database: Database, broker: str, address: str, broker_id: int, time_us: int, lease_s: float,
-        remember_s: float, staged_s: float,
+        remember_s: float, staged_s: float, one_of_many: bool = False,
     ) -> None:  # fmt: skip
         self._database = database
         self._name = broker
@@ -101,6 +104,10 @@ class Store:
             session = database.write()
             self._session = session
             self.id: Final = migrations.migrate(database, session)
+            if one_of_many and self.shared:
+                # A claim lasts as long as its connection. Whoever comes takes a name that was left: logs stay few.
+                names = (f"{broker}-{number}" for number in count(1))
+                self._name = next(name for name in names if database.claim(session, name))
             self._holder, self._commits, self._last_us, self.broker_id = self._take(
                 session, address, broker_id, time_us
             )
@@ -246,8 +253,9 @@ class Store:
 
     def _connected(self) -> Session:
         """The writing connection; a new one, with the log in hand, after the old one was lost."""
-        if self._session is not None:
-            return self._session
+        return self._session if self._session is not None else waiting.aside(self._reconnect)
+
+    def _reconnect(self) -> Session:
         if self._closing.is_set():
             raise StoreUnavailable("the store is closed")
         session = self._database.write()
@@ -297,7 +305,7 @@ class Store:
             return False
         if not self.shared:
             return attempt < ATTEMPTS
-        return time.monotonic() < give_up and not self._closing.wait(PAUSE_S)
+        return time.monotonic() < give_up and not waiting.aside(lambda: self._closing.wait(PAUSE_S))
 
     def _roll_back(self) -> None:
         if self._session is not None:

@@ -50,6 +50,9 @@ class Writer:
         self._closing = False
         self._broken: dict[Hashable, MilepostError] = {}
         self._over: Fenced | None = None  # set once another process has the log
+        self._begin()
+
+    def _begin(self) -> None:
         self._thread = threading.Thread(target=self._run, name="milepost-writer", daemon=True)
         self._thread.start()
 
