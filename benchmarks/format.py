@@ -10,6 +10,7 @@ from benchmarks.clock import best
 from benchmarks.formats.bare import Bare
 from benchmarks.messages import SHAPES
 from benchmarks.report import Report
+from milepost import kernels
 
 OURS = "milepost"
 MESSAGES, QUICK_MESSAGES = 10_000, 500
@@ -31,6 +32,9 @@ Figures = dict[str, dict[str, float]]
 
 def run(quick: bool) -> None:
     report = Report("format", quick)
+    if not kernels.compiled():
+        report.say("compiling kernels, once for this version: up to a minute")
+        kernels.warm()
     count, repeats = (QUICK_MESSAGES, QUICK_REPEATS) if quick else (MESSAGES, REPEATS)
     contests: dict[str, reading.Contest] = {}
     for number, shape in enumerate(SHAPES):

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from milepost import limits
+from milepost import kernels, limits
 from milepost.batch import atoms
 from milepost.batch.block import Block
 from milepost.batch.column import Step, steps, type_at
@@ -236,7 +236,36 @@ def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
         lines.append("        return tuple([read(data) for read in one_by_one])")
     lines.append(f"    return ({', '.join(terms)},)" if terms else "    return ()")
     exec("\n".join(lines), scope)  # noqa: S102 - numbers from the layout only, see above
-    return scope["project"]  # type: ignore[no-any-return]
+    plain: Projection = scope["project"]
+    return _compiled(form, layout, paths, plain) if "text" in lines[-1] or " if " in lines[-1] else plain
+
+
+_NATIVE: Final = {"i": "INT", "q": "LONG", "I": "UINT32", "Q": "UINT64", "d": "DOUBLE"}
+
+
+def _compiled(form: Format, layout: Layout, paths: Sequence[str], plain: Projection) -> Projection:
+    """The same as a builtin, if that is at hand and every field is one that it knows: text takes half as long by it."""
+    native = kernels.at_hand("batch", "native")
+    if native is None:
+        return plain
+    start = form.body
+    plan = []
+    for path in paths:
+        shape, bits, rest = _find(layout, path)
+        code = _code_of(shape)
+        flags = [start + layout.bit_at(slot, 1) for slot in bits]
+        if shape is None:
+            plan.append((native.NOTHING, 0, 0))
+        elif rest or len(flags) > 1 or not isinstance(shape, AtomShape):
+            return plain
+        elif _is_text(shape):
+            plan.append((native.TEXT, start + layout.var_at(1) + 4 * shape.slot, *(flags or [0])))
+        elif code in _NATIVE:
+            plan.append((getattr(native, _NATIVE[code]), start + layout.fixed_at(shape, 1), *(flags or [0])))
+        else:
+            return plain
+    words = b"".join(struct.pack("<III", *field) for field in plan)
+    return native.project((words, plain, None))  # type: ignore[no-any-return]
 
 
 def _unpacker(wanted: dict[int, str]) -> Projection:

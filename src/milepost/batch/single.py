@@ -134,6 +134,23 @@ class Single:
         _, runs, rows, _, _ = IDENTITY.unpack_from(data, at)
         return at if runs == rows == 1 else 0
 
+    def judging(self, publisher: int, broker: int) -> bytes | None:
+        """The plan by which `native.judge` does what `first` does, for one publisher; None if it has no words for it.
+
+        What a batch begins with, what its ID says, sizes, offsets, bits, and the ranges of numbers.
+        """
+        flat, codes = self.layout.flat, self._struct.format[1:]
+        if len(codes) != self._size:
+            return None  # a decimal or a UUID, whose code is longer than a letter
+        places = [HEADER.size + struct.calcsize(f"<{codes[:number]}") for number in range(len(codes) + 1)]
+        start = struct.pack("<IQ", STAMPED_ROW, self._fingerprint)
+        start += bytes(4) + struct.pack("<IIII", 1, 1, publisher, broker)
+        offsets = (self._offsets, places[self._first_offset], flat.strings)
+        bits = (len(flat.bits), places[self._first_bit])
+        ranges = [(places[at], struct.calcsize(f"<{codes[at]}"), low, high) for at, low, high in self._ranges]
+        plan = start + struct.pack("<8I", self._data, SHORT_BYTES, *offsets, *bits, len(ranges))
+        return plan + b"".join(struct.pack("<IIqq", *each) for each in ranges)
+
     def _tuple(self, shape: TupleShape) -> _Fill:
         fields = [(name, self._field(inner)) for name, inner in shape.fields.items()]
         count = len(fields)

@@ -97,10 +97,10 @@ def run(
     )
     warm.require_numba()
     _require_storage()
-    from milepost import match
+    from milepost import kernels
 
     console = Console(stderr=True)
-    if not match.compiled():
+    if not kernels.compiled():
         warm.compile_kernels(console)
     with asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
         runner.run(_serve(chosen, console, Asked(http is not None, zmq is not None or zmq_curve is not None)))

@@ -23,19 +23,19 @@ def run() -> None:
     They are kept in a folder of yours; this is needed once for each version.
     """
     require_numba()
-    from milepost import match
+    from milepost import kernels
 
-    if match.compiled():
+    if kernels.compiled():
         print("Nothing left to do: the matching kernels are compiled.")
         return
     started = time.monotonic()
     compile_kernels(Console(stderr=True))
     took = f"The matching kernels are compiled ({time.monotonic() - started:.0f} s)"
-    if match.kept():
+    if kernels.kept():
         print(f"{took}; later starts find them.")
     else:
         raise ConfigError(
-            f"{took}, but could not be kept in {match.folder()}: is the disk full, or the folder not yours? "
+            f"{took}, but could not be kept in {kernels.folder('match').parent}: is the disk full, or the folder not yours? "
             "Every start compiles them again; make room, or name another folder in XDG_CACHE_HOME"
         )
 
@@ -53,11 +53,11 @@ def installed(name: str) -> bool:
 
 def compile_kernels(console: Console) -> None:
     """Compile what is not compiled yet, and say so: a bar on a terminal, a line elsewhere."""
-    from milepost import match
+    from milepost import kernels
 
     if not console.is_terminal:
         console.print("Compiling the matching kernels, once for this version; it takes up to a minute.", soft_wrap=True)
-        match.warm()
+        kernels.warm()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -66,4 +66,4 @@ def compile_kernels(console: Console) -> None:
         def progress(name: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        match.warm(progress)
+        kernels.warm(progress)

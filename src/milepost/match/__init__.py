@@ -8,14 +8,13 @@
     form, codes    a predicate as terms over columns of 64-bit codes; columns, texts
     access, ways   the term that a predicate is found by
     delta, segment, group     how subscriptions are held: the newest, the others, and those that share a predicate
-    kernel         what is compiled, and kept; reading, probing, building, grouping are the kernels
+    reading, probing, building, grouping      the kernels (`milepost.kernels` says what those are)
 
-Numba is imported when the first kernel is needed: by `warm`, or by the first `Index` with something in it.
+Numba is imported when the first kernel is needed: by `kernels.warm`, or by the first `Index` with something in it.
 """
 
 from milepost.match.index import Index, IndexStatistics
-from milepost.match.kernel import compiled, folder, kept, warm
 from milepost.match.matches import Deliveries, Matches
 from milepost.match.snapshot import Snapshot
 
-__all__ = ["Deliveries", "Index", "IndexStatistics", "Matches", "Snapshot", "compiled", "folder", "kept", "warm"]
+__all__ = ["Deliveries", "Index", "IndexStatistics", "Matches", "Snapshot"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from milepost.match.kernel import kernel
+from milepost.kernels.kernel import kernel
 from milepost.match.probing import _ints, _longs
 
 FEW = 48  # pairs up to which sorting them one by one is quicker than counting over all connections

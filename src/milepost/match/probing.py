@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from milepost.match.kernel import kernel, part
+from milepost.kernels.kernel import kernel, part
 
 NULL = -(1 << 63)
 

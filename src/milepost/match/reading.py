@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from milepost.match.kernel import kernel, part
+from milepost.kernels.kernel import kernel, part
 
 NULL = -(1 << 63)
 OTHER = NULL + 1  # a text that no subscription names, where texts are numbered

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from milepost.match import compiled, kept, warm
-from milepost.match.kernel import KERNELS, folder, kernel
+from milepost.kernels import compiled, folder, kept, warm
+from milepost.kernels.kernel import KERNELS, ROOMS, kernel
 
 
 def test_nobody_imports_numba_before_it_is_needed() -> None:
-    asked = "import milepost, milepost.match, sys; milepost.match.compiled(); sys.exit('numba' in sys.modules)"
+    asked = "import milepost, milepost.kernels, sys; milepost.kernels.compiled(); sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0
 
 
 def test_all_kernels_are_made() -> None:
     warm()
     assert compiled()
-    from milepost.match import kernel as module
+    from milepost.kernels import kernel as module
 
     assert set(KERNELS) <= set(module._made)
 
@@ -28,9 +28,9 @@ def test_all_kernels_are_made() -> None:
 def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert tmp_path / "milepost" / "kernels" in folder().parents
+    assert tmp_path / "milepost" / "kernels" in folder("match").parents
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
-    assert folder().parent == tmp_path / "chosen"
+    assert folder("match").parent == tmp_path / "chosen"
 
 
 def test_a_folder_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -40,16 +40,19 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.Monk
     def doubled(value: int) -> int:
         return 2 * value
 
+    doubled.__module__ = "milepost.match.probing"
+
     assert kernel("i8(i8)")(doubled)(21) == 42
 
 
 def test_kernels_that_could_not_be_kept_are_not_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As on a full disk: some of them were compiled for this process only."""
-    from milepost.match import kernel as module
+    from milepost.kernels import kernel as module
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    folder().mkdir(parents=True)
+    for room in ROOMS:
+        folder(room).mkdir(parents=True)
     monkeypatch.setattr(module, "_unkept", ["probe"])
     warm()
     assert not kept()

@@ -1,0 +1,159 @@
+"""What a kernel is, and where its machine code is kept.
+
+A kernel is a function that Numba compiles for the types it names, to run without the GIL. Compiling all of them takes
+tens of seconds, so the code is kept in a folder of the user, `$XDG_CACHE_HOME/milepost/kernels` or
+`~/.cache/milepost/kernels`, in a folder for each version of Numba, of Python and of the sources; whoever sets
+`NUMBA_CACHE_DIR` has decided otherwise. Where the folder cannot be written, each process compiles for itself.
+
+This module does not import Numba until a kernel is made, and kernels are made when their module is imported: `compiled`
+can be asked for nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Made = TypeVar("Made")
+Progress = Callable[[str, int, int], None]
+
+# The modules that hold kernels and builtins, by room, and what they hold, in the order in which it is made.
+ROOMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "match": {
+        "reading": ("read_codes", "text_codes"),
+        "probing": ("fill_slots", "probe", "sweep"),
+        "building": ("build", "unfold"),
+        "grouping": ("split", "assemble", "regroup"),
+    },
+    "batch": {"native": ("project", "judge")},
+}
+KERNELS: Final = tuple(name for modules in ROOMS.values() for names in modules.values() for name in names)
+_PACKAGE: Final = Path(__file__).parents[1]
+
+_progress: list[Progress] = []
+_made: list[str] = []
+_unkept: list[str] = []  # compiled for this process only: the folder has no room, or cannot be written
+
+
+def folder(room: str) -> Path:
+    """Where a room's machine code is kept: a folder for these very sources, as kernels are compiled into each other."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
+    base = os.environ.get("NUMBA_CACHE_DIR") or str(Path(home) / "milepost" / "kernels")
+    try:
+        numba = version("numba")
+    except PackageNotFoundError:
+        numba = "none"
+    digest = hashlib.sha256()
+    for source in _sources(room):
+        digest.update(source.read_bytes())
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return Path(base) / f"{room}-python-{python}-numba-{numba}-{digest.hexdigest()[:12]}"
+
+
+def _sources(room: str) -> list[Path]:
+    own = [_PACKAGE / room / f"{module}.py" for module in ROOMS[room]]
+    return own + [Path(__file__).with_name(f"{module}.py") for module in ("kernel", "builtin", "memory")]
+
+
+def kernel(signature: str) -> Callable[[Function], Function]:
+    """Compile a function for one signature, or load what was compiled before."""
+
+    def make(function: Function) -> Function:
+        def compiled(**kept: bool) -> Function:
+            options = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+            return cast(Function, numba_().njit(signature, **options, **kept)(function))
+
+        return keep(function, compiled)
+
+    return make
+
+
+def keep(function: Callable[..., Any], compiled: Callable[..., Made]) -> Made:
+    """What `compiled(cache=True)` makes, with the room's folder as Numba's cache; without one where there is none."""
+    numba = numba_()
+    room = function.__module__.split(".")[1]
+    usual = numba.config.CACHE_DIR
+    try:
+        place = folder(room)
+        place.mkdir(parents=True, exist_ok=True)
+        numba.config.CACHE_DIR = str(place)
+        made = compiled(cache=True)
+    except (OSError, RuntimeError):  # no folder that can be written: Numba finds "no locator available"
+        made = compiled()
+        _unkept.append(function.__name__)
+    finally:
+        numba.config.CACHE_DIR = usual
+    _made.append(function.__name__)
+    for report in _progress:
+        report(function.__name__, len(_made), len(KERNELS))
+    return made
+
+
+def part(function: Function) -> Function:
+    """A function that kernels of the same module call; compiled into each of them."""
+    return cast(Function, numba_().njit(nogil=True, error_model="numpy", boundscheck=False)(function))
+
+
+def numba_() -> Any:
+    """Numba, as what it is to mypy: its types do not fit what is compiled."""
+    return import_module("numba")
+
+
+def warm(progress: Progress | None = None) -> None:
+    """Make every kernel and builtin: compile it into its folder, or load it from there.
+
+    `progress` is told the name of each that is ready, how many are, and how many there will be.
+    """
+    if progress is not None:
+        _progress.append(progress)
+    try:
+        for room, modules in ROOMS.items():
+            for module in modules:
+                import_module(f"milepost.{room}.{module}")
+    finally:
+        _progress.clear()
+    if _unkept:
+        return
+    try:
+        for room in ROOMS:
+            _mark(room).touch()
+    except OSError:
+        pass  # then `kept` goes on saying no, which is true
+
+
+def compiled() -> bool:
+    """Whether the folders hold what `warm` would make, so that it will be quick. Does not import Numba."""
+    return set(_made).issuperset(KERNELS) or kept()
+
+
+def kept(room: str | None = None) -> bool:
+    """Whether later processes will find what is compiled, of one room or of all, in its folder."""
+    return all(_mark(each).exists() for each in (ROOMS if room is None else (room,)))
+
+
+def at_hand(room: str, module: str) -> ModuleType | None:
+    """A module of builtins, if having it costs a moment: Numba is there, and what it would compile is kept.
+
+    For whoever has another way. Nobody who reads a message waits for a compiler.
+    """
+    name = f"milepost.{room}.{module}"
+    if name in sys.modules:
+        return sys.modules[name]
+    try:
+        return import_module(name) if kept(room) else None
+    except ImportError:
+        return None
+
+
+def _mark(room: str) -> Path:
+    """A file that says that all was compiled; named by place and time of the sources, which Numba goes by."""
+    times = " ".join(f"{source} {source.stat().st_mtime_ns}" for source in _sources(room))
+    return folder(room) / f"complete-{hashlib.sha256(times.encode()).hexdigest()[:12]}"
