@@ -9,7 +9,7 @@ from milepost.transport import Link
 from milepost.wire import LINKED, Frame, Kind, decode_control, read_enqueue, read_key, read_put, read_stage
 
 if TYPE_CHECKING:
-    from milepost.broker.core import Connection
+    from milepost.broker.core import Connection, Topic
     from milepost.broker.server import Broker
 
 _PUT: Final = int(Kind.PUT)
@@ -22,12 +22,14 @@ MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are 
 class Peer:
     """A `Receiver` for one connection."""
 
-    __slots__ = ("_broker", "_held", "connection", "jobs")
+    __slots__ = ("_broker", "_held", "connection", "jobs", "lone", "lone_topic")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.connection: Connection | None = None
         self.jobs = 0  # things that this connection's worker has not finished
+        self.lone = 0  # puts in a row that came alone for one topic, which `ShortWays` counts
+        self.lone_topic: Topic | None = None
         self._held: list[Frame] = []  # read, and not to be carried out before the client reads what was said to it
 
     def connected(self, link: Link) -> None:

@@ -18,6 +18,7 @@ from milepost.broker.core.keeper import Checked
 from milepost.broker.core.staging import CheckedStage
 from milepost.broker.examine import Arrival, Misput, Refused, Taken, arrival, at_once, examine, refusal
 from milepost.broker.peer import Peer
+from milepost.broker.short import ShortWays
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import LimitExceeded, MilepostError, UnknownTopic
@@ -63,6 +64,7 @@ class Broker:
         self._arrivals: list[Arrival] = []
         self._scheduled = False
         self._round = 0.0  # the time of the last round that examined something at once
+        self._short = ShortWays(self)
         self._turning = False
         self._workers: Workers[_Job, _Result] | None = None
         self._finished: deque[_Result] = deque()
@@ -209,13 +211,19 @@ class Broker:
         if self._workers is not None:
             self._give(peer, connection, arrival(connection, topic, data, size, key, linked))
             return
-        if not self._scheduled:
-            now = self._loop.time()  # uvloop's is the same within a round, and counts milliseconds
-            if alone and now != self._round and not topic.stored:
-                self._round = now
-                self._at_once(connection, topic, data, size)
-                return
+        if alone and not topic.stored and self.free():
+            self._at_once(connection, topic, data, size)
+            self._short.went(peer, connection, topic, data)
+            return
         self._later(arrival(connection, topic, data, size, key, linked))
+
+    def free(self) -> bool:
+        """Whether something may be examined at once: nothing else was, or waits to be, in this round of the loop."""
+        now = self._loop.time()  # uvloop's is the same within a round, and counts milliseconds
+        if self._scheduled or now == self._round:
+            return False
+        self._round = now
+        return True
 
     def stage(self, peer: Peer, connection: Connection, stage: Stage, size: int) -> None:
         """A STAGE frame. It is examined as puts are, and in order with them."""

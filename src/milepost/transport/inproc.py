@@ -36,6 +36,9 @@ class InprocLink:
         self._ending = False  # closed by the other end, behind what is arriving
         self._lost = False
         self.peer = peer
+        self.glance: Callable[[int], bool] | None = (
+            None  # nobody asks: bytes come in pieces that were written elsewhere
+        )
 
     def write(self, *parts: bytes | bytearray | memoryview) -> bool:
         other = self._other
@@ -48,6 +51,10 @@ class InprocLink:
         if other._arriving_bytes > ROOM_BYTES:
             self._kept = True  # until `_read` of the other end says otherwise
         return not self._kept
+
+    @property
+    def buffer(self) -> bytearray:
+        return self._reader.shared.obj  # type: ignore[return-value]
 
     def _wake(self) -> None:
         if not self._woken:

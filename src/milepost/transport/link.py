@@ -18,6 +18,12 @@ class Link(Protocol):
     """One end of a connection, to write to."""
 
     peer: str  # who is at the other end, for people
+    glance: Callable[[int], bool] | None
+    """Asked first, by links that read into `buffer`: were so many bytes there, which begin a frame, all dealt with?"""
+
+    @property
+    def buffer(self) -> bytearray:
+        """Where bytes between frames are read to."""
 
     def write(self, *parts: bytes | bytearray | memoryview) -> bool:
         """Send bytes: whole frames, in order. They are handed to the system at once as far as it takes them.

@@ -27,7 +27,7 @@ MOST_PARTS: Final = 512  # written one by one, in one call; the system takes 1,0
 class TcpLink(asyncio.BufferedProtocol):
     """One end of a TCP connection: a protocol to the event loop, a `Link` to its receiver."""
 
-    __slots__ = ("__weakref__", "_fd", "_kept", "_linger", "_reader", "_receiver", "_transport", "peer")
+    __slots__ = ("__weakref__", "_fd", "_kept", "_linger", "_reader", "_receiver", "_transport", "glance", "peer")
 
     def __init__(self, receiver: Receiver, shared: memoryview) -> None:
         self._receiver = receiver
@@ -37,6 +37,7 @@ class TcpLink(asyncio.BufferedProtocol):
         self._kept = False
         self._linger: asyncio.TimerHandle | None = None  # set when closing
         self.peer = ""
+        self.glance: Callable[[int], bool] | None = None
 
     # As the event loop sees it
 
@@ -55,6 +56,8 @@ class TcpLink(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._linger is not None:
             return  # closing: read only so that the peer gets to read
+        if self.glance is not None and self._reader.between and self.glance(nbytes):
+            return
         try:
             frames = self._reader.received(nbytes)
         except MilepostError as error:
@@ -76,6 +79,7 @@ class TcpLink(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fd = -1
+        self.glance = None
         if self._linger is not None:
             self._linger.cancel()
         receiver, self._receiver = self._receiver, _NOBODY
@@ -124,6 +128,10 @@ class TcpLink(asyncio.BufferedProtocol):
     def _emptied(self) -> None:
         if self._kept and self._fd >= 0 and self._transport.get_write_buffer_size() == 0:
             self.resume_writing()
+
+    @property
+    def buffer(self) -> bytearray:
+        return self._reader.shared.obj  # type: ignore[return-value]
 
     @property
     def waiting(self) -> int:

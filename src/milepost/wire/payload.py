@@ -46,6 +46,7 @@ RETRIED: Final = 0x02
 KEY_BYTES: Final = 16
 _WORDS: Final = struct.Struct("<IBBHII")  # header, topic, marks
 _PUT: Final = int(Kind.PUT)
+_DELIVER: Final = int(Kind.DELIVER)
 _ONE_MARK: Final = struct.Struct("<III")  # topic, marks, the only subscription
 _ONE_MARK_BYTES: Final = 16  # with its padding
 _TWO: Final = struct.Struct("<II")
@@ -93,6 +94,11 @@ def put_parts(topic: int, data: Buffer, key: bytes = b"", linked: bool = False) 
         flags = (KEYED if key else 0) | (LINKED if linked else 0)
         return _WORDS.pack(length, _PUT, flags, MAGIC, topic, 0) + key, data
     return _WORDS.pack(length, _PUT, 0, MAGIC, topic, 0), data
+
+
+def put_head(topic: int, size: int) -> bytes:
+    """What comes before a batch of so many bytes in the frame of a PUT without a key."""
+    return _WORDS.pack(_TWO.size + size, _PUT, 0, MAGIC, topic, 0)
 
 
 def read_key(flags: int, body: Buffer) -> tuple[bytes, Buffer]:
@@ -171,11 +177,17 @@ def deliver_parts(topic: int, marks: tuple[int, ...] | Marks, data: Buffer) -> t
         words = (marks.offsets.astype(_U4, copy=False), marks.subscriptions.astype(_U4, copy=False))
         told = b"".join((_ROWS.pack(len(marks.offsets) - 1), *(part.tobytes() for part in words)))
     else:
-        count, flags = len(marks), 0
-        told = struct.pack(f"<{count}I", *marks)
+        return deliver_head(topic, marks, len(data)), data
     told += bytes(-len(told) % 8)
     length = _TWO.size + len(told) + len(data)
     return _WORDS.pack(length, Kind.DELIVER, flags, MAGIC, topic, count) + told, data
+
+
+def deliver_head(topic: int, marks: tuple[int, ...], size: int) -> bytes:
+    """What comes before a batch of so many bytes, all of whose rows have the same marks, in the frame of a DELIVER."""
+    count = len(marks)
+    told = struct.pack(f"<{count}I{4 * (count % 2)}x", *marks)
+    return _WORDS.pack(_TWO.size + len(told) + size, _DELIVER, 0, MAGIC, topic, count) + told
 
 
 def read_deliver(flags: int, body: Buffer) -> Delivery:

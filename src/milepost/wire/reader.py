@@ -38,6 +38,11 @@ class FrameReader:
         self._flags = 0
 
     @property
+    def between(self) -> bool:
+        """Whether the next bytes begin a frame, and go to the beginning of `shared`."""
+        return self._body is None and not self._rest
+
+    @property
     def partial(self) -> int:
         """Bytes of a frame that are here while its end is not; 0 between frames."""
         return HEADER.size + self._filled if self._body is not None else len(self._rest)
@@ -62,6 +67,10 @@ class FrameReader:
             return [frame]
         if self._rest:
             return self._split(memoryview(self._rest + self.shared[:count]))
+        length, kind, flags, magic = HEADER.unpack_from(self.shared)
+        if length + HEADER.size == count and magic == MAGIC and kind in _BATCHES and length <= self.limit:
+            # A frame alone, as messages at their leisure come; less than eight bytes are never as long as they say.
+            return [_new(Frame, (kind, flags, bytes(self.shared[HEADER.size : count])))]
         return self._split(self.shared[:count])
 
     def feed(self, data: bytes) -> list[Frame]:

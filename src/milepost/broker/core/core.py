@@ -348,6 +348,29 @@ class Core:
             self.give_back(source, full, effects)
         return effects
 
+    def passed(
+        self, connection: Connection, topic: Topic, size: int, frame: bytes, members: list[Connection]
+    ) -> list[Effect]:
+        """One row came in a PUT of `size` bytes, was found right, and is for these, who are all ready.
+
+        What `put` and `arrived` come to for it.
+        """
+        connection.puts += 1
+        connection.rows_in += 1
+        connection.bytes_in += size
+        connection.outstanding += size
+        topic.rows_in += 1
+        topic.batches_in += 1
+        topic.bytes_in += size
+        length = len(frame)
+        for member in members:
+            member.spend(length, 1)
+        topic.rows_out += len(members)
+        topic.bytes_out += length * len(members)
+        effects: list[Effect] = [Deliver((frame,), members)]
+        self._give_back(connection, size, effects)
+        return effects
+
     def distribute(self, topic: Topic, version: Version, batch: Batch, effects: list[Effect]) -> list[Outbox]:
         """Deliver rows that are stored to plain subscribers; the queues that are full."""
         full: list[Outbox] = []
