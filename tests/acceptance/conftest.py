@@ -25,7 +25,7 @@ def root():
     return ROOT
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run():
     """Run a command in the root of the project, as a user does: no terminal, and nothing of pytest's environment."""
 
@@ -38,6 +38,12 @@ def run():
         )  # fmt: skip
 
     return command
+
+
+@pytest.fixture(scope="session")
+def demo(run):
+    """`make demo`, played once for all tests about it; they are marked `@pytest.mark.xdist_group("demo")`."""
+    return run("make", "demo")
 
 
 @pytest.fixture

@@ -42,13 +42,12 @@ def test_every_make_command_of_the_readme_is_a_target():
 
 
 @pytest.mark.slow
-def test_the_first_command_of_the_readme_runs(run):
+@pytest.mark.xdist_group("demo")
+def test_the_first_command_of_the_readme_runs(demo):
     """`make demo`, from make down. The second, `make test`, is what runs this."""
-    first = commands()[0]
-    assert first == "make demo"
-    done = run(*first.split())
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "claims, each checked" in done.stdout
+    assert commands()[0] == "make demo"
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert "claims, each checked" in demo.stdout
 
 
 def test_links_between_documents_lead_somewhere():

@@ -54,5 +54,10 @@ def spark() -> Iterator[SparkSession]:
                 .config("spark.python.daemon.module", "milepost.pipeline.daemon")
                 .getOrCreate()
             )
+        gateway = session.sparkContext._gateway
         yield session
         session.stop()
+        # Spark leaves its Java to the end of this process, which may be told that it is still running.
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()

@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+from milepost.pipeline.session import unpack_python
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.datasource import MilepostDataSource
 from milepost.pipeline.source.sink import StreamSink
@@ -99,7 +100,9 @@ def main(broker, folder):
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": f"{folder}/local",
         "spark.log.level": "ERROR",
+        "spark.python.daemon.module": "milepost.pipeline.daemon",
     }
+    unpack_python()
     builder = SparkSession.builder.master("local[1]")
     for name, value in settings.items():
         builder = builder.config(name, value)
