@@ -1,6 +1,7 @@
 """Queues over sockets: transactions, dequeues that wait, workers, and whatever breaks in between."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
@@ -51,35 +52,58 @@ def sizes(messages):
     return [message.size for message in messages]
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))])
+POSTGRESQL = pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))
+DIRECT = pytest.param("direct", marks=pytest.mark.xdist_group("postgresql"))
+
+
+@pytest.fixture(params=["sqlite", POSTGRESQL])
+def brokered(request):
+    """Settings of a broker with a store of each kind."""
+    return {} if request.param == "sqlite" else {"store": request.getfixturevalue("postgresql")}
+
+
+@pytest.fixture(params=["sqlite", POSTGRESQL, DIRECT])
 def store(request):
-    """Settings with a store of each kind."""
+    """The same, or a database that clients work on without a broker."""
+    if request.param == "direct":
+        return {"direct": request.getfixturevalue("postgresql")}
     return {} if request.param == "sqlite" else {"store": request.getfixturevalue("postgresql")}
 
 
 class Place:
-    """A broker at a real port, and clients of it."""
+    """A broker at a real port, and clients of it; or clients that have none."""
 
     def __init__(self, broker, *clients):
         self.broker = broker
         self.clients = clients
 
     async def until(self, condition):
-        """Wait for something that the broker does by itself, one round trip after the other."""
+        """Wait for something that happens by itself, one round trip after the other."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
-                await self.clients[-1].status()
+                await (self.clients[-1].status() if self.broker is not None else self.clients[-1].types())
 
     def figures(self):
-        return self.broker.core.queues.figures()
+        if self.broker is not None:
+            return self.broker.core.queues.figures()
+        connections = [client._session.connection for client in self.clients]
+        return {
+            "transactions": sum(len(each._dealings) for each in connections),
+            "waiting": sum(len(each._keeper.waiting) for each in connections),
+            "held_bytes": 0,
+        }
 
 
-def at(body, clients=2, **settings):
-    """Run `body(place, *clients)` with a broker and clients of it, and a queue `quotes`."""
+def at(body, clients=2, direct=None, **settings):
+    """Run `body(place, *clients)` with a broker and clients of it, or on a database, and a queue `quotes`."""
 
     async def whole():
-        async with testing.broker(listen="127.0.0.1:0", **settings) as broker:
-            made = [AsyncClient(str(broker.address), timeout=PATIENCE) for _ in range(clients)]
+        async with AsyncExitStack() as stack:
+            broker = None
+            if direct is None:
+                broker = await stack.enter_async_context(testing.broker(listen="127.0.0.1:0", **settings))
+            address = direct or str(broker.address)
+            made = [AsyncClient(address, timeout=PATIENCE) for _ in range(clients)]
             try:
                 for each in made:
                     await each.connect()
@@ -129,8 +153,9 @@ def test_what_is_written_is_seen_after_the_commit_and_taken_once(store):
                 assert sizes(await other.dequeue("quotes", count=10)) == [3]
                 await other.abort()
         assert await drain(writer) == [3]
-        figures = place.broker.core.totals
-        assert (figures["messages_enqueued"], figures["queue_commits"]) == (3, 4)
+        if place.broker is not None:
+            figures = place.broker.core.totals
+            assert (figures["messages_enqueued"], figures["queue_commits"]) == (3, 4)
         assert place.figures() == {"transactions": 0, "waiting": 0, "held_bytes": 0}
 
     at(body, **store)
@@ -515,7 +540,7 @@ def test_a_dequeue_waits_until_a_commit_an_abort_or_a_move(store):
         async with writer.transaction() as tx:
             await tx.enqueue("quotes", quote(4), delay=0.3)
         assert await task == [4]
-        assert not place.broker.core.queues.waiting.some
+        assert not place.figures()["waiting"]
 
     at(body, **store)
 
@@ -638,7 +663,7 @@ def test_of_a_commit_that_is_cancelled_nobody_says_that_it_was_undone():
     at(body)
 
 
-def test_a_commit_is_not_asked_for_again_when_the_store_may_have_forgotten_it(store, monkeypatch):
+def test_a_commit_is_not_asked_for_again_when_the_store_may_have_forgotten_it(brokered, monkeypatch):
     monkeypatch.setattr("milepost.client.transaction.REPEATED_S", 0.0)
 
     async def body(place, other):
@@ -651,7 +676,7 @@ def test_a_commit_is_not_asked_for_again_when_the_store_may_have_forgotten_it(st
                     await tx.commit()
         assert await drain(other) == [1]
 
-    at(body, clients=1, **store)
+    at(body, clients=1, **brokered)
 
 
 def test_a_broker_that_does_not_answer_in_time_undoes_the_transaction():
@@ -970,7 +995,7 @@ def test_workers(store):
             nonlocal busy, most
             busy += 1
             most = max(most, busy)
-            await client.status()
+            await client.types()
             busy -= 1
             if message.size == 5 and not message.aborts:
                 raise ValueError("not today")
@@ -1134,7 +1159,7 @@ async def feed(client, subscription, numbers):
         left -= {message.size for message in messages}
 
 
-def test_a_subscription_feeds_a_queue_in_one_transaction_with_its_cursor(store):
+def test_a_subscription_feeds_a_queue_in_one_transaction_with_its_cursor(brokered):
     async def body(place, client, other):
         await other.declare_topic("feed", QUOTE, durable=True)
         subscription = await client.subscribe("feed", name="desk", ack="explicit")
@@ -1167,7 +1192,7 @@ def test_a_subscription_feeds_a_queue_in_one_transaction_with_its_cursor(store):
         (told,) = (await other.look("feed"))["subscriptions"]
         assert told["behind"] == 0
 
-    at(body, **store)
+    at(body, **brokered)
 
 
 def test_a_commit_that_fails_acknowledges_nothing_and_can_be_tried_again():

@@ -36,6 +36,7 @@ from milepost.errors import (
     UnknownSubscription,
 )
 from milepost.transport import Address, parse_address
+from milepost.transport.address import DATABASE
 from milepost.wire import Delete, Hello, Hold, List, Look, Status, Trim
 
 DEFAULT_ADDRESS: Final = "milepost://127.0.0.1:7450"
@@ -554,6 +555,8 @@ class AsyncClient(QueueVerbs):
 def _addresses(text: str) -> list[Address]:
     """The addresses between commas."""
     require_text("an address", text)
+    if "://" in text and parse_address(text.partition(",")[0].strip()).scheme == DATABASE:
+        return [parse_address(text.strip())]  # its commas are between hosts of one database
     return [parse_address(each.strip()) for each in text.split(",")]
 
 

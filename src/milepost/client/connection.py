@@ -371,7 +371,7 @@ class Connection:
         schema = self._types.get(fingerprint_of(taken.data))
         if schema is None:
             raise ProtocolError(f"messages of type {taken.type!r}, which was not announced")
-        found = TakenBatch(taken, schema)
+        found = TakenBatch.read(taken, schema)
         self.rows += len(found)
         self.batches += 1
         self.bytes += len(body) + _HEADER
@@ -436,8 +436,8 @@ class Connection:
             self._kept = True
         return future
 
-    def enqueue(self, enqueue: Enqueue) -> tuple[Buffer, ...]:
-        """The frame of messages for a queue, in parts for `send` or `ask`; it counts as sent."""
+    def enqueue(self, enqueue: Enqueue, batch: Batch) -> tuple[Buffer, ...]:
+        """The frame of messages for a queue, in parts for `send` or `ask`; it counts as sent. It has `batch`."""
         parts = enqueue_parts(enqueue)
         self.outstanding += len(parts[0]) + len(parts[1])
         return parts

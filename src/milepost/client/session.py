@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from importlib import import_module
 from typing import Any, Protocol
 
 import msgspec
@@ -14,6 +15,7 @@ from milepost.client.connection import Connection, Inbox
 from milepost.client.topic import KnownTopic
 from milepost.errors import Closed, ConnectionLost, MilepostError, TimedOut
 from milepost.transport import Address
+from milepost.transport.address import DATABASE
 from milepost.wire import Control, Hello, Welcome
 
 _log = logging.getLogger("milepost.client")
@@ -166,7 +168,8 @@ class Session:
         raise AssertionError  # there is at least one address
 
     async def _open(self) -> Connection:
-        connection, welcome = await Connection.open(self._address, self, self._inboxes, self._hello, self.timeout)
+        kind = _kind(self._address)
+        connection, welcome = await kind.open(self._address, self, self._inboxes, self._hello, self.timeout)
         try:
             self._host.welcomed(welcome)
         except BaseException:
@@ -311,3 +314,11 @@ class Session:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _kind(address: Address) -> type[Connection]:
+    """What leads to an address. A database is worked on in this process, by what stands above a client."""
+    if address.scheme != DATABASE:
+        return Connection
+    kind: type[Connection] = import_module("milepost.direct").DirectConnection
+    return kind

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.batch.atoms import timestamp_of
@@ -22,25 +25,59 @@ Classes: TypeAlias = Mapping[str, type[Node]]
 
 
 class TakenBatch:
-    """The messages of one TAKEN frame: of one type, in order. What they contain is read when it is asked for."""
+    """Messages of one type, in order. What they contain is read when it is asked for."""
 
-    def __init__(self, taken: Taken, schema: Schema) -> None:
-        self.type: Final = taken.type
-        self.batch: Final = Batch.decode(taken.data, schema)
-        if len(self.batch) != len(taken.mids):
-            raise ProtocolError(f"a TAKEN has {len(taken.mids)} numbers for {len(self.batch)} messages")
-        self.numbers: Final = taken.mids
-        self.writers: Final = taken.writers
-        self.transactions: Final = taken.transactions
-        self.priorities: Final = taken.priorities
-        self.aborts: Final = taken.aborts
+    def __init__(
+        self, type: str, batch: Batch, mids: Sequence[int] | Any, s: Sequence[int] | Any, t: Sequence[int] | Any,
+        priorities: Sequence[float] | Any, aborts: Sequence[int] | Any,
+    ) -> None:  # fmt: skip
+        """`s` are the writers, `t` their transactions; all of them columns: lists, or arrays of NumPy."""
+        self.type: Final = type
+        self.batch: Final = batch
+        self.headers: Final = mids, s, t, priorities, aborts  # as they came
+        schema = batch.schema
         message_type = schema.message_type
         self.members: Final = None if message_type is None else message_type.node(message_type.root).members
         self.flat: Final = message_type is not None or _flat(schema.type)  # members are in `plain` as they are
         self._roots: dict[int, Any] = {}
 
+    @classmethod
+    def read(cls, taken: Taken, schema: Schema) -> TakenBatch:
+        """The messages of a TAKEN frame."""
+        batch = Batch.decode(taken.data, schema)
+        if len(batch) != len(taken.mids):
+            raise ProtocolError(f"a TAKEN has {len(taken.mids)} numbers for {len(batch)} messages")
+        return cls(
+            taken.type, batch, taken.mids, taken.writers, taken.transactions, taken.priorities, taken.aborts
+        )  # fmt: skip
+
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.headers[0])
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """M of the messages."""
+        return np.asarray(self.headers[0], np.int64)
+
+    @cached_property
+    def writers(self) -> npt.NDArray[np.int64]:
+        """S of the messages."""
+        return np.asarray(self.headers[1], np.int64)
+
+    @cached_property
+    def transactions(self) -> npt.NDArray[np.int64]:
+        """T of the messages."""
+        return np.asarray(self.headers[2], np.int64)
+
+    @cached_property
+    def priorities(self) -> npt.NDArray[np.float64]:
+        """What they were given, or what the queue's function made of them."""
+        return np.asarray(self.headers[3], np.float64)
+
+    @cached_property
+    def aborts(self) -> npt.NDArray[np.int32]:
+        """How often each was taken before."""
+        return np.asarray(self.headers[4], np.int32)
 
     @cached_property
     def plain(self) -> list[Any]:
@@ -79,23 +116,23 @@ class QueueMessage:
     @property
     def mid(self) -> str:
         """Its ID: the writer, the writing transaction and the message, "S/T/M"."""
-        taken, row = self._taken, self._row
-        return f"{taken.writers[row]}/{taken.transactions[row]}/{taken.numbers[row]}"
+        (mids, s, t, *_), row = self._taken.headers, self._row
+        return f"{s[row]}/{t[row]}/{mids[row]}"
 
     @property
     def number(self) -> int:
         """The message in its ID, which alone identifies it; later messages have higher ones."""
-        return int(self._taken.numbers[self._row])
+        return int(self._taken.headers[0][self._row])
 
     @property
     def priority(self) -> float:
         """What it was given, or what the queue's function made of it."""
-        return float(self._taken.priorities[self._row])
+        return float(self._taken.headers[3][self._row])
 
     @property
     def aborts(self) -> int:
         """How often it was taken before, by transactions that were undone."""
-        return int(self._taken.aborts[self._row])
+        return int(self._taken.headers[4][self._row])
 
     @property
     def type(self) -> str:

@@ -49,32 +49,37 @@ FLUSH_BYTES: Final = 32 << 20  # that may have to be sent again: with more, the 
 class Receipt:
     """What became of an `enqueue`: the IDs of its messages, once the transaction has committed or was flushed."""
 
-    __slots__ = ("_frames", "_mids", "rows")
+    __slots__ = ("_frames", "_told", "rows")
 
     def __init__(self, rows: int, frames: int) -> None:
         self.rows: Final = rows
-        self._frames = frames  # that have to be answered
-        self._mids: list[str] = []
+        self._frames = frames
+        self._told: list[tuple[int, int, Any]] = []  # of each frame that was answered: writer, transaction, numbers
 
     @property
     def mids(self) -> list[str]:
         """The IDs, "S/T/M", in the order of the messages."""
-        if self._frames:
+        if len(self._told) < self._frames:
             raise NoTransaction("messages have IDs when they are stored: after the commit, or after tx.flush()")
-        return self._mids
+        return [
+            f"{writer}/{transaction}/{number}"
+            for writer, transaction, numbers in self._told
+            for number in (np.frombuffer(numbers, "<i8").tolist() if isinstance(numbers, bytes) else numbers)
+        ]
 
-    def _told(self, writer: int, transaction: int, numbers: bytes) -> None:
-        self._frames -= 1
-        self._mids += [f"{writer}/{transaction}/{number}" for number in np.frombuffer(numbers, "<i8").tolist()]
+    def tell(self, writer: int, transaction: int, numbers: Any) -> None:
+        """One of its frames is in the store: a list of numbers, or the bytes of one. Most never ask for them."""
+        self._told.append((writer, transaction, numbers))
 
 
 class _Pending:
     """An ENQUEUE that no reply has confirmed."""
 
-    __slots__ = ("connection", "frame", "receipt")
+    __slots__ = ("batch", "connection", "frame", "receipt")
 
-    def __init__(self, frame: Enqueue, receipt: Receipt) -> None:
+    def __init__(self, frame: Enqueue, batch: Batch, receipt: Receipt) -> None:
         self.frame: Final = frame
+        self.batch: Final = batch
         self.receipt: Final = receipt
         self.connection: Connection | None = None  # that it was sent on last
 
@@ -149,7 +154,7 @@ class Transaction:
         for piece in pieces:
             self._step += 1
             frame = Enqueue(0, self._client, self._step, queue, number, due_us, ends_us, True, piece.data)
-            self._pending.append(_Pending(frame, receipt))
+            self._pending.append(_Pending(frame, piece, receipt))
             self._unsent += len(piece.data)
             self._unconfirmed += len(piece.data)
         if self._unconfirmed > FLUSH_BYTES:
@@ -449,7 +454,7 @@ class Transaction:
                 if pending.connection is None:
                     self._unsent -= len(pending.frame.data)
                 pending.connection = connection
-                parts += connection.enqueue(pending.frame)
+                parts += connection.enqueue(pending.frame, pending.batch)
         return parts
 
     async def _send_early(self) -> None:
@@ -472,7 +477,7 @@ class Transaction:
             self._number = int(value["t"]) or self._number
             for numbers in value["mids"]:
                 if self._untold:
-                    self._untold.popleft()._told(value["s"], value["t"], numbers)
+                    self._untold.popleft().tell(value["s"], value["t"], numbers)
 
     # Times
 

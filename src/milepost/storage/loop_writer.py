@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 from milepost.errors import Closed
 from milepost.storage import waiting
-from milepost.storage.operations import Operation, Work
+from milepost.storage.operations import Entry, Operation, Work
 from milepost.storage.store import Store
 from milepost.storage.writer import MAINTAIN_S, MAINTAIN_SHARE, Done, Writer, _Given
 
@@ -41,7 +41,10 @@ class LoopWriter(Writer):
     def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._aside = ThreadPoolExecutor(1, "milepost-store")
-        self._writing: Final = _Wait(self._loop, self._aside)
+        self._writing = _Work(self._loop, self._aside)
+        self._results: list[
+            tuple[list[tuple[Any, Any]], list[Entry]]
+        ] = []  # of the greenlet, to be told when it is left
         self._busy = False
         self._ended: asyncio.Future[None] | None = None
         self._timer = self._loop.call_later(self._maintain_s, self._maintained)
@@ -59,9 +62,9 @@ class LoopWriter(Writer):
             group = self._group()
             self._busy = True
             if all(self._is_brief(given) for given in group):
-                self._writing.start(lambda group=group: self._brought(group))  # type: ignore[misc]
+                self._writing.start(partial(self._write, group), self._written)
             else:
-                self._in_thread(lambda group=group: super(LoopWriter, self)._write(group))  # type: ignore[misc]
+                self._loop.run_in_executor(self._aside, self._write, group).add_done_callback(self._written)
         if self._ended is not None and not self._busy and not self._waiting and not self._ended.done():
             self._ended.set_result(None)
 
@@ -71,28 +74,17 @@ class LoopWriter(Writer):
             operation is None or (isinstance(operation, Work) and self._brief(operation))
         )
 
-    def _brought(self, group: list[_Given]) -> None:
-        """In the greenlet."""
-        try:
-            super()._write(group)
-        finally:
-            self._busy = False
-            if self._waiting or self._ended is not None:
-                self._loop.call_soon(self._go_on)
-
-    def _in_thread(self, work: Callable[[], Any]) -> None:
-        def over(_: Any) -> None:
-            self._busy = False
+    def _written(self, _: Any = None) -> None:
+        """A group was."""
+        results, self._results = self._results, []
+        for some, entries in results:
+            super()._tell(some, entries)
+        self._busy = False
+        if self._waiting or self._ended is not None:
             self._go_on()
 
-        self._loop.run_in_executor(self._aside, work).add_done_callback(over)
-
-    def _tell(self, results: list[tuple[Any, Any]], entries: list[Any]) -> None:
-        if waiting.current.get() is None:  # in the other thread
-            with suppress(RuntimeError):  # the loop is closed: what was given is written all the same
-                self._loop.call_soon_threadsafe(super()._tell, results, entries)
-        else:
-            super()._tell(results, entries)
+    def _tell(self, results: list[tuple[Any, Any]], entries: list[Entry]) -> None:
+        self._results.append((results, entries))
 
     def _maintained(self) -> None:
         """Now and then, when there is nothing else to do: upkeep."""
@@ -104,13 +96,12 @@ class LoopWriter(Writer):
             began = self._loop.time()
 
             def over(outcome: asyncio.Future[bool]) -> None:
-                self._busy = False
                 cost_s = self._loop.time() - began
                 more = outcome.exception() is None and outcome.result()
                 self._timer = self._loop.call_later(
                     0.0 if more else max(wait_s, cost_s * MAINTAIN_SHARE), self._maintained
                 )
-                self._go_on()
+                self._written()
 
             self._loop.run_in_executor(self._aside, self._maintain).add_done_callback(over)
             return
@@ -132,49 +123,63 @@ class LoopWriter(Writer):
         raise AssertionError("a writer in an event loop is ended by `end`")
 
 
-class _Wait:
-    """A greenlet in an event loop, which is left whenever it waits, and entered again by the loop: a `Waiter`."""
+class _Wish(NamedTuple):
+    """What has to come about before a greenlet is entered again."""
+
+    socket: int = -1  # it can be read,
+    writing: bool = False  # or written to;
+    function: Callable[[], Any] | None = None  # or this was called, in another thread
+
+
+class _Work:
+    """A greenlet, which is left whenever it waits, and entered again by the event loop: a `Waiter`.
+
+    The loop is never spoken to from within the greenlet. One in C keeps pointers to its own stack, and while the
+    greenlet runs something else may be there.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> None:
         self._loop = loop
         self._threads = threads
-        self._own: greenlet | None = None
-        self._hub: greenlet | None = None  # whoever has entered it
+        self._own: greenlet
+        self._hub: greenlet  # whoever has entered it
+        self._then: Callable[[], None]
 
-    def start(self, work: Callable[[], None]) -> None:
-        """Run something up to where it first waits. One at a time."""
+    def start(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """Run something up to where it first waits; `then` is called when it is over. One at a time."""
 
         def run() -> None:
             waiting.current.set(self)  # a greenlet has a context of its own
             work()
 
-        self._own = greenlet(run)
+        self._own, self._then = greenlet(run), then
         self._enter()
 
     def _enter(self) -> None:
         own = self._own
-        assert own is not None
         self._hub = hub = getcurrent()
         if own.parent is not hub:
             own.parent = hub  # it comes back here when it ends
-        own.switch()
+        wish: _Wish | None = own.switch()
+        if wish is None:
+            self._then()
+        elif wish.function is not None:
+            self._future = self._loop.run_in_executor(self._threads, wish.function)
+            self._future.add_done_callback(lambda _: self._enter())
+        else:
+            self._loop.add_reader(wish.socket, self._awake, wish)
+            if wish.writing:
+                self._loop.add_writer(wish.socket, self._awake, wish)
+
+    def _awake(self, wish: _Wish) -> None:
+        self._loop.remove_reader(wish.socket)
+        if wish.writing:
+            self._loop.remove_writer(wish.socket)
+        self._enter()
 
     def ready(self, socket: int, writing: bool) -> None:
-        loop = self._loop
-        loop.add_reader(socket, self._enter)
-        if writing:
-            loop.add_writer(socket, self._enter)
-        assert self._hub is not None
-        try:
-            self._hub.switch()
-        finally:
-            loop.remove_reader(socket)
-            if writing:
-                loop.remove_writer(socket)
+        self._hub.switch(_Wish(socket, writing))
 
     def aside(self, function: Callable[[], T]) -> T:
-        future = self._loop.run_in_executor(self._threads, function)
-        future.add_done_callback(lambda _: self._enter())
-        assert self._hub is not None
-        self._hub.switch()
-        return future.result()
+        self._hub.switch(_Wish(function=function))
+        return self._future.result()  # type: ignore[no-any-return]

@@ -28,7 +28,7 @@ def taken(schema, rows, count=None):
     numbers = np.arange(len(rows) if count is None else count, dtype=np.int64)
     mids = (micros(MONDAY) - 1_704_067_200_000_000 + numbers) << 12 | 7
     made = Taken(1, schema.name, mids, numbers + 5, numbers + 6, numbers / 2, numbers.astype(np.int32), batch.data)
-    return TakenBatch(made, schema)
+    return TakenBatch.read(made, schema)
 
 
 def jobs(count=3):
@@ -104,7 +104,7 @@ def test_what_does_not_fit_together_is_refused():
         taken(JOB.schema, jobs(), count=2)
     made = taken(JOB.schema, jobs())
     with pytest.raises(MalformedBatch):
-        TakenBatch(Taken(1, "quote", *([made.numbers] * 5), made.batch.data), QUOTE)
+        TakenBatch.read(Taken(1, "quote", *([made.numbers] * 5), made.batch.data), QUOTE)
 
 
 def test_times_have_a_zone():

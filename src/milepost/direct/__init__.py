@@ -1,0 +1,17 @@
+"""Queues without a broker: a client that does the work of one, on the database itself.
+
+`milepost.AsyncClient("postgresql://user@host/database")` comes here. Its process is one more member of the cell that
+has its store there, beside brokers and other such clients::
+
+    connection     what the client takes for its connection: requests are answered here, and not sent anywhere
+    dealing        a transaction, between its requests
+    keeper         the store: who writes it, leases, what has to be done now and then
+    waiting        dequeues that found nothing
+
+Messages go from the client's objects to rows of tables and back, with nothing in between: no frame, no socket but that
+of the database, and no thread that would have to be woken.
+"""
+
+from milepost.direct.connection import DirectConnection
+
+__all__ = ["DirectConnection"]

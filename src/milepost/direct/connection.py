@@ -1,0 +1,305 @@
+"""What a client without a broker takes for its connection: its requests are answered here, in its own process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.client.connection import Connection, Inbox, Owner, as_lost
+from milepost.client.taken import TakenBatch
+from milepost.direct.dealing import Dealing
+from milepost.direct.keeper import Keeper, time_us
+from milepost.errors import (
+    ConfigError,
+    ConnectionLost,
+    InDoubt,
+    MilepostError,
+    StoreError,
+    TimedOut,
+    TransactionAborted,
+)
+from milepost.queues import operations, steps
+from milepost.queues.requests import (
+    ADMINISTRATION,
+    answer_to,
+    decision_of,
+    dequeue_of,
+    operation_of,
+    require_right,
+    undone_by,
+)
+from milepost.queues.steps import Got, Group, Performed, Step
+from milepost.storage.operations import Enrol
+from milepost.transport import Address
+from milepost.wire import Control, Dequeue, Enqueue, Finish, Hello, Welcome
+
+NOTHING_BOUND: Final = 1 << 62  # bytes: what is enqueued goes nowhere before it is stored
+HEARTBEAT_S: Final = 3_600.0  # there is nobody to be heard
+
+
+class DirectConnection(Connection):
+    """Made by `open`. It lasts until the client leaves, or until another process takes its log away."""
+
+    def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello) -> None:
+        super().__init__(owner, inboxes, hello.window)
+        self._instance = hello.instance
+        self._keeper: Keeper
+        self._writer = 0  # S of what this client writes
+        self._came = True  # it may have written through another log before
+        self._dealings: dict[int, Dealing] = {}  # by the client's number
+        self._leaving: asyncio.Task[None] | None = None
+        self.put_window = NOTHING_BOUND
+
+    @classmethod
+    async def open(
+        cls, address: Address, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, timeout: float
+    ) -> tuple[Connection, Welcome]:
+        """Open the database; raises what it has against it, and `TimedOut` after so many seconds."""
+        self = cls(owner, inboxes, hello)
+        opening = asyncio.ensure_future(Keeper.opened(address.host, self._overtaken))
+        try:
+            async with asyncio.timeout(timeout):
+                self._keeper = await asyncio.shield(opening)
+                await self._enrol(hello.name)
+        except BaseException as error:
+            opening.add_done_callback(self._too_late)
+            if isinstance(error, TimeoutError):
+                raise TimedOut(f"the database at {address} did not answer within {timeout:g} s") from None
+            raise
+        self._keeper.numbers = self._numbers
+        self.alive = True
+        store = self._keeper.store
+        return self, Welcome(
+            broker="", broker_id=store.broker_id, publisher=self._writer, time_us=time_us(), window=self.put_window,
+            heartbeat_s=HEARTBEAT_S, store_id=store.id,
+        )  # fmt: skip
+
+    def _too_late(self, opened: asyncio.Future[Keeper]) -> None:
+        """Nobody waits for the store any more."""
+        if not opened.cancelled() and opened.exception() is None:
+            self._keeper = opened.result()
+            self.abort()
+
+    async def _enrol(self, name: str) -> None:
+        """A client with a name has one number for ever, others a new one each time, as at a broker."""
+        self._writer = int.from_bytes(os.urandom(4), "little") or 1
+        if name:
+            self._writer = (await self._keeper.do(Enrol(name, self._writer))).number
+
+    def _numbers(self) -> list[int]:
+        return [each.number for each in self._dealings.values() if each.number and each.over is None]
+
+    # As the client sees it
+
+    def enqueue(self, enqueue: Enqueue, batch: Batch) -> Any:
+        return ((enqueue, batch),)
+
+    def send(self, *parts: Any) -> None:
+        for frame, batch in parts:
+            self._dealing(frame.transaction).held.append((frame, batch))
+
+    def say(self, message: Control) -> None:
+        pass  # nobody is there to hear it: a goodbye, a heartbeat
+
+    def request(self, make: Callable[[int], Control], before: Sequence[Any] = ()) -> asyncio.Future[Any]:
+        raise self._no_broker()
+
+    async def ping(self) -> None:
+        raise self._no_broker()
+
+    async def ask(self, make: Callable[[int], Control], before: Sequence[Any] = ()) -> Any:
+        if self._leaving is not None or not self.alive:
+            raise as_lost(self._fatal or ConnectionLost("the connection to the database is closed"))
+        said = make(0)
+        if isinstance(said, Finish) or (isinstance(said, Dequeue) and not said.peek):
+            require_right(said)
+            dealing = self._dealing(said.transaction)
+            if before:
+                dealing.held += before
+            return await (self._dequeue(dealing, said) if isinstance(said, Dequeue) else self._finish(dealing, said))
+        if isinstance(said, (Dequeue, *ADMINISTRATION)):
+            return await self._administer(said)
+        raise self._no_broker()
+
+    def _no_broker(self) -> ConfigError:
+        return ConfigError(
+            "this client works on the queues of a database, without a broker; topics, subscriptions, forwards and a "
+            "broker's statistics need one: connect to milepost://host:port"
+        )
+
+    # Outside of transactions
+
+    async def _administer(self, said: Any) -> Any:
+        operation = operation_of(said)
+        looks = isinstance(operation, operations.Look)
+        outcome = await (self._keeper.look(operation) if looks else self._keeper.do(operation))
+        value, stirred = answer_to(said, outcome)
+        self._keeper.waiting.stir(stirred.queues, stirred.counted)
+        if isinstance(outcome, Got):
+            value["groups"] = _taken(outcome.groups)
+        return value
+
+    # Transactions
+
+    def _dealing(self, client: int) -> Dealing:
+        dealing = self._dealings.get(client)
+        if dealing is None:
+            limits.require("TRANSACTIONS", len(self._dealings) + 1, "the transactions of one client at once")
+            dealing = self._dealings[client] = Dealing(client, self._writer)
+        return dealing
+
+    async def _dequeue(self, dealing: Dealing, said: Dequeue) -> Any:
+        waiting, step = self._keeper.waiting, dequeue_of(said)
+        found: Got | None = None
+        if not said.wait_s or dealing.held or not waiting.known(said.queue, dealing.wish(said)):
+            found = await self._carry_out(dealing, step)
+        if said.wait_s and (found is None or not found.count):
+            until = self._loop.time() + said.wait_s
+            look = partial(self._carry_out, dealing, step)
+            found = await waiting.take(said.queue, dealing.wish(said), until, found, look)
+        groups = [] if found is None else found.groups
+        rows = sum(len(group.mids) for group in groups)
+        dealing.taken[said.queue] += rows
+        self.rows += rows
+        return dealing.receipt() | {"messages": rows, "groups": _taken(groups)}
+
+    async def _finish(self, dealing: Dealing, said: Finish) -> Any:
+        if said.how == "abort":
+            return await self._abort(dealing)
+        if said.how == "flush":
+            if dealing.held:
+                await self._carry_out(dealing, None, said)
+            return dealing.receipt()
+        last: Step
+        if said.how == "prepare":
+            last = steps.Prepare(said.gid, said.coordinator)
+        else:
+            last = steps.Commit(decision_of(said))
+            if dealing.over is None and not dealing.number and not dealing.held and last.decision is None:
+                del self._dealings[dealing.client]  # nothing was done in it
+                return dealing.receipt()
+        done = await self._carry_out(dealing, last, said)
+        self._dealings.pop(dealing.client, None)
+        self._keeper.waiting.stir(done.touched, dealing.enqueued, dealing.taken)
+        return dealing.receipt()
+
+    async def _abort(self, dealing: Dealing) -> Any:
+        """Whatever is under way in it comes first: the request that asked for it may have been given up."""
+        dealing.held = []
+        await self._idle(dealing)
+        try:
+            if dealing.number and dealing.over is None:
+                dealing.over = TransactionAborted("this transaction was aborted; begin another")
+                done = await self._perform(dealing, (steps.Abort(),))
+                self._keeper.waiting.stir(done.outcomes[-1].touched, dealing.taken)
+        finally:
+            self._dealings.pop(dealing.client, None)  # when the store has not undone it, its lease ends
+        return {}
+
+    async def _idle(self, dealing: Dealing) -> None:
+        while dealing.busy:
+            if dealing.idle is None:
+                dealing.idle = self._loop.create_future()
+            await asyncio.shield(dealing.idle)
+
+    # Steps
+
+    async def _carry_out(self, dealing: Dealing, last: Step | None, said: Finish | None = None) -> Any:
+        """Have the store do what is held, and a step behind it, in one go; what came of the last one."""
+        if dealing.over is not None:
+            raise undone_by(dealing.over)
+        held = dealing.steps()
+        try:
+            if held:
+                dealing.messages += sum(len(step.batch) for step in held)
+                limits.require("TRANSACTION_MESSAGES", dealing.messages, "the messages that one transaction enqueues")
+            todo: tuple[Step, ...] = (*held, last) if last is not None else tuple(held)
+            done = await self._perform(dealing, todo)
+        except MilepostError as error:
+            dealing.messages -= sum(len(step.batch) for step in held)
+            if isinstance(error, InDoubt) and said is not None:
+                # Neither done nor not. The client asks again, with what is held, and the store knows then.
+                raise ConnectionLost(str(error)) from error
+            if isinstance(error, StoreError | TransactionAborted):
+                raise self._spoiled(dealing, error) from None
+            if not held:
+                raise
+            if last is None:
+                raise self._spoiled(dealing, error) from None
+            # Whose fault it is will be seen: first what was held, alone, then the step.
+            await self._carry_out(dealing, None)
+            return await self._carry_out(dealing, last, said)
+        if held:
+            dealing.stored(done.outcomes)
+        return done.outcomes[-1]
+
+    def _spoiled(self, dealing: Dealing, error: MilepostError) -> MilepostError:
+        """A transaction cannot go on: it is undone, and its client told why."""
+        dealing.over, dealing.held = error, []
+        if dealing.number:
+            self._keeper.undo(dealing.number)
+        return error
+
+    async def _perform(self, dealing: Dealing, todo: tuple[Step, ...]) -> Performed:
+        whose = steps.Transaction(
+            dealing.number, dealing.writer, self._instance, dealing.client, self._keeper.lease_us, self._came
+        )
+        future: asyncio.Future[Performed] = self._loop.create_future()
+        dealing.busy = True
+        self._keeper.give(operations.Perform(whose, todo), partial(self._performed, dealing, future))
+        return await future
+
+    def _performed(self, dealing: Dealing, future: asyncio.Future[Performed], outcome: Any) -> None:
+        """Told by the store, also when nobody waits for it any more."""
+        dealing.busy = False
+        if isinstance(outcome, Performed):
+            dealing.number = outcome.number
+            self._came = False
+            if not future.done():
+                future.set_result(outcome)
+        elif not future.done():
+            future.set_exception(outcome)
+        if dealing.idle is not None:
+            dealing.idle.set_result(None)
+            dealing.idle = None
+
+    # The end
+
+    def _overtaken(self, error: MilepostError) -> None:
+        """Another process has the log, and has undone what was under way here. The client may come again."""
+        self._fatal = ConnectionLost(f"the log of this client in its database was taken over: {error}")
+        self.abort()
+
+    def goodbye(self) -> None:
+        """What is not committed is undone."""
+        self.close()
+
+    def close(self) -> None:
+        if self._leaving is None:
+            self._leaving = self._loop.create_task(self._leave(), name="milepost leaving")
+
+    def abort(self) -> None:
+        self.close()
+
+    async def _leave(self) -> None:
+        if hasattr(self, "_keeper"):
+            keeper = self._keeper
+            keeper.waiting.end(as_lost(self._fatal or ConnectionLost("the connection to the database is closed")))
+            for dealing in list(self._dealings.values()):
+                await self._idle(dealing)
+                if dealing.number and dealing.over is None:
+                    dealing.over = TransactionAborted("its client has left")
+                    keeper.undo(dealing.number)
+            await keeper.end()
+        self.lost(None)
+
+
+def _taken(groups: list[Group]) -> list[TakenBatch]:
+    return [
+        TakenBatch(each.type, each.batch, each.mids, each.s, each.t, each.priorities, each.aborts) for each in groups
+    ]
