@@ -29,6 +29,7 @@ Progress = Callable[[str, int, int], None]
 ROOMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "match": {
         "reading": ("read_codes", "text_codes"),
+        "scanning": (),
         "probing": ("fill_slots", "probe", "sweep"),
         "building": ("build", "unfold"),
         "grouping": ("split", "assemble", "regroup"),
@@ -98,8 +99,16 @@ def keep(function: Callable[..., Any], compiled: Callable[..., Made]) -> Made:
 
 
 def part(function: Function) -> Function:
-    """A function that kernels of the same module call; compiled into each of them."""
+    """A function that kernels of the same room call; compiled into each of them."""
     return cast(Function, numba_().njit(nogil=True, error_model="numpy", boundscheck=False)(function))
+
+
+def inner(function: Function) -> Function:
+    """A part that is written out wherever it is called, before anything is compiled.
+
+    For parts that are given arrays, and give arrays, in a loop: passing them counts references, which takes time.
+    """
+    return cast(Function, numba_().njit(nogil=True, error_model="numpy", boundscheck=False, inline="always")(function))
 
 
 def numba_() -> Any:
