@@ -22,7 +22,7 @@ from milepost.broker.core.connection import Subscription
 from milepost.broker.examine import Arrival, Taken, arrival, examine
 from milepost.broker.workers import Workers
 from milepost.config import settings
-from milepost.match import warm
+from milepost.kernels import warm
 from milepost.query import Predicate
 from milepost.wire import Declare, Hello, Subscribe
 
