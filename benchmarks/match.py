@@ -14,7 +14,8 @@ from rich.progress import Progress
 from benchmarks.report import Report
 from milepost import query
 from milepost.batch import Batch
-from milepost.match import Index, warm
+from milepost.kernels import warm
+from milepost.match import Index
 from milepost.query import Predicate, ast, typed
 from milepost.query.kinds import INTEGER, STRING
 from milepost.query.like import compiled as pattern

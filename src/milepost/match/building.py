@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from milepost.kernels.kernel import kernel, part
-from milepost.match.probing import BLOCK, REACH, _rank, mixed
+from milepost.match.probing import REACH, mixed, rank_of
+from milepost.match.scanning import BLOCK, NEAR_GREATEST, NEAR_NULL, NEAR_STEPS, near_code
 from milepost.match.ways import ALWAYS, EQUAL, RANGE
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1  # a first term that holds for every code
@@ -20,6 +21,10 @@ LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1  # a first term that holds for every
 GRID_BOUNDS = 4096  # cuts of one column's codes at most: finer than that, buckets would be near empty at 1 M
 GRID_POSTINGS = 8  # that a bucket should hold: fewer make more buckets than postings
 GRID_SAMPLE = 16  # ends of intervals looked at for each bound
+
+ALIKE = 64  # postings with the same two columns that a cluster should have on average, to be cut into blocks of such
+SCALE_SAMPLE = 256  # ends of intervals looked at for the scale of a column
+SCALE_OUTLIERS = 8  # of these at both ends that may lie where codes are not told apart
 
 
 @part
@@ -98,9 +103,101 @@ def _level(rank_low: Any, rank_high: Any) -> Any:
     return level
 
 
+@part
+def _scales(first: Any, second: Any, columns: Any, lows: Any, highs: Any, width: Any) -> Any:
+    """For each column from where on, and in steps of which power of two, `near_code` tells its codes apart.
+
+    Gives also whether nothing is lost by it: then terms hold in 16 bits where they hold.
+    """
+    exact = np.int64(1)
+    counts = np.zeros(width, np.int64)
+    for posting in range(len(first)):
+        for term in (first[posting], second[posting]):
+            if term >= 0:
+                counts[columns[term]] += 2
+    samples = np.empty((width, SCALE_SAMPLE + 2), np.int64)
+    taken, seen = np.zeros(width, np.int64), np.zeros(width, np.int64)
+    least, greatest = np.full(width, HIGHEST, np.int64), np.full(width, LOWEST, np.int64)
+    for posting in range(len(first)):
+        for term in (first[posting], second[posting]):
+            if term < 0:
+                continue
+            column = columns[term]
+            if lows[term] == HIGHEST or highs[term] == LOWEST + 1:
+                exact = np.int64(0)  # the outermost codes share a near code with their neighbours
+            for end in (lows[term], highs[term]):
+                seen[column] += 1
+                if end > LOWEST + 1 and end < HIGHEST:  # neither null nor open
+                    least[column], greatest[column] = min(least[column], end), max(greatest[column], end)
+                    if seen[column] * SCALE_SAMPLE >= taken[column] * counts[column] and taken[column] < SCALE_SAMPLE:
+                        samples[column, taken[column]] = end
+                        taken[column] += 1
+    scales = np.zeros((width, 2), np.int64)
+    for column in range(width):
+        if least[column] > greatest[column]:
+            continue
+        low, high = least[column], greatest[column]
+        if np.uint64(high) - np.uint64(low) > NEAR_STEPS - 1:
+            exact = np.int64(0)
+            ends = np.sort(samples[column, : taken[column]])
+            outliers = taken[column] * SCALE_OUTLIERS // SCALE_SAMPLE
+            low, high = ends[outliers], ends[taken[column] - 1 - outliers]
+        shift = 0
+        while (np.uint64(high) - np.uint64(low)) >> np.uint64(shift) > NEAR_STEPS - 1:
+            shift += 1
+        scales[column, 0], scales[column, 1] = low, shift
+    return scales, exact
+
+
+@part
+def _kinds(first: Any, second: Any, columns: Any, width: Any) -> Any:
+    """How many different pairs of columns first and second terms have, in whatever order; none counts as one, too."""
+    seen = np.zeros((width + 1, width + 1), np.bool_)
+    for posting in range(len(first)):
+        one = columns[first[posting]] + 1 if first[posting] >= 0 else 0
+        other = columns[second[posting]] + 1 if second[posting] >= 0 else 0
+        seen[min(one, other), max(one, other)] = True
+    return np.count_nonzero(seen)
+
+
+@part
+def _blocks(cluster_starts: Any, large: Any, columns: Any, second_columns: Any, lows: Any, highs: Any) -> Any:
+    """The blocks of large clusters: postings with the same two columns, and the extremes of their first terms.
+
+    Gives where the blocks of each cluster start, and for each block its begin, its end, and the two extremes.
+    """
+    clusters = len(cluster_starts) - 1
+    of_cluster = np.zeros(clusters + 1, np.int32)
+    blocks = np.empty((0, 4), np.int32)
+    for filling in (False, True):
+        used = 0
+        for cluster in range(clusters):
+            of_cluster[cluster] = used
+            begin, end = cluster_starts[cluster], cluster_starts[cluster + 1]
+            while end - begin > 0 and cluster_starts[cluster + 1] - cluster_starts[cluster] >= large:
+                stop = begin
+                least, greatest = NEAR_GREATEST, NEAR_NULL
+                while (
+                    stop < min(end, begin + BLOCK)
+                    and columns[stop] == columns[begin]
+                    and second_columns[stop] == second_columns[begin]
+                ):
+                    least, greatest = min(least, lows[stop]), max(greatest, highs[stop])
+                    stop += 1
+                if filling:
+                    blocks[used, 0], blocks[used, 1], blocks[used, 2], blocks[used, 3] = begin, stop, least, greatest
+                used += 1
+                begin = stop
+        of_cluster[clusters] = used
+        if not filling:
+            blocks = np.empty((used, 4), np.int32)
+    return of_cluster, blocks
+
+
 @kernel(
-    "Tuple((i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1],"
-    " i8[:,::1], i4[::1], i4[::1], i8[:,::1], i8[:,::1], i8[::1], i4[::1], i8[::1], i8[::1], i4[::1], i8))"
+    "Tuple((i4[::1], u1[::1], i8[::1], i8[::1], u1[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1],"
+    " i8[:,::1], i4[::1], i4[::1], i8[:,::1], i8[:,::1], i8[::1], i4[::1], i2[::1], i2[::1],"
+    " i2[::1], i2[::1], i2[::1], i2[::1], i8[:,::1], i4[::1], i4[:,::1], i4[::1], i8, i8))"
     "(i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1], i8, i8)"
 )
 def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any, width: Any, entries: Any) -> Any:
@@ -122,14 +219,13 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
     clusters = 0
     dummy = max(width - 1, 0)  # the column of a first term that always holds: the last, to keep columns in order
     seen_columns = np.zeros(width, np.bool_)
-    first = np.empty(count, np.int32)
-    by_first = np.empty(count, np.int32)
+    first, second = np.empty(count, np.int32), np.empty(count, np.int32)
     mine = np.empty(equal, np.int32)
     filled = 0
     for posting in range(count):
         term = start[posting]
         first[posting] = _first(way[posting], term, start[posting + 1], columns)
-        by_first[posting] = columns[first[posting]] if first[posting] >= 0 else dummy
+        second[posting] = _second(first[posting], way[posting], term, start[posting + 1], columns)
         if way[posting] == EQUAL:
             found = _file(many, columns[term], lows[term], clusters)
             if found == clusters:
@@ -140,7 +236,23 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
             cluster[posting] = found
             mine[filled] = posting
             filled += 1
+    scales, exact = _scales(first, second, columns, lows, highs, max(width, 1))
+
+    # In a large cluster, postings that have the same two columns stand together.
+    sizes = np.zeros(clusters, np.int32)
+    for i in range(equal):
+        sizes[cluster[mine[i]]] += 1
+    large = max(BLOCK, ALIKE * _kinds(first, second, columns, max(width, 1)))
+    by_first, by_second = np.empty(count, np.int32), np.zeros(count, np.int32)
+    for posting in range(count):
+        one, other = first[posting], second[posting]
+        if way[posting] == EQUAL and other >= 0 and sizes[cluster[posting]] >= large:
+            if columns[one] > columns[other]:
+                first[posting], second[posting] = other, one
+            by_second[posting] = columns[second[posting]] + 1
+        by_first[posting] = columns[first[posting]] if one >= 0 else dummy
     mine = _sorted_by_low(mine, first, lows)
+    mine, _ = _sorted_by(mine, by_second, width + 1)
     mine, _ = _sorted_by(mine, by_first, dummy + 1)
     mine, cluster_starts = _sorted_by(mine, cluster, clusters)
     slots = np.empty((_power(2 * clusters), 2), np.int64)
@@ -197,8 +309,8 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
         if way[posting] == RANGE:
             term = start[posting]
             number = grid_of[columns[term]]
-            low = _rank(bounds, grids[number, 1], grids[number, 2], lows[term])
-            high = _rank(bounds, grids[number, 1], grids[number, 2], highs[term])
+            low = rank_of(bounds, grids[number, 1], grids[number, 2], lows[term])
+            high = rank_of(bounds, grids[number, 1], grids[number, 2], highs[term])
             level = _level(low, high)
             base = grids[number, 3]
             for below in range(level):
@@ -227,13 +339,18 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
     order[equal + ranges :] = always
     rest_total = 0
     for posting in range(count):
-        other = _second(first[posting], way[posting], start[posting], start[posting + 1], columns)
         rest_total += (
-            start[posting + 1] - start[posting] - (way[posting] == EQUAL) - (first[posting] >= 0) - (other >= 0)
+            start[posting + 1]
+            - start[posting]
+            - (way[posting] == EQUAL)
+            - (first[posting] >= 0)
+            - (second[posting] >= 0)
         )
-    p_entry, p_column = np.empty(count, np.int32), np.empty(count, np.int32)
+    p_entry, p_column = np.empty(count, np.int32), np.empty(count, np.uint8)
     p_low, p_high = np.empty(count, np.int64), np.empty(count, np.int64)
-    s_column, s_low, s_high = np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count, np.int64)
+    s_column, s_low, s_high = np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64)
+    near_low, near_high = np.empty(count, np.int16), np.empty(count, np.int16)
+    near_second_low, near_second_high = np.empty(count, np.int16), np.empty(count, np.int16)
     rest_start = np.empty(count + 1, np.int32)
     rest_column = np.empty(rest_total, np.int32)
     rest_low, rest_high = np.empty(rest_total, np.int64), np.empty(rest_total, np.int64)
@@ -252,11 +369,16 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
             p_column[place], p_low[place], p_high[place] = columns[chosen], lows[chosen], highs[chosen]
         else:
             p_column[place], p_low[place], p_high[place] = dummy, LOWEST, HIGHEST
-        other = _second(chosen, way[posting], start[posting], start[posting + 1], columns)
+        other = second[posting]
         if other >= 0:
             s_column[place], s_low[place], s_high[place] = columns[other], lows[other], highs[other]
         else:
             s_column[place], s_low[place], s_high[place] = 0, LOWEST, HIGHEST
+        base, shift = scales[p_column[place], 0], scales[p_column[place], 1]
+        near_low[place], near_high[place] = near_code(p_low[place], base, shift), near_code(p_high[place], base, shift)
+        base, shift = scales[s_column[place], 0], scales[s_column[place], 1]
+        near_second_low[place] = near_code(s_low[place], base, shift)
+        near_second_high[place] = near_code(s_high[place], base, shift)
         for term in range(start[posting] + (way[posting] == EQUAL), start[posting + 1]):
             if term != chosen and term != other:
                 rest_column[rest], rest_low[rest], rest_high[rest] = columns[term], lows[term], highs[term]
@@ -266,21 +388,24 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
         if moved[i] < 0:
             moved[i] = numbered
             numbered += 1
-    blocks = (count + BLOCK - 1) // BLOCK
-    least, greatest = np.full(blocks, HIGHEST, np.int64), np.full(blocks, LOWEST, np.int64)
+    parts = (count + BLOCK - 1) // BLOCK
+    least, greatest = np.full(parts, NEAR_GREATEST, np.int16), np.full(parts, NEAR_NULL, np.int16)
     for place in range(count):
-        least[place // BLOCK] = min(least[place // BLOCK], p_low[place])
-        greatest[place // BLOCK] = max(greatest[place // BLOCK], p_high[place])
+        least[place // BLOCK] = min(least[place // BLOCK], near_low[place])
+        greatest[place // BLOCK] = max(greatest[place // BLOCK], near_high[place])
+    cluster_blocks, blocks = _blocks(cluster_starts, large, p_column, s_column, near_low, near_high)
     return (
         p_entry, p_column, p_low, p_high, s_column, s_low, s_high, rest_start, rest_column, rest_low, rest_high,
         slots, cluster_starts, equal_columns, keys[:clusters].copy(),
-        grids, bounds[:bounds_used].copy(), bucket_starts, least, greatest, moved, np.int64(equal),
+        grids, bounds[:bounds_used].copy(), bucket_starts, least, greatest,
+        near_low, near_high, near_second_low, near_second_high, scales, cluster_blocks, blocks,
+        moved, np.int64(equal), exact,
     )  # fmt: skip
 
 
 @kernel(
     "Tuple((i4[::1], u1[::1], i4[::1], i4[::1], i8[::1], i8[::1]))"
-    "(i4[::1], i4[::1], i8[::1], i8[::1], i4[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1], i4[::1],"
+    "(i4[::1], u1[::1], i8[::1], i8[::1], u1[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8[::1], i8[::1], i4[::1],"
     " i8[:,::1], i8, i8, i4[::1])"
 )
 def unfold(

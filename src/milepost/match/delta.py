@@ -18,7 +18,7 @@ ENTRIES: Final = 512  # scanned for every row: 0.7 microseconds
 STAGED: Final = 16_384  # entries that wait for a snapshot before they become a segment all the same
 _TERMS: Final = 4  # of a posting, on average, that there is room for
 
-_WIDTH: Final = 27  # of a segment's row, and where the number of postings is, as `probing` has them
+_WIDTH: Final = 37  # of a segment's row, and where the number of postings is, as `scanning` has them
 _POSTINGS: Final = 23
 
 
@@ -88,8 +88,8 @@ class Delta:
         """
         if self._arrays is None:
             self._arrays = (
-                np.zeros(ENTRIES, np.int32), np.zeros(ENTRIES, np.int32), np.full(ENTRIES, -(1 << 63), np.int64),
-                np.full(ENTRIES, ALIVE, np.int64), np.zeros(ENTRIES, np.int32),
+                np.zeros(ENTRIES, np.int32), np.zeros(ENTRIES, np.uint8), np.full(ENTRIES, -(1 << 63), np.int64),
+                np.full(ENTRIES, ALIVE, np.int64), np.zeros(ENTRIES, np.uint8),
                 np.full(ENTRIES, -(1 << 63), np.int64), np.full(ENTRIES, ALIVE, np.int64),
                 np.zeros(ENTRIES + 1, np.int32),
                 np.zeros(_TERMS * ENTRIES, np.int32), np.zeros(_TERMS * ENTRIES, np.int64),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from milepost.kernels.kernel import kernel
-from milepost.match.probing import _ints, _longs
+from milepost.match.scanning import ints, longs
 
 FEW = 48  # pairs up to which sorting them one by one is quicker than counting over all connections
 
@@ -65,7 +65,7 @@ def assemble(offsets: Any, targets: Any, numbers: Any, starts: Any, rows: Any, t
     alive = np.int64(0)
     for i in range(len(numbers)):
         first[i] = alive
-        keys, died = _ints(table[numbers[i], 0]), _longs(table[numbers[i], 1])
+        keys, died = ints(table[numbers[i], 0]), longs(table[numbers[i], 1])
         for k in range(table[numbers[i], 2]):
             if died[k] > now:
                 living[alive] = keys[k]

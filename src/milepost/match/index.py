@@ -33,7 +33,7 @@ QUIET: Final = 1000  # snapshots without a change after which all segments becom
 _LEAST: Final = 512  # postings of the smallest size of segment
 _TEXTS: Final = 10_000  # texts that may pile up before it is looked which are still named
 
-_ROW: Final = 27  # numbers that stand for a segment, see `probing`
+_ROW: Final = 37  # numbers that stand for a segment, see `scanning`
 _NOWHERE: Final = -1
 _IN_GROUP: Final = -2
 
@@ -310,6 +310,8 @@ class Index:
             self._flush()
         held: list[Any] = list(self._segments.values())
         rows = [segment.row for segment in held]
+        for segment in held:
+            segment.row[-1] = segment.dead
         if len(self._delta):
             row, arrays = self._delta.row()
             rows.append(row)

@@ -7,8 +7,10 @@ an entry: an entry of `x in (1, 2)` has two. Postings lie in the order in which 
     ranges               one bucket of a grid after the other, see below
     looked at always     clauses without a term that could lead to them
 
-Each posting has two of its terms beside it, so that scanning a cluster is a pass over three arrays, or six, and refers
-to the rest. Entries are numbered as their postings come, so that the pass goes through them in order, too.
+Each posting has two of its terms beside it, so that scanning a cluster is a pass over few arrays, and refers to the
+rest. They are there twice, exactly and *near*, in 16 bits each; a scan reads the former only where the latter cannot
+tell. A large cluster has its postings with the same two columns side by side, cut into blocks of such. Entries are
+numbered as their postings come, so that the pass goes through them in order, too.
 
 A grid cuts the codes of a column into ranks, at the quantiles of the ends of its intervals. An interval lies on the
 level on which it covers five buckets of 2^level ranks at most, under its low end: so it is in one place, and whoever
@@ -50,9 +52,10 @@ class Segment:
         from milepost.match.building import build
 
         made = build(*postings, columns, len(targets))
-        self.arrays: Final[tuple[Any, ...]] = made[:20]
-        self.moved: Final = made[20]  # the new number of each entry
-        self.equal: Final = int(made[21])  # postings that are found by equality
+        self.arrays: Final[tuple[Any, ...]] = made[:27]
+        self.moved: Final = made[27]  # the new number of each entry
+        self.equal: Final = int(made[28])  # postings that are found by equality
+        exact = int(made[29])  # whether terms hold where they hold in 16 bits
         self.number: Final = number
         self.targets: Final = np.empty_like(targets)
         self.targets[self.moved] = targets
@@ -63,7 +66,11 @@ class Segment:
             self._entry, self._column, self._low, self._high, self._second_column, self._second_low, self._second_high,
             self._rest, self._rest_column, self._rest_low, self._rest_high, self._slots, self._clusters,
             self._equal_columns, self._keys, self._grids, self._bounds, self._buckets, least, greatest,
+            near_low, near_high, near_second_low, near_second_high, scales, cluster_blocks, blocks,
         ) = self.arrays  # fmt: skip
+        # Whether each posting is an entry of its own, of the same number, and has no terms but those beside it.
+        count = len(targets)
+        plain = len(self._entry) == count > 0 and self._entry[-1] == count - 1 and not len(self._rest_column)
         ranges = int(self._buckets[-1]) - self.equal if len(self._buckets) else 0
         self.ranges: Final = ranges
         self.row: Final = np.array(
@@ -73,6 +80,8 @@ class Segment:
                 _address(self._equal_columns), len(self._equal_columns),
                 _address(self._grids), len(self._grids), _address(self._bounds), _address(self._buckets),
                 self.equal + ranges, len(self._entry), 1, _address(least), _address(greatest),
+                _address(near_low), _address(near_high), _address(near_second_low), _address(near_second_high),
+                _address(scales), exact, _address(cluster_blocks), _address(blocks), plain, 1,
             ],
             np.int64,
         )  # fmt: skip

@@ -76,7 +76,7 @@ class Snapshot:
         self, now: int, columns: Columns, table: Table, segments: Codes, held: list[Any], groups: Groups
     ) -> None:
         from milepost.match import grouping, probing
-        from milepost.match.probing import ALWAYS_END as POSTINGS
+        from milepost.match.scanning import ALWAYS_END as POSTINGS
 
         self._now = now
         self._columns = columns
