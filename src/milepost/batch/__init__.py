@@ -6,6 +6,7 @@
 from milepost.batch.batch import Batch, Group
 from milepost.batch.collector import Collector
 from milepost.batch.copier import Copier
+from milepost.batch.draft import Draft
 from milepost.batch.dynamic import DynamicValue
 from milepost.batch.ids import Ids, MessageId, Run, Stamper
 from milepost.batch.inference import schema_of
@@ -16,6 +17,7 @@ __all__ = [
     "Batch",
     "Collector",
     "Copier",
+    "Draft",
     "DynamicValue",
     "Group",
     "Ids",

@@ -87,7 +87,7 @@ class Batch:
             except REFUSED:
                 pass  # the way by columns takes it, or says what is wrong with it
         if schema.message_type is not None:
-            rows = [graph.unlinked(schema.message_type, row, number) for number, row in enumerate(rows)]
+            rows = graph.unlinked_rows(schema.message_type, rows)
         try:
             return cls._encoded(form, Encoder(form, _depth), rows, ids)
         except InvalidValue as error:
@@ -115,25 +115,13 @@ class Batch:
         return cls.assemble(form, len(rows), groups, ids)
 
     @classmethod
-    def draft(cls, schema: Schema, source: Any) -> Batch:
-        """The same as `encode`, for rows that are only to be given IDs: it may lack a checksum, and must not travel."""
-        if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
-            from milepost.batch.from_arrow import record_batch
-
-            schema = as_schema(schema)
-            return cls.from_arrow(schema, record_batch(schema, source), _draft=not format_of(schema).has_cells)
-        return cls.encode(schema, source)
-
-    @classmethod
-    def from_arrow(
-        cls, schema: Schema, table: pa.RecordBatch, ids: Ids | None = None, *, _draft: bool = False
-    ) -> Batch:
+    def from_arrow(cls, schema: Schema, table: pa.RecordBatch, ids: Ids | None = None) -> Batch:
         """A batch from an Arrow record batch whose columns are the schema's fields."""
         from milepost.batch.from_arrow import groups_of
 
         form = format_of(schema)
         limits.require("BATCH_ROWS", table.num_rows, "the rows of a batch")
-        made = cls.assemble(form, table.num_rows, groups_of(form, table), ids, _draft)
+        made = cls.assemble(form, table.num_rows, groups_of(form, table), ids)
         try:
             if form.has_cells:  # bytes that somebody else made: look at them as at any other
                 return cls.decode(made.data, schema)
@@ -346,7 +334,7 @@ class Batch:
         """All messages as plain values: dicts, or the dict graphs of a message type."""
         rows = self._flat_pylist()
         if self.schema.message_type is not None:
-            return [graph.linked(self.schema.message_type, row) for row in rows]
+            return graph.linked_rows(self.schema.message_type, rows)
         return rows
 
     def _flat_pylist(self) -> list[Any]:

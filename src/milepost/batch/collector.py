@@ -9,7 +9,6 @@ refuses; `Batch.encode` then takes it, or says what is wrong with it.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -19,6 +18,7 @@ import numpy as np
 from milepost.batch import atoms
 from milepost.batch.batch import Batch
 from milepost.batch.block import DTYPES, OFFSET
+from milepost.batch.checksum import crc32
 from milepost.batch.columns import Columns, pack_bits
 from milepost.batch.encode import NOT_OBJECTS
 from milepost.batch.format import Format, format_of
@@ -203,7 +203,7 @@ class Collector:
         scope |= {
             "columns": row.pack,
             "join": b"".join,
-            "crc32": zlib.crc32,
+            "crc32": crc32,
             "identity": IDENTITY.pack,
             "padding": _PADDING,
         }

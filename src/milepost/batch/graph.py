@@ -21,6 +21,21 @@ if TYPE_CHECKING:
     from milepost.batch.batch import Batch
 
 
+def unlinked_rows(message_type: MessageType, rows: list[Any]) -> list[dict[str, list[Any]]]:
+    """Graphs as lists of tuples; those that are a root and nothing else, as most are of such a type, are so already."""
+    root = message_type.node(message_type.root)
+    if any(isinstance(member, Reference) for member in root.members):
+        return [unlinked(message_type, row, number) for number, row in enumerate(rows)]
+    names = {member.name for member in root.members}
+    nothing: dict[str, list[Any]] = {node.name: [] for node in message_type.nodes}
+    return [
+        {**nothing, root.name: [row]}
+        if type(row) is dict and row.keys() == names
+        else unlinked(message_type, row, number)
+        for number, row in enumerate(rows)
+    ]
+
+
 def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[dict[str, Any]]]:
     """A graph, given as dicts or as nodes, as lists of tuples. The same object reached twice is one node."""
     lists: dict[str, list[dict[str, Any]]] = {node.name: [] for node in message_type.nodes}
@@ -79,6 +94,13 @@ def _targets(value: Any, path: str, row: int) -> list[Any]:
     if isinstance(value, str | bytes | int | float):
         raise InvalidValue(f"a reference is a list of nodes, got {value!r:.60}", path, row)
     return [value]  # a reference to one node may be written without the brackets
+
+
+def linked_rows(message_type: MessageType, rows: list[Any]) -> list[dict[str, Any]]:
+    """Lists of tuples as graphs of dicts. The tuples are made use of, and not to be used again."""
+    if not any(isinstance(member, Reference) for node in message_type.nodes for member in node.members):
+        return [lists[message_type.root][0] for lists in rows]
+    return [linked(message_type, lists) for lists in rows]
 
 
 def linked(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:

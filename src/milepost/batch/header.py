@@ -20,11 +20,11 @@ that any bytes would fit, and the log needs no checksum of its own.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from milepost import limits
+from milepost.batch.checksum import crc32
 from milepost.errors import MalformedBatch
 
 HEADER: Final = struct.Struct("<IIQ")
@@ -52,9 +52,9 @@ def seal(parts: Sequence[Any], rows: int, with_ids: bool, fingerprint: int, draf
     head = HEADER.pack(0, rows | flags << 24, fingerprint)[4:]
     checksum = 0
     if not draft:
-        checksum = zlib.crc32(head)
+        checksum = crc32(head)
         for part in parts:
-            checksum = zlib.crc32(part, checksum)
+            checksum = crc32(part, checksum)
     return b"".join((checksum.to_bytes(4, "little"), head, *parts))
 
 
@@ -72,7 +72,7 @@ def unseal(data: Buffer, fingerprint: int, name: str) -> Header:
             f"the batch is of schema {found:016x}, not of {name} ({fingerprint:016x}); "
             "decode it with the schema it was written with, then read_as() another version"
         )
-    if zlib.crc32(memoryview(data)[4:]) != checksum:
+    if crc32(memoryview(data)[4:]) != checksum:
         raise MalformedBatch("the checksum does not match: the bytes were changed on their way")
     return Header(word & limits.BATCH_ROWS, bool(flags & WITH_IDS), found)
 

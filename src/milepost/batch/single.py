@@ -7,11 +7,11 @@ reason, is left to the way by columns: that one knows the exceptions and the wor
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from milepost.batch import atoms
+from milepost.batch.checksum import crc32
 from milepost.batch.header import HEADER, VERSION, WITH_IDS, Buffer
 from milepost.batch.layout import Layout
 from milepost.schema.flat import AtomShape, BoxShape, Shape, TupleShape, width
@@ -112,7 +112,7 @@ class Single:
         if not self._data + IDENTITY.size <= size <= SHORT_BYTES:
             return 0
         checksum, word, fingerprint, *words = self._headed.unpack_from(data)
-        if word != STAMPED_ROW or fingerprint != self._fingerprint or zlib.crc32(data[4:]) != checksum:
+        if word != STAMPED_ROW or fingerprint != self._fingerprint or crc32(data[4:]) != checksum:
             return 0
         if self._first_bit < self._size and max(words[self._first_bit :]) > 1:
             return 0

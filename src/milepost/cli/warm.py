@@ -35,8 +35,8 @@ def run() -> None:
         print(f"{took}; later starts find them.")
     else:
         raise ConfigError(
-            f"{took}, but could not be kept in {kernels.folder('match').parent}: is the disk full, or the folder not yours? "
-            "Every start compiles them again; make room, or name another folder in XDG_CACHE_HOME"
+            f"{took}, but could not be kept in {kernels.folder('match').parent}: is the disk full, or the folder not "
+            "yours? Every start compiles them again; make room, or name another folder in XDG_CACHE_HOME"
         )
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 from milepost import limits
-from milepost.batch import Batch, Ids, Stamper
+from milepost.batch import Batch, Draft, Ids, Stamper
 from milepost.batch.collector import REFUSED
 from milepost.client.connection import Connection, as_lost, wall_clock
 from milepost.client.outbox import PUT_HEADER, Outbox
@@ -302,9 +302,10 @@ class Publisher:
             enforce(source)
             return await self._put_batch(topic, source)
         if not isinstance(source, Iterator):
-            batch = Batch.draft(box.schema, source)
-            enforce(batch)
-            return await self._put_batch(topic, batch)
+            draft = Draft.of(box.schema, source)
+            if isinstance(draft, Batch):
+                enforce(draft)
+            return await self._put_batch(topic, draft)
         rows = 0
         stored: list[asyncio.Future[None]] = []
         while chunk := list(islice(source, CHUNK_ROWS)):
@@ -322,16 +323,15 @@ class Publisher:
                 "does not have; declare it as a new version, or read_as() a version of the topic first"
             )
 
-    async def _put_batch(self, topic: str, batch: Batch) -> int:
+    async def _put_batch(self, topic: str, batch: Batch | Draft) -> int:
         stored: list[asyncio.Future[None]] = []
         rows = await self._send_batch(topic, batch, stored)
         await _all(stored)
         return rows
 
-    async def _send_batch(self, topic: str, batch: Batch, stored: list[asyncio.Future[None]]) -> int:
+    async def _send_batch(self, topic: str, batch: Batch | Draft, stored: list[asyncio.Future[None]]) -> int:
         """Send a batch in frames; of a durable topic, `stored` gets a future for each of them."""
-        whole = len(batch.data) + 8 * len(batch)  # with the stamps that it gets
-        size = max(1, len(batch) * FRAME_BYTES // whole)  # rows of a frame
+        size = max(1, len(batch) * FRAME_BYTES // max(1, Draft.bytes_of(batch)))  # rows of a frame
         start = 0
         while start < len(batch):
             self._session.require_open()
@@ -431,13 +431,13 @@ class Publisher:
             while start < len(batch):
                 start = self._send_rows(box, batch, start, len(batch))
 
-    def _send_rows(self, box: Outbox, batch: Batch, start: int, stop: int) -> int:
+    def _send_rows(self, box: Outbox, batch: Batch | Draft, start: int, stop: int) -> int:
         """Send rows of a batch, fewer if they do not fit into a frame; the row after the last that was sent."""
         made, stop = self.piece(box, batch, start, stop)
         self._write(box, made)
         return stop
 
-    def piece(self, box: Outbox, batch: Batch, start: int, stop: int) -> tuple[Batch, int]:
+    def piece(self, box: Outbox, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
         """Rows of a batch under IDs, fewer if they do not fit into a frame, and the row after the last of them."""
         while True:
             made = batch.stamped(self.ids(stop - start), start, stop)

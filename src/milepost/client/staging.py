@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
-from milepost.batch import Batch
+from milepost.batch import Batch, Draft
 from milepost.client.connection import Connection
 from milepost.client.outbox import Outbox
 from milepost.client.session import Session
@@ -152,26 +152,26 @@ class Staging:
             raise NotDurable(f"topic {topic!r} is live, and nothing is staged for one; declare it with durable=True")
         return box
 
-    def _batches(self, topic: str, box: Outbox, source: Any) -> Iterator[Batch]:
+    def _batches(self, topic: str, box: Outbox, source: Any) -> Iterator[Batch | Draft]:
         """What is to be staged, checked; a source that is an iterator piece by piece, any other whole."""
         if isinstance(source, Batch):
             self._publisher.require_version(topic, source)
             enforce(source)
             yield source
         elif not isinstance(source, Iterator):
-            batch = Batch.draft(box.schema, source)
-            enforce(batch)
-            yield batch
+            draft = Draft.of(box.schema, source)
+            if isinstance(draft, Batch):
+                enforce(draft)
+            yield draft
         else:
             while chunk := list(islice(source, PIECE_ROWS)):
                 yield encode(box.schema, chunk)
 
     async def _send(
-        self, key: tuple[str, int, int, int], topic: str, batch: Batch, stored: list[asyncio.Future[None]]
+        self, key: tuple[str, int, int, int], topic: str, batch: Batch | Draft, stored: list[asyncio.Future[None]]
     ) -> int:
         """Send a batch in pieces; `stored` gets a future for each of them."""
-        whole = len(batch.data) + 8 * len(batch)  # with the stamps that it gets
-        size = max(1, len(batch) * PIECE_BYTES // max(1, whole))  # rows of a piece
+        size = max(1, len(batch) * PIECE_BYTES // max(1, Draft.bytes_of(batch)))  # rows of a piece
         start = 0
         while start < len(batch):
             self._session.require_open()
@@ -193,7 +193,7 @@ class Staging:
     def _has_room(self) -> bool:
         return len(self._tickets) < UNDER_WAY and self._bytes < UNDER_WAY_BYTES
 
-    def _piece(self, batch: Batch, start: int, stop: int) -> tuple[Batch, int]:
+    def _piece(self, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
         """Rows under IDs of this client, fewer if they do not fit into a frame, and the row after the last of them."""
         most = self._publisher.batch_bytes - STAGE_HEADER
         while True:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from collections.abc import Iterable
 from typing import Any, Final
 
 from milepost import limits
+from milepost.batch.checksum import crc32
 from milepost.batch.header import HEADER
 from milepost.errors import CorruptLog, UnknownTopic
 from milepost.storage import statements
@@ -58,7 +58,7 @@ def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, ma
 
 def seal(topic: int, log: int, first: int, rows: int, data: bytes) -> int:
     """The checksum that ties an entry to its place; `data` has one of its own, which goes into it."""
-    return zlib.crc32(_PLACE.pack(topic, log, first, rows, *HEADER.unpack_from(data)[:1]))
+    return crc32(_PLACE.pack(topic, log, first, rows, *HEADER.unpack_from(data)[:1]))
 
 
 def checked(topic: int, log: int, first: int, rows: int, sealed: int, data: Any) -> bytes:
@@ -69,7 +69,7 @@ def checked(topic: int, log: int, first: int, rows: int, sealed: int, data: Any)
     checksum, word, _ = HEADER.unpack_from(whole)
     if word & limits.BATCH_ROWS != rows:
         raise _corrupt(topic, log, first, f"an entry of {rows} rows holds {word & limits.BATCH_ROWS}")
-    if zlib.crc32(memoryview(whole)[4:]) != checksum or seal(topic, log, first, rows, whole) != sealed:
+    if crc32(memoryview(whole)[4:]) != checksum or seal(topic, log, first, rows, whole) != sealed:
         raise _corrupt(topic, log, first, "the checksum of an entry does not match")
     return whole
 
@@ -80,7 +80,7 @@ def intact(rows: int, data: Any) -> bytes | None:
     if len(whole) < HEADER.size:
         return None
     checksum, word, _ = HEADER.unpack_from(whole)
-    if word & limits.BATCH_ROWS != rows or zlib.crc32(memoryview(whole)[4:]) != checksum:
+    if word & limits.BATCH_ROWS != rows or crc32(memoryview(whole)[4:]) != checksum:
         return None
     return whole
 

@@ -1,0 +1,69 @@
+"""Rows from columns that are still to be given IDs: checked, and not yet copied.
+
+A put of columns waits for its turn between being checked and being written, and gets its IDs at the end of that. As a
+batch it would be written twice, a megabyte for ten thousand rows each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost import limits
+from milepost.batch.batch import Batch, as_schema
+from milepost.batch.columns import Columns
+from milepost.batch.format import Format, format_of
+from milepost.batch.ids import Ids
+from milepost.schema.types import Schema
+
+
+class Draft:
+    """What a put needs of a batch. The memory of the source is used until it is stamped: leave it as it is so long."""
+
+    __slots__ = ("_batch", "_form", "_groups", "_rows", "_size", "schema")
+
+    def __init__(
+        self, form: Format, rows: int, groups: Mapping[int, tuple[Columns, npt.NDArray[np.intp] | None]], size: int
+    ) -> None:
+        self.schema: Schema = form.schema
+        self._form = form
+        self._rows = rows
+        self._size = size
+        self._groups = groups
+        self._batch: Batch | None = None
+
+    @classmethod
+    def of(cls, schema: Schema, source: Any) -> Draft | Batch:
+        """Rows from whatever `Batch.encode` takes, checked; a batch, where only a batch can be."""
+        schema = as_schema(schema)
+        form = format_of(schema)
+        columns = isinstance(source, Mapping)
+        if not columns and not hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__arrow_c_array__"):
+            return Batch.encode(schema, source)
+        if form.has_cells or schema.message_type is not None or schema.checks:
+            return Batch.encode(schema, source)  # values of these are looked at once they are together
+        from milepost.batch.from_arrow import groups_of, record_batch
+
+        table = record_batch(schema, source)
+        limits.require("BATCH_ROWS", table.num_rows, "the rows of a batch")
+        return cls(form, table.num_rows, groups_of(form, table), table.nbytes)
+
+    @staticmethod
+    def bytes_of(rows: Draft | Batch) -> int:
+        """The bytes of rows under IDs, in a batch; of a draft roughly."""
+        return (rows._size if isinstance(rows, Draft) else len(rows.data)) + 8 * len(rows)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def stamped(self, ids: Ids, start: int = 0, stop: int | None = None) -> Batch:
+        """The rows from `start` up to but not including `stop`, under IDs; all of them are written once."""
+        start, stop, _ = slice(start, stop).indices(self._rows)
+        if stop - start == self._rows and self._batch is None:
+            return Batch.assemble(self._form, self._rows, self._groups, ids)
+        if self._batch is None:
+            self._batch = Batch.assemble(self._form, self._rows, self._groups, None, draft=True)
+        return self._batch.stamped(ids, start, stop)
