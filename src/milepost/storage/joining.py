@@ -9,6 +9,7 @@ import numpy as np
 
 from milepost.batch import Batch
 from milepost.errors import InvalidValue
+from milepost.schema import Schema
 
 JOINED_BYTES: Final = 1 << 20  # of an entry that was joined; larger ones read no faster, and cost memory
 JOINED_ROWS: Final = 65_536  # the same in rows, for the kernels that go over them
@@ -57,31 +58,40 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
     run: list[Piece] = []
     size = rows = 0
     after: After | None = None
+    alone = False  # what is in the run stays by itself
+    schema: Schema | None = None  # of the run
     for piece in pieces:
-        more, bytes_more = len(piece.batch), len(piece.batch.data)
-        stays = piece.piece and bytes_more >= KEPT_BYTES
+        batch = piece.batch
+        more, bytes_more = len(batch), len(batch.data)
+        stays = piece.piece != 0 and bytes_more >= KEPT_BYTES
         fits = (
             run
             and rows + more <= JOINED_ROWS
             and size + bytes_more <= JOINED_BYTES
-            and piece.batch.schema == run[0].batch.schema
-            and not (stays or (run[0].piece and len(run[0].batch.data) >= KEPT_BYTES))
+            and not (stays or alone)
+            and (batch.schema is schema or batch.schema == schema)
             and (after is None or piece.after is None or after[0] == piece.after[0])
         )
-        if not fits and run:
-            made.append(_one(run, after))
+        if not fits:
+            if run:
+                made.append(_one(run, rows, after))
             run, size, rows, after = [], 0, 0, None
+            alone, schema = stays, batch.schema
         run.append(piece)
         size += bytes_more
         rows += more
         # Of two positions of one log the later one is behind both, and as sure to be there.
-        after = max(after, piece.after) if after and piece.after else after or piece.after
+        if piece.after is not None:
+            after = piece.after if after is None else max(after, piece.after)
     if run:
-        made.append(_one(run, after))
+        made.append(_one(run, rows, after))
     return made
 
 
-def _one(run: list[Piece], after: After | None) -> Piece:
+def _one(run: list[Piece], rows: int, after: After | None) -> Piece:
+    first = run[0]
     if len(run) == 1:
-        return Piece(run[0].topic, run[0].batch, after, run[0].piece)
-    return Piece(run[0].topic, Batch.concat(piece.batch for piece in run), after)
+        return Piece(first.topic, first.batch, after, first.piece)
+    if rows == len(run):  # each a row: as a compaction joins them
+        return Piece(first.topic, Batch.joined([bytes(piece.batch.data) for piece in run], first.batch.schema), after)
+    return Piece(first.topic, Batch.concat(piece.batch for piece in run), after)

@@ -83,6 +83,10 @@ MOVE_MARKS: Final = Statement(
         AS moved (number, epoch, mark)
     WHERE publishers.number = moved.number AND publishers.epoch = moved.epoch""",
 )
+# The same on SQLite: the marks of many that have one epoch, as an object of JSON.
+MOVE_MARKS_AT_ONCE: Final = Statement("""
+    UPDATE publishers SET mark = given.value FROM json_each(:marks) AS given
+    WHERE number = CAST(given.key AS INTEGER) AND epoch = :epoch""")
 # Which keys are remembered?
 TAKEN: Final = Statement(
     "SELECT token FROM tokens WHERE token = :token",

@@ -61,6 +61,7 @@ from milepost.storage.staging import Staging
 
 PUBLISHERS_KNOWN: Final = 200_000  # kept in memory, some 200 bytes each; others are looked up when they write
 _REMOVED: Final = b"-"  # before the token of a removal: tokens of puts have 16 bytes, so the two never meet
+_ONE_ROW: Final = Appended(1, 0)
 _DRAWS: Final = 100  # tries to draw a publisher's number; with a hundred million of them taken, two suffice
 
 
@@ -247,7 +248,7 @@ class Transaction:
             known = self._publisher(number)
             assert known is not None
             rows.append({"number": number, "epoch": known.epoch, "mark": marks[number]})
-            self._publishers[number] = known._replace(mark=marks[number])
+            self._publishers[number] = Publisher(known.epoch, marks[number], known.home, known.trail)
         if self._session.each(statements.MOVE_MARKS, rows) != len(rows):
             raise Stale  # another process has enrolled one of them
 
@@ -259,7 +260,8 @@ class Transaction:
         kept: list[Piece] = []
         stored = total = previous = 0
         for part in append.parts:
-            self._next(part.topic)
+            if part.topic not in self._nexts:
+                self._nexts[part.topic] = self._next(part.topic)
             batch, last = new_rows(part.batch, before, previous)
             total += len(part.batch)
             if batch is not None:
@@ -277,7 +279,7 @@ class Transaction:
             kept = [piece._replace(after=self._after(append.publisher, piece.topic)) for piece in kept]
         pieces += kept
         marks[append.publisher] = mark
-        return Appended(stored, total - stored)
+        return _ONE_ROW if total == 1 else Appended(stored, total - stored)
 
     def _taken_tokens(self) -> set[bytes]:
         """Which of the tokens that are given were used before."""
@@ -397,7 +399,8 @@ class Transaction:
 
     def _recall(self, numbers: set[int]) -> None:
         """Look up publishers that this process enrolled, and does not remember."""
-        missing = [number for number in numbers if self._publisher(number) is None]
+        mine, known = self._publishers, self._memory.publishers
+        missing = [number for number in numbers if number not in known and number not in mine]
         if not missing:
             return
         found = self._session.rows(
