@@ -3,7 +3,8 @@
 A micro-batch of Spark has a fixed cost, which wants large ones; and while one runs nothing is seen of it, and nothing
 can be changed, which wants short ones. How many rows are short depends on the machine, the rules and what else runs, so
 the bound follows the last micro-batches. Their fixed cost is told apart from what rows cost by how both go together: a
-bound that took the one for the other would shrink on a slow machine, and make it slower still.
+bound that took the one for the other would shrink on a slow machine, and make it slower still. What is learnt of it is
+how many rows a micro-batch costs before its first: a hog makes both dearer, and leaves that as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import Final
 STEP: Final = 2.0  # the most that one micro-batch changes the bound by: it may have been an odd one
 WEIGHT: Final = 0.15  # of the last micro-batch, in what is known of them
 APART: Final = 0.1  # of the mean: rows that vary by less do not tell fixed from other costs
+SLOWLY: Final = 0.1  # the weight of one micro-batch in what is known of the fixed cost: noise and hogs look like rows
+UTMOST: Final = 5.0  # times the rows there are: what a fixed cost may amount to, where rows seem to cost nothing
+SMALLER: Final = 0.75  # every second micro-batch, of the bound: so that there is something to tell from
 WORTH: Final = 3.0  # times its fixed cost: what a micro-batch may take, however long that is
 
 
@@ -25,7 +29,9 @@ class Pace:
         self._least, self._most = least, most
         self._under_way: tuple[float, int] | None = None
         self._means: list[float] | None = None  # of rows, seconds, their squares' and their product's
-        self.rows = min(max(least, first, 1), most)
+        self._before = float(least)  # rows that cost as much as a micro-batch without any
+        self._bound = self.rows = min(max(least, first, 1), most)
+        self._whole = True  # whether `rows` is the whole bound
 
     def began(self, now: float, rows: int) -> None:
         """A micro-batch of so many rows begins."""
@@ -45,18 +51,21 @@ class Pace:
         new = [float(rows), took, float(rows) * rows, rows * took]
         old = self._means or new
         self._means = [before + WEIGHT * (after - before) for before, after in zip(old, new, strict=True)]
-        fixed, each = self._costs()
-        wanted = (max(self._seconds, WORTH * fixed) - fixed) / each
-        wanted = min(max(wanted, self.rows / STEP), self.rows * STEP)
-        self.rows = round(min(max(wanted, self._least), self._most))
+        self._tell_apart()
+        each = self._means[1] / (self._before + self._means[0])
+        wanted = max(self._seconds / each, WORTH * self._before) - self._before
+        wanted = min(max(wanted, self._bound / STEP), self._bound * STEP)
+        self._bound = round(min(max(wanted, self._least), self._most))
+        self._whole = not self._whole
+        self.rows = self._bound if self._whole else max(self._least, round(SMALLER * self._bound))
 
-    def _costs(self) -> tuple[float, float]:
-        """Seconds of a micro-batch without rows, and of a row."""
+    def _tell_apart(self) -> None:
+        """What the last micro-batches say about their fixed cost, if they say anything."""
         assert self._means is not None
         rows, took, squares, products = self._means
-        rows = max(rows, 1.0)
         variance = squares - rows * rows
-        if variance <= (APART * rows) ** 2:
-            return 0.0, took / rows
+        if rows < 1 or variance <= (APART * rows) ** 2:
+            return
         each = min(max((products - rows * took) / variance, 1e-9), took / rows)
-        return took - each * rows, each
+        before = min((took - each * rows) / each, UTMOST * rows)
+        self._before += SLOWLY * (before - self._before)

@@ -27,6 +27,7 @@ from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.checked import Checked
 from milepost.pipeline.definition.checking import check
 from milepost.pipeline.source.place import resolved
+from milepost.pipeline.splits import Runs
 from milepost.pipeline.splitter import Splitter
 from milepost.pipeline.steering import Commit, Measured, Steering
 from milepost.pipeline.workers import Workers
@@ -289,10 +290,12 @@ class Runner:
                 self._row_bytes[lane] = each or self._row_bytes[lane]
                 queued = rows * self._row_bytes[lane]
             event_bytes = self.totals.results(lane) * self._row_bytes[lane]
-            commits, self.totals.commits[lane] = tuple(self.totals.commits[lane]), []
+            commits = tuple(each._replace(turn=_turn(runs, each)) for each in self.totals.commits[lane])
+            self.totals.commits[lane] = []
             measured.append(Measured(runs.assigned, done, queued, event_bytes, commits, self.totals.dropped))
         decided = self.steering.step(self._now(), measured)
         self.splitter.weights = [each.weight for each in decided]
+        self.splitter.probes |= {lane for lane, each in enumerate(decided) if each.probe}
         told = steering.rows(self.steering.intervals, self._now(), self.pipeline.control, measured, decided)
         self.client.put_many(self.beside.control, told)
         return told
@@ -323,6 +326,12 @@ class Runner:
             for each in self.client.look(topic)["subscriptions"]
             if each["name"] == combiner_hold(self.pipeline.name, topic)
         )
+
+
+def _turn(runs: Runs, commit: Commit) -> float | None:
+    """Seconds from the assignment of a micro-batch's last event to its commit."""
+    run = runs.at(commit.done - 1)
+    return None if run is None else max(0.0, commit.time - run.at_us / 1e6)
 
 
 def _place(text: str) -> Any:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milepost.pipeline.beside import Beside, Tail
+from milepost.pipeline.control.pauses import EVENTS
 from milepost.pipeline.control.split import split
 from milepost.pipeline.splits import Run, Runs
 
@@ -47,6 +48,7 @@ class Splitter:
         self._carry: list[float] = [0.0] * lanes
         self.runs: Final = [Runs(lane) for lane in range(lanes)]
         self.weights: list[float] = [1.0 / lanes] * lanes
+        self.probes: set[int] = set()  # lanes that get a few events at once, whatever their weights are
         self.done: list[int] = [0] * lanes  # positions up to which lanes are finished: set by whoever reads the marks
         self._tail = Tail(client, beside.splits)
         self._last: dict[
@@ -138,6 +140,11 @@ class Splitter:
         """
         runs: list[Run] = []
         lanes = len(self.runs)
+        while start < stop and self.probes:
+            lane, count = self.probes.pop(), min(EVENTS, stop - start)
+            runs.append(Run(source, log, start, start + count, lane, assigned[lane], at_us))
+            assigned[lane] += count
+            start += count
         while start < stop:
             room = min(AHEAD_ROWS - (assigned[lane] - self.done[lane]) for lane in range(lanes) if self.weights[lane])
             turn = min(stop - start, RUN_ROWS * lanes, max(0, room))

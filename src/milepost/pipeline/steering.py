@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from milepost.pipeline.control.balance import Balancer
 from milepost.pipeline.control.flow import FlowController
 from milepost.pipeline.control.model import Model
+from milepost.pipeline.control.pauses import Pauses
 from milepost.pipeline.control.placement import Gains
 from milepost.pipeline.control.response import ResponseMeter
 from milepost.pipeline.definition import Control
@@ -35,6 +36,7 @@ class Commit(NamedTuple):
     time: float  # seconds since 1970
     done: int  # events that the lane has finished, ever
     busy: float  # seconds of work
+    turn: float | None = None  # seconds from the assignment of the last event it has to this; None: not known
 
 
 class Measured(NamedTuple):
@@ -57,6 +59,7 @@ class Decided(NamedTuple):
     input: float  # events admitted for this interval
     free: float
     response: float | None
+    probe: bool = False  # it gets nothing, but for a few events now, to see how it is
 
 
 @dataclass
@@ -101,12 +104,15 @@ class Steering:
             for each in done
         ]
         self._balancer = balancer or Balancer(len(done), interval=seconds)
+        self._pauses = Pauses(len(done))
         self.intervals = 0
 
     @property
     def weights(self) -> list[float]:
         """The share of each lane."""
-        return self._balancer.weights if self._control.balance else [1 / len(self._lanes)] * len(self._lanes)
+        if not self._control.balance:
+            return [1 / len(self._lanes)] * len(self._lanes)
+        return self._pauses.of(self._balancer.weights)
 
     def step(self, time: float, measured: Sequence[Measured]) -> list[Decided]:
         """One interval, that ends at `time`, in seconds since 1970."""
@@ -115,16 +121,18 @@ class Steering:
         for lane, now in zip(self._lanes, measured, strict=True):
             for commit in now.commits:
                 busy = self._worked(lane, commit)
-                lane.meter.commit(commit.time, commit.done - lane.origin, busy)
+                lane.meter.commit(commit.time, commit.done - lane.origin, busy, commit.turn)
                 self._clock(lane, commit, busy)
             let_in = min(lane.admitted, now.assigned)
             lane.waiting = let_in > now.done
-            times.append(lane.meter.step(time, now.assigned - lane.origin, let_in - lane.origin))
+            found = lane.meter.step(time, now.assigned - lane.origin, let_in - lane.origin)
+            times.append(found if found is None else max(found, lane.meter.alone or 0.0))
         if self._control.balance:
+            self._pauses.step(times, [lane.meter.alone for lane in self._lanes])
             self._balancer.step(times)
-        weights = self.weights
+        weights, probes = self.weights, self._pauses.probes if self._control.balance else []
         decided = []
-        for lane, now, weight, response in zip(self._lanes, measured, weights, times, strict=True):
+        for number, (lane, now, response) in enumerate(zip(self._lanes, measured, times, strict=True)):
             # What is under way will need its room: a queue measured without it jumps by a micro-batch at a time.
             under_way = max(0, min(lane.admitted, now.assigned) - now.done) * now.event_bytes
             free = self._control.queue_bytes - (now.queued or 0.0) - (under_way if self._control.flow else 0.0)
@@ -140,7 +148,9 @@ class Steering:
                 lane.base, lane.admitted = used, used + round(given)
             # Where no queue is to be held, the longest micro-batches are the fastest.
             batch = EVERYTHING if now.queued is None else self._batch(lane)
-            decided.append(Decided(lane.admitted, batch, weight, given, free, response))
+            decided.append(
+                Decided(lane.admitted, batch, weights[number], given, free, response, probe=number in probes)
+            )
         return decided
 
     def _worked(self, lane: _Lane, commit: Commit) -> float:

@@ -170,8 +170,8 @@ class Plant:
     `load` gives events a second at a time in seconds. `bound` is the size of a result queue and `event_bytes` what an
     event leaves in it. `on_overflow` says what a lane does at a full queue: "drop" what it has just processed, as the
     paper's did, or "wait", as ours does. Decisions about admission take effect `delay` intervals late. `overhead` is
-    the fixed cost of a micro-batch in seconds, which a hog does not change because most of it is waiting for the driver
-    and the disk; without it lanes commit at every tick. `largest_batch` bounds a micro-batch to what the lane
+    the fixed cost of a micro-batch in seconds: waiting for the driver and the disk, which a hog does not change, or
+    (`overhead_slows`) work like any other; without it lanes commit at every tick. `largest_batch` bounds a micro-batch to what the lane
     does in that many seconds when nothing is in its way. `noise` is the deviation of
     measured free space, as a share of the bound.
     """
@@ -188,6 +188,7 @@ class Plant:
         on_overflow: str = "wait",
         delay: int = 0,
         overhead: float = 0.0,
+        overhead_slows: bool = False,
         largest_batch: float = 1.0,
         interval: float = INTERVAL,
         noise: float = 0.0,
@@ -200,6 +201,7 @@ class Plant:
         self.interval = interval
         self._load, self._combiner, self._bound, self._event_bytes = load, combiner, bound, event_bytes
         self._hogs, self._drops, self._overhead = hogs, on_overflow == "drop", overhead
+        self._overhead_slows = overhead_slows
         self._noise, self._random = noise * bound, np.random.default_rng(seed)
         self._decisions: list[deque[int | None]] = [deque() for _ in rates]
         self.delay = delay
@@ -208,6 +210,7 @@ class Plant:
         self._carry: list[float] | None = None
         self._load_carry = 0.0
         self._combiner_carry = 0.0
+        self.probes: dict[int, int] = {}  # by lane: events that it gets at once, whatever its share is
 
     def read(self) -> list[Reading]:
         """The measurements at the start of an interval."""
@@ -271,10 +274,14 @@ class Plant:
 
     def _arrive(self, weights: Sequence[float]) -> None:
         came, self._load_carry = _whole(self._load(self.time) * TICK + self._load_carry)
+        probed = [0] * len(self.lanes)
+        for number in list(self.probes):
+            probed[number] = min(came, self.probes.pop(number))
+            came -= probed[number]
         counts, self._carry = split(came, weights, self._carry)
-        for lane, count in zip(self.lanes, counts, strict=True):
-            lane.waiting.add(self.time, count)
-            lane.assigned += count
+        for lane, count, more in zip(self.lanes, counts, probed, strict=True):
+            lane.waiting.add(self.time, count + more)
+            lane.assigned += count + more
 
     def _admit(self, lane: Lane, share: float) -> None:
         # Admission is spread over the interval: a lane that got it all at once would be idle for the rest.
@@ -298,8 +305,9 @@ class Plant:
                 lane.batch = min(lane.given.count, max(1, round(lane.rate * self._largest_batch)))
                 lane.setup = self._overhead
                 lane.began = self.time + TICK - seconds
-            spent = min(lane.setup, seconds)
-            lane.setup -= spent
+            hampered = speed if self._overhead_slows else 1.0
+            spent = min(lane.setup / hampered, seconds)
+            lane.setup -= spent * hampered
             seconds -= spent
             able, lane.carry = _whole(lane.rate * speed * seconds + lane.carry)
             room = able if self._drops else self._room(lane) - lane.done.count

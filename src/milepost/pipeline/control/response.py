@@ -29,6 +29,9 @@ STARTUP = 30.0
 """Seconds in which a lane that has work and has never committed is not yet judged: the first micro-batch of a query
 plans, compiles and starts workers, in one lane sooner than in another."""
 
+OVERDUE = 2.0
+"""Micro-batches of the last one's length, after which the one under way counts as late."""
+
 COMMITS = 256
 """Commits remembered. At ten a second, which Spark does not reach, they still cover the time above six times."""
 
@@ -38,19 +41,24 @@ class ResponseMeter:
 
     def __init__(self) -> None:
         self._commits: deque[tuple[float, int, float]] = deque(maxlen=COMMITS)
+        self.alone: float | None = None  # seconds that an event takes which finds nobody before it
+        self._turn = 0.0  # … the last one that did
         self._visible = 0
         self._last: float | None = None
         self._idle = 0.0  # when it was last seen without work
 
-    def commit(self, time: float, visible: int, busy: float) -> None:
+    def commit(self, time: float, visible: int, busy: float, turn: float | None = None) -> None:
         """A micro-batch was committed at `time` (seconds, any origin) after `busy` seconds of work.
 
-        `visible` counts the lane's events whose results are visible, from the beginning.
+        `visible` counts the lane's events whose results are visible, from the beginning. `turn` are the seconds since
+        the last of its events was assigned, which found nobody before it but those it was done with; where that is not
+        known, it is `busy`.
         """
         if visible <= self._visible or not busy > 0:
             return  # a commit without events says nothing about their rate
         self._commits.append((time, visible - self._visible, busy))
         self._visible = visible
+        self._turn = busy if turn is None else turn
 
     def step(self, time: float, assigned: int, admitted: int | None = None) -> float | None:
         """Seconds that an event assigned at `time` may expect; None when there is nothing yet to tell from.
@@ -74,9 +82,12 @@ class ResponseMeter:
                 break
         batch = busy / batches
         pending = max(0, assigned - self._visible)
+        self.alone = self._turn
         if pending == 0:
             return batch  # an event that finds nobody before it takes one micro-batch
         # A lane that was idle, or held back, is not late.
         since = max(0.0, time - max(self._commits[-1][0], self._idle))
+        if since > OVERDUE * self._turn:
+            self.alone = since
         # An overdue micro-batch is expected to take as long again as it is late already.
         return max(pending * busy / events - min(since, batch), 0.0) + batch + 2 * max(0.0, since - 2 * batch)

@@ -15,6 +15,7 @@ from milepost.pipeline.control.balance import Balancer
 from milepost.pipeline.control.flow import FlowController
 from milepost.pipeline.control.identification import Identified, excitation, identify
 from milepost.pipeline.control.model import Model
+from milepost.pipeline.control.pauses import EVENTS, Pauses
 from milepost.pipeline.control.placement import Gains, place_pi
 from milepost.pipeline.control.plant import Hog, Plant
 from milepost.pipeline.control.response import ResponseMeter
@@ -65,6 +66,7 @@ def simulate(
     """
     lanes = len(plant.lanes)
     meters = [ResponseMeter() for _ in range(lanes)]
+    pauses = Pauses(lanes)
     weights = [1 / lanes] * lanes
     trace = Trace()
     before = plant.read()
@@ -76,9 +78,12 @@ def simulate(
         for meter, now in zip(meters, readings, strict=True):
             for commit in now.commits:
                 meter.commit(*commit)
-            responses.append(meter.step(time, now.assigned, now.admitted))
+            found = meter.step(time, now.assigned, now.admitted)
+            responses.append(found if found is None else max(found, meter.alone or 0.0))
         if balancer is not None:
-            weights = balancer.step(responses)
+            pauses.step(responses, [meter.alone for meter in meters])
+            weights = pauses.of(balancer.step(responses))
+            plant.probes = dict.fromkeys(pauses.probes, EVENTS)
         admissions: list[int | None] = [None] * lanes
         if flow is not None:
             # Of what comes during the interval nothing is known yet, so that the limit is given out whole, and what

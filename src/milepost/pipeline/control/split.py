@@ -26,6 +26,11 @@ def split(n: int, weights: Sequence[float], carry: Sequence[float] | None = None
     if shares.ndim != 1 or len(shares) == 0 or not np.isfinite(total) or total <= 0 or float(shares.min()) < 0:
         raise ConfigError("weights are one number for each lane, none negative, and not all 0")
     carried: NDArray[np.float64] = np.zeros(len(shares)) if carry is None else np.asarray(carry, dtype=np.float64)
+    some = shares > 0
+    if not some.all():  # a share of nothing is nothing: not the one event that is left over, nor one that is still owed
+        counts, rest = np.zeros(len(shares), np.int64), np.zeros(len(shares))
+        counts[some], rest[some] = split(n, shares[some].tolist(), carried[some].tolist())
+        return [int(count) for count in counts], [float(value) for value in rest]
     owed = n * (shares / total) + carried
     counts = np.maximum(np.floor(owed), 0)
     left = n - int(counts.sum())
