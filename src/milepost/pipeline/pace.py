@@ -68,4 +68,5 @@ class Pace:
             return
         each = min(max((products - rows * took) / variance, 1e-9), took / rows)
         before = min((took - each * rows) / each, UTMOST * rows)
-        self._before += SLOWLY * (before - self._before)
+        # That `least` are too few says that half as many cost less than a micro-batch: a hog's noise must not undo it.
+        self._before = max(self._before + SLOWLY * (before - self._before), self._least / 2)

@@ -9,6 +9,9 @@ from milepost.pipeline.experiments import events
 
 OUTPUT: Final = "out"
 LATE: Final = "late"
+JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""An experiment takes minutes. Java would go on compiling what runs for about as long, in threads that take the lanes'
+cores, and each part of an experiment would meet another machine than the one before."""
 DISCARD: Final = """
 [[tier1]]
 discard = "kind = 'test'"
@@ -77,6 +80,7 @@ def _head(name: str, broker: str, lanes: int) -> str:
         master = "local[1]"
         "spark.driver.memory" = "1g"
         "spark.sql.shuffle.partitions" = 1
+        "spark.driver.extraJavaOptions" = "{JAVA}"
     """
 
 
