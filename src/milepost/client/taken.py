@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, TypeAlias, TypeVar
@@ -24,19 +24,24 @@ Classes: TypeAlias = Mapping[str, type[Node]]
 """Those that were generated for the nodes of a message type: `NODE_CLASSES`."""
 
 
+# M, S, T, priorities and abort counts, each a column: a list, or an array of NumPy.
+Headers: TypeAlias = tuple[Any, Any, Any, Any, Any]
+
+
 class TakenBatch:
     """Messages of one type, in order. What they contain is read when it is asked for."""
 
     def __init__(
-        self, type: str, batch: Batch, mids: Sequence[int] | Any, s: Sequence[int] | Any, t: Sequence[int] | Any,
-        priorities: Sequence[float] | Any, aborts: Sequence[int] | Any,
+        self, type: str, schema: Schema, content: Batch | Callable[[], Batch], headers: Headers,
+        plain: list[Any] | None = None,
     ) -> None:  # fmt: skip
-        """`s` are the writers, `t` their transactions; all of them columns: lists, or arrays of NumPy."""
+        """`content` may be a function that gives it, for whoever has the messages as `plain` values at hand."""
         self.type: Final = type
-        self.batch: Final = batch
-        self.headers: Final = mids, s, t, priorities, aborts  # as they came
-        schema = batch.schema
-        message_type = schema.message_type
+        self.headers: Final = headers
+        self._content = content
+        if plain is not None:
+            self.plain = plain
+        self._message_type = message_type = schema.message_type
         self.members: Final = None if message_type is None else message_type.node(message_type.root).members
         self.flat: Final = message_type is not None or _flat(schema.type)  # members are in `plain` as they are
         self._roots: dict[int, Any] = {}
@@ -47,9 +52,13 @@ class TakenBatch:
         batch = Batch.decode(taken.data, schema)
         if len(batch) != len(taken.mids):
             raise ProtocolError(f"a TAKEN has {len(taken.mids)} numbers for {len(batch)} messages")
-        return cls(
-            taken.type, batch, taken.mids, taken.writers, taken.transactions, taken.priorities, taken.aborts
-        )  # fmt: skip
+        headers = taken.mids, taken.writers, taken.transactions, taken.priorities, taken.aborts
+        return cls(taken.type, schema, batch, headers)
+
+    @cached_property
+    def batch(self) -> Batch:
+        """What the messages contain."""
+        return self._content if isinstance(self._content, Batch) else self._content()
 
     def __len__(self) -> int:
         return len(self.headers[0])
@@ -88,7 +97,7 @@ class TakenBatch:
         """A message as its root node, or as a row; the same object each time."""
         found = self._roots.get(row)
         if found is None:
-            message_type = self.batch.schema.message_type
+            message_type = self._message_type
             found = self.batch[row] if message_type is None else build(message_type, self.plain[row], classes)
             self._roots[row] = found
         return found

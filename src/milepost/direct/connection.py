@@ -141,7 +141,7 @@ class DirectConnection(Connection):
         value, stirred = answer_to(said, outcome)
         self._keeper.waiting.stir(stirred.queues, stirred.counted)
         if isinstance(outcome, Got):
-            value["groups"] = _taken(outcome.groups)
+            value["groups"] = _shown(outcome.groups)
         return value
 
     # Transactions
@@ -154,7 +154,7 @@ class DirectConnection(Connection):
         return dealing
 
     async def _dequeue(self, dealing: Dealing, said: Dequeue) -> Any:
-        waiting, step = self._keeper.waiting, dequeue_of(said)
+        waiting, step = self._keeper.waiting, dequeue_of(said, plain=True)
         found: Got | None = None
         if not said.wait_s or dealing.held or not waiting.known(said.queue, dealing.wish(said)):
             found = await self._carry_out(dealing, step)
@@ -166,7 +166,7 @@ class DirectConnection(Connection):
         rows = sum(len(group.mids) for group in groups)
         dealing.taken[said.queue] += rows
         self.rows += rows
-        return dealing.receipt() | {"messages": rows, "groups": _taken(groups)}
+        return dealing.receipt() | {"messages": rows, "groups": _shown(groups)}
 
     async def _finish(self, dealing: Dealing, said: Finish) -> Any:
         if said.how == "abort":
@@ -299,7 +299,10 @@ class DirectConnection(Connection):
         self.lost(None)
 
 
-def _taken(groups: list[Group]) -> list[TakenBatch]:
+def _shown(groups: list[Group]) -> list[TakenBatch]:
     return [
-        TakenBatch(each.type, each.batch, each.mids, each.s, each.t, each.priorities, each.aborts) for each in groups
-    ]
+        TakenBatch(
+            each.type, each.schema, each.content, (each.mids, each.s, each.t, each.priorities, each.aborts), each.plain
+        )
+        for each in groups
+    ]  # fmt: skip

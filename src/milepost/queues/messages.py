@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
+from milepost.batch import Batch
 from milepost.query import expression, sql, typed
 from milepost.query.kinds import DOUBLE
 from milepost.query.sql.value import Dialect
@@ -113,11 +117,57 @@ def got(session: Session, known: Catalogue, found: list[Head]) -> Got:
             batch = batch.slice(start, read[number])
         groups.append(
             Group(
-                kind.name, batch, mids, [head.s for head in heads], [head.t for head in heads],
+                kind.name, kind.schema, batch, mids, [head.s for head in heads], [head.t for head in heads],
                 [head.priority for head in heads], [head.aborts for head in heads],
             )
         )  # fmt: skip
     return Got(groups)
+
+
+def owned_texts(known: Catalogue, queue: Queue) -> list[str]:
+    """The statements for the content of what a transaction has taken: for each type of the queue, for each table."""
+    return [
+        rows.select_owned(table, queue.table) for number in queue.functions for table in known.types[number].tables.all
+    ]
+
+
+def got_owned(
+    known: Catalogue,
+    queue: Queue,
+    taken: Sequence[Sequence[Any]],
+    found: Sequence[Sequence[Sequence[Any]]],
+    plain: bool,
+) -> Got:
+    """Messages of an unordered queue, by priority, from their headers and the rows of `owned_texts`."""
+    heads = sorted(taken, key=itemgetter(0))  # by number
+    if heads[0][4] != heads[-1][4] or len({head[4] for head in heads}) > 1:
+        heads.sort(key=lambda head: head[4], reverse=queue.direction == "desc")  # and stable
+    by_type: dict[int, dict[str, Sequence[Sequence[Any]]]] = {}
+    at = 0
+    for number in queue.functions:
+        tables = known.types[number].tables.all
+        by_type[number] = {table.name: found[at + place] for place, table in enumerate(tables)}
+        at += len(tables)
+    groups: list[Group] = []
+    numbers = {head[3] for head in heads}
+    for number, some in groupby(heads, key=itemgetter(3)) if len(numbers) > 1 else ((heads[0][3], heads),):
+        mids, s, t, _, priorities, aborts = map(list, zip(*some, strict=True))
+        kind = known.types[number]
+        values = None
+        if plain and len(numbers) == 1:
+            values = rows.plain(kind.tables, mids, list(by_type[number].values()))
+        content = partial(_content, kind, mids, by_type[number], len(numbers) > 1)
+        made = content if plain else content()
+        groups.append(Group(kind.name, kind.schema, made, mids, s, t, priorities, aborts, values))
+    return Got(groups)
+
+
+def _content(kind: Type, mids: list[int], found: dict[str, Sequence[Sequence[Any]]], some: bool) -> Batch:
+    """`some`: among the rows are those of other messages."""
+    if some:
+        wanted = set(mids)
+        found = {name: [row for row in each if row[0] in wanted] for name, each in found.items()}
+    return rows.gather(kind.schema, kind.tables, mids, found, "postgresql")
 
 
 def discard(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> None:

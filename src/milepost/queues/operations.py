@@ -12,7 +12,7 @@ from milepost.queues import admin, deciding, looking, transactions, upkeep
 from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
 from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
 from milepost.storage.database import Session
-from milepost.storage.operations import Place, Work
+from milepost.storage.operations import Place, Promise, Work
 
 
 class Look(Work):
@@ -45,7 +45,7 @@ class Perform(Work):
         """Of the batches."""
         return sum(len(step.batch.data) for step in self.steps if isinstance(step, Enqueue))
 
-    def run(self, session: Session, place: Place) -> Performed | MilepostError:
+    def run(self, session: Session, place: Place) -> Performed | Promise | MilepostError:
         """See `transactions`."""
         return transactions.perform(session, place, self.transaction, self.steps)
 

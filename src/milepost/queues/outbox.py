@@ -126,8 +126,10 @@ class _Borrowed(Session):
         if check is not None:
             check(answer)
 
-    def later_text(self, text: str, values: Any) -> None:
-        self._run(text, values)
+    def later_text(self, text: str, values: Any, check: Any = None) -> None:
+        answer = self._run(text, values)
+        if check is not None:
+            check(answer)
 
     def numbers(self, items: Sequence[int]) -> Any:
         return f"{{{','.join(map(str, items))}}}"

@@ -69,6 +69,33 @@ class Finding(NamedTuple):
 
     statement: Statement
     values: dict[str, Any]
+    text: str = ""
+
+
+# Take messages that are found, begin the transaction and write its log, in one; where nothing is found, nothing.
+# By address, which is what a lock has just been got for: by number each would be looked for once more.
+_TAKE: Final = """
+    WITH taken AS (
+        UPDATE {table} SET lsf = 'd', owner = :owner WHERE ctid = ANY(ARRAY({found}))
+        RETURNING mid, s, t, type, priority, aborts),
+    begun AS (
+        INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
+        SELECT :owner, :s, :instance, :client, :log, 'a', 1, 0, {{now}} + :lease_us WHERE EXISTS (SELECT 1 FROM taken)),
+    logged AS (
+        INSERT INTO queue_log (transaction_number, operation, kind, queue, messages)
+        SELECT :owner, 1, 'd', :queue, count(*) FROM taken HAVING count(*) > 0)
+    SELECT mid, s, t, type, priority, aborts FROM taken"""
+
+
+def taking(session: Session, catalogue: Catalogue, queue: Queue, wish: Wish) -> Finding | None:
+    """The statement that takes, on PostgreSQL, what `pick` would find, in any order; the first of a transaction.
+
+    None: where that is not all there is to it, as where groups are reserved, or an order is asked for.
+    """
+    if queue.group or wish.order or dialect_of(session) != "postgresql":
+        return None
+    kind = _required(catalogue, queue, wish)
+    return _taking(_Cached(catalogue, queue, kind.number if kind is not None else None), wish.select)
 
 
 def pick(
@@ -243,7 +270,8 @@ def _finding(
     form = _Form(queue, wanted, keys, own, dialect, lock)
     if indexed:
         assert tables is not None
-        return Finding(Statement(form.indexed(tables.root.name, tables.root.top)), values)
+        text = form.indexed(tables.root.name, tables.root.top)
+        return Finding(Statement(text), values, text)
     if not order:
         keys.append(_Key("q.priority", queue.direction.upper()))
     if kind is not None and len(queue.functions) > 1:
@@ -259,7 +287,14 @@ def _finding(
         text = form.heads(joined) if one and not own else form.led(joined)
     else:
         text = form.blocks(joined)
-    return Finding(Statement(text), values)
+    return Finding(Statement(text), values, text)
+
+
+@lru_cache(maxsize=CACHED)
+def _taking(about: _Cached, select: str | None) -> Finding:
+    found = _finding(about, select, None, False, "postgresql", True, False)
+    addresses = found.text.replace(f"SELECT {HEADER} FROM", "SELECT q.ctid FROM")
+    return Finding(Statement(_TAKE.format(table=about.queue.table, found=addresses)), found.values)
 
 
 def browsing(catalogue: Catalogue, queue: Queue, wish: Wish, dialect: Dialect, lock: bool) -> Finding:

@@ -184,9 +184,9 @@ def enqueue_of(said: Enqueue, batch: Batch) -> steps.Enqueue:
     return steps.Enqueue(said.queue, batch, priority, said.due_us or None, said.ends_us or None)
 
 
-def dequeue_of(said: Dequeue) -> steps.Dequeue:
+def dequeue_of(said: Dequeue, plain: bool = False) -> steps.Dequeue:
     """The step of a dequeue."""
-    return steps.Dequeue(said.queue, said.type, said.count, said.select, said.order)
+    return steps.Dequeue(said.queue, said.type, said.count, said.select, said.order, plain)
 
 
 def decision_of(said: Finish) -> steps.Decision | None:

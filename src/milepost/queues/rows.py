@@ -26,7 +26,7 @@ from milepost.errors import CorruptLog, InvalidValue, MalformedBatch
 from milepost.query.sql.tables import Column, Table, Tables, sql_type
 from milepost.queues import physical
 from milepost.schema.flat import AtomShape, ListShape, Shape, TupleShape
-from milepost.schema.types import BYTES, STRING, Atom, Schema
+from milepost.schema.types import BYTES, STRING, Atom, Schema, Tuple
 from milepost.storage.database import Session
 
 Numbers = npt.NDArray[np.int64]
@@ -297,6 +297,12 @@ def _plain_type(kind: Atom | None) -> str:
 _AMONG: Final = {"sqlite": "IN (SELECT value FROM json_each(?))", "postgresql": "= ANY(CAST($1 AS bigint[]))"}
 
 
+def select_owned(table: Table, header: str) -> str:
+    """PostgreSQL: of all messages that a transaction, `$1`, has taken out of a queue."""
+    owned = f"ARRAY(SELECT mid FROM {header} WHERE owner = $1 AND owner <> 0 AND lsf = 'd')"
+    return f"SELECT {', '.join(_names(table))} FROM {table.name} WHERE mid = ANY({owned})"
+
+
 class _Texts(NamedTuple):
     insert: str
     select: str
@@ -334,6 +340,44 @@ def load(session: Session, schema: Schema, tables: Tables, mids: Sequence[int]) 
     texts = _texts(tables.schema, tables.number, dialect)
     found = session.all_rows([text.select for text in texts.values()], (_numbers(mids, dialect),))
     return gather(schema, tables, mids, dict(zip(texts, found, strict=True)), dialect)
+
+
+# Kinds of values that are in PostgreSQL what they are in plain messages.
+_SAME: Final = frozenset({
+    "bool", "float", "double", "string", "bytes", "int8", "uint8", "int16", "uint16", "int", "uint32", "long", "ident",
+})  # fmt: skip
+
+
+@lru_cache(maxsize=PLANS)
+def _plain_names(schema: Schema, number: int) -> tuple[int, tuple[str, ...]] | None:
+    """Of a type whose messages are one row each, with values that are what they are: keys, and names of members."""
+    tables = Tables(schema, number)
+    (only, *more) = tables.all
+    message_type = schema.message_type
+    if (
+        more
+        or not isinstance(schema.type, Tuple)
+        or (not only.top if message_type is None else only is not tables.root)
+    ):
+        return None
+    if any(column.type is None or column.type.kind not in _SAME or len(column.path) != 1 for column in only.columns):
+        return None
+    return len(only.keys), tuple(column.path[0] for column in only.columns)
+
+
+def plain(tables: Tables, mids: list[int], found: Sequence[Sequence[Sequence[Any]]]) -> list[dict[str, Any]] | None:
+    """The messages `mids` as plain values, straight from the rows of all their tables; None where that cannot be."""
+    known = _plain_names(tables.schema, tables.number)
+    if known is None or len(found[0]) != len(mids):
+        return None
+    keys, names = known
+    by_number = {row[0]: row for row in found[0]}
+    if len(by_number) != len(mids):
+        return None
+    try:
+        return [dict(zip(names, by_number[mid][keys:], strict=True)) for mid in mids]
+    except KeyError:
+        return None
 
 
 def remove(session: Session, tables: Tables, mids: Sequence[int]) -> None:

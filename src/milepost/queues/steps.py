@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from milepost.batch import Batch
+from milepost.schema import Schema
 from milepost.storage.operations import Move
 
 
@@ -50,18 +52,29 @@ class Dequeue:
     count: int = 1
     select: str | None = None
     order: str | None = None
+    plain: bool = False  # for somebody in this process, who reads messages as they are in the tables
 
 
-class Group(NamedTuple):
+@dataclass(slots=True)
+class Group:
     """Messages of one type that follow each other."""
 
     type: str
-    batch: Batch
+    schema: Schema
+    content: Batch | Callable[[], Batch]  # a function: it is made when it is asked for
     mids: list[int]
     s: list[int]
     t: list[int]
     priorities: list[float]
     aborts: list[int]
+    plain: list[Any] | None = None  # the messages as plain values, where they came out of the tables as such
+
+    @property
+    def batch(self) -> Batch:
+        """The messages."""
+        if not isinstance(self.content, Batch):
+            self.content = self.content()
+        return self.content
 
 
 @dataclass(frozen=True, slots=True)

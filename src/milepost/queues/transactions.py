@@ -8,7 +8,7 @@ transaction that begins and commits in one `perform`, and takes nothing, needs n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from milepost.errors import (
@@ -22,7 +22,16 @@ from milepost.errors import (
 from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
 from milepost.queues.engine import Engine, Live, engine_of
-from milepost.queues.messages import discard, got, insert_headers, last_number, make_groups, transfer
+from milepost.queues.messages import (
+    discard,
+    got,
+    got_owned,
+    insert_headers,
+    last_number,
+    make_groups,
+    owned_texts,
+    transfer,
+)
 from milepost.queues.numbers import later, mid
 from milepost.queues.picking import Head, Wish
 from milepost.queues.steps import (
@@ -39,13 +48,14 @@ from milepost.queues.steps import (
     Transaction,
 )
 from milepost.storage.database import Session
-from milepost.storage.operations import Place, Spoiled
+from milepost.storage.operations import Place, Promise, Spoiled
 from milepost.storage.statement import Statement
 from milepost.storage.transaction import Stale
 
 OUTCOME_US: Final = (
     600_000_000  # that an ended transaction is remembered: a client that asks again does so within seconds
 )
+TYPES_AT_ONCE: Final = 3  # of a queue whose messages are asked for before it is known of which they are
 REMAINING_NAMED: Final = 10  # of the messages that remain of a block, in the message about it
 
 _BEGIN: Final = Statement("""
@@ -103,6 +113,8 @@ _CLEAR_LOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = 
 _LOGGED: Final = Statement("SELECT DISTINCT kind, queue FROM queue_log WHERE transaction_number = :number")
 _DECIDE: Final = Statement("""
     INSERT INTO queue_decisions (gid, participant, decided_us) VALUES (:gid, :participant, :time_us)""")
+# What is assumed about the catalogue, by a statement that raises when it is not so.
+_SAME_VERSION: Final = Statement("SELECT 1 / CASE WHEN version = :version THEN 1 ELSE 0 END FROM queue_catalogue")
 _DECIDED: Final = Statement("SELECT 1 FROM queue_decisions WHERE gid = :gid")
 
 _NEW: Final = Live(0, frozenset(), {})
@@ -110,7 +122,7 @@ _NEW: Final = Live(0, frozenset(), {})
 
 def perform(
     session: Session, place: Place, transaction: Transaction, steps: tuple[Step, ...]
-) -> Performed | MilepostError:
+) -> Performed | Promise | MilepostError:
     """Carry out steps of a transaction; see `operations.Perform`. An error that is returned has changed something."""
     performance = _Performance(session, place, transaction)
     try:
@@ -137,7 +149,7 @@ class _Performance:
         self._touched: set[int] = set()
         self.changed = False
 
-    def run(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
+    def run(self, steps: tuple[Step, ...]) -> Performed | Promise | MilepostError:
         if not steps:
             raise NoTransaction("a transaction without a step is none")
         if any(isinstance(step, Commit | Abort | Prepare) for step in steps[:-1]):
@@ -151,6 +163,9 @@ class _Performance:
             if isinstance(steps[0], Dequeue) and len(steps) == 1:
                 # Nothing begins before something is found: a reader that waits leaves no trace.
                 self._assume_known()
+                promised = self._take_first(steps[0])
+                if promised is not None:
+                    return promised
                 (number,) = self._engine.numbers.take(1, self._place.time_us)
                 found = self._pick(steps[0], number, own=False)
                 if not found:
@@ -182,7 +197,8 @@ class _Performance:
         if not engine.trusts(key):
             self._known = engine.known(self._session, None)
         elif self._place.shared:
-            self._session.later(catalogue.VERSION, self._expect(lambda row: row[0], self._known.version))
+            version = self._known.version
+            self._session.later(_SAME_VERSION, self._expect(lambda row: row[0], 1), raises=True, version=version)
 
     def _expect(self, found: Callable[[Any], Any], wanted: Any) -> Callable[[Any], None]:
         """A check that a statement's row has what was assumed. When not, all is carried out again, and asks first."""
@@ -432,6 +448,29 @@ class _Performance:
         if queue.group:
             make_groups(self._session, queue, [s if queue.group == "s" else t])
 
+    def _take_first(self, step: Dequeue) -> _Taking | None:
+        """Begin with a dequeue, in one round trip: what it finds is known when it is committed. None: it takes more."""
+        engine, place, known = self._engine, self._place, self._known
+        if not engine.trusts(self._key):
+            return None
+        picking.require_count(step.count)
+        queue = known.queue(step.queue)
+        taking = picking.taking(self._session, known, queue, Wish(step.type, step.select, step.order))
+        if taking is None or len(queue.functions) > TYPES_AT_ONCE:
+            return None
+        (number,) = engine.numbers.take(1, place.time_us)
+        given, session = self._transaction, self._session
+        made = _Taking(engine, self._key, known, queue, number, place.time_us, step.plain)
+        session.later(
+            taking.statement, made.headers, raises=True, now=place.time_us, count=step.count, owner=number,
+            s=given.s, instance=given.instance, client=given.client, log=place.log, lease_us=given.lease_us,
+            time_us=place.time_us, queue=queue.number, **taking.values,
+        )  # fmt: skip
+        for text in owned_texts(known, queue):
+            session.later_text(text, (number,), made.rows)
+        self.changed = True
+        return made
+
     def _pick(self, step: Dequeue, number: int, own: bool) -> list[Head]:
         picking.require_count(step.count)
         queue = self._known.queue(step.queue)
@@ -474,12 +513,7 @@ class _Performance:
         return check
 
     def _nothing(self, step: Dequeue) -> Got:
-        queue = self._known.queue(step.queue)
-        row = self._session.row(
-            Statement(f"SELECT min(due_us) FROM {queue.table} WHERE due_us > :now AND due_us > 0 AND lsf = 'c'"),
-            now=self._place.time_us,
-        )
-        return Got([], row[0] if row is not None else None)
+        return _nothing(self._session, self._known.queue(step.queue), self._place.time_us)
 
     # Ends
 
@@ -513,6 +547,60 @@ class _Performance:
         self._session.run(END, number=self._number, state=state, lease_us=OUTCOME_US, time_us=self._place.time_us)
         self._touched |= finish(self._session, self._known, self._number, self._transaction.s, state == "c", counted)
         return Done(touched=self._names())
+
+
+def _nothing(session: Session, queue: Queue, now: int) -> Got:
+    """Nothing was found; when something will be, if that is known."""
+    row = session.row(
+        Statement(f"SELECT min(due_us) FROM {queue.table} WHERE due_us > :now AND due_us > 0 AND lsf = 'c'"), now=now
+    )
+    return Got([], row[0] if row is not None else None)
+
+
+class _Taking(Promise):
+    """What the first step of a transaction, a dequeue, has found: `Performed`."""
+
+    def __init__(
+        self, engine: Engine, key: Hashable, known: Catalogue, queue: Queue, number: int, now: int, plain: bool
+    ) -> None:
+        self._engine = engine
+        self._key = key
+        self._known = known
+        self._queue = queue
+        self._number = number
+        self._now = now
+        self._plain = plain
+        self._headers: Sequence[Any] | None = None  # None: the answers were lost
+        self._rows: list[Sequence[Any]] = []
+
+    def headers(self, answer: Any) -> None:
+        if answer.rowcount < 0:  # it raised: there is a transaction of this name
+            self._engine.doubt(self._key)
+            raise Stale
+        self._headers = answer.fetchall()
+
+    def rows(self, answer: Any) -> None:
+        self._rows.append(answer.fetchall())
+
+    def kept(self, session: Session) -> Performed:
+        known, queue, number = self._known, self._queue, self._number
+        texts = owned_texts(known, queue)
+        if self._headers is None or len(self._rows) != len(texts):
+            self._headers = session.rows(
+                Statement(
+                    f"SELECT mid, s, t, type, priority, aborts FROM {queue.table} "
+                    "WHERE owner = :owner AND owner <> 0 AND lsf = 'd'"
+                ),
+                owner=number,
+            )
+            self._rows = session.all_rows(texts, (number,))
+        if not self._headers:
+            return Performed(0, (_nothing(session, queue, self._now),))
+        taken: dict[int, list[int]] = {}
+        for head in self._headers:
+            taken.setdefault(head[3], []).append(head[0])
+        self._engine.learn(number, Live(1, frozenset({("d", queue.number)}), taken))
+        return Performed(number, (got_owned(known, queue, self._headers, self._rows, self._plain),))
 
 
 def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool, counted: bool) -> set[int]:

@@ -319,6 +319,17 @@ class Work(ABC):
         """Do it, in a transaction that has begun and that the caller commits."""
 
 
+class Promise(ABC):
+    """An outcome that is not there before its group is committed: the statements that bring it travel with the COMMIT.
+
+    By itself such a statement raises in the database when it cannot be carried out: then nothing is committed.
+    """
+
+    @abstractmethod
+    def kept(self, session: Session) -> Any:
+        """The outcome, once the commit is known to have happened. The answers may be lost: then it is looked up."""
+
+
 class Spoiled(Exception):
     """A piece of work failed after it had changed something: none of that may stay."""
 

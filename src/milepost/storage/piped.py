@@ -69,8 +69,8 @@ class PipedSession(Session):
         text, names = statement.numbered()
         self._waiting.append(_Later(text, [values[name] for name in names], check, raises))
 
-    def later_text(self, text: str, values: Any) -> None:
-        self._waiting.append(_Later(text, values))
+    def later_text(self, text: str, values: Any, check: Check | None = None) -> None:
+        self._waiting.append(_Later(text, values, check, check is not None))
 
     def all_rows(self, texts: Sequence[str], values: Any) -> list[Sequence[Any]]:
         return [answer.fetchall() for answer in self._sent([(text, values) for text in texts])]
@@ -128,4 +128,4 @@ class PipedSession(Session):
         if error.sqlstate in RAISED and place < len(waiting) and waiting[place].raises:
             check = waiting[place].check
             assert check is not None
-            check(Answer((), 0))
+            check(Answer((), -1))  # as no statement has it that was carried out

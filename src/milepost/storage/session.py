@@ -71,9 +71,14 @@ class Session:
         if check is not None:
             check(result)
 
-    def later_text(self, text: str, values: Any) -> None:
-        """The same for a text in the database's own form: `?` on SQLite, with a list of rows; `$1` on PostgreSQL."""
-        _run(self._driver, text, values)
+    def later_text(self, text: str, values: Any, check: Check | None = None) -> None:
+        """The same for a text in the database's own form: `?` on SQLite, with a list of rows; `$1` on PostgreSQL.
+
+        `check` only takes the result: a commit does not wait for it.
+        """
+        result = _run(self._driver, text, values)
+        if check is not None:
+            check(result)
 
     def all_rows(self, texts: Sequence[str], values: Any) -> list[Sequence[Any]]:
         """The rows of several texts in the database's own form, with the same values."""

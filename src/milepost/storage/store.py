@@ -19,6 +19,7 @@ from milepost.storage.operations import (
     Operation,
     Place,
     Position,
+    Promise,
     Spoiled,
     Start,
     Stored,
@@ -209,7 +210,7 @@ class Store:
         self._pending = self._commits + 1, transaction, committed  # from here on, an error leaves the outcome open
         self._operations = operations
         session.say("COMMIT")
-        self._landed()
+        self._landed(session)
         self._beaten_us = time_us
         return committed
 
@@ -225,12 +226,26 @@ class Store:
             "see that it runs; whether it was stored will be known then"
         )
 
-    def _landed(self) -> Committed:
+    def _landed(self, session: Session) -> Committed:
         assert self._pending is not None
         self._commits, transaction, committed = self._pending
         transaction.learned()
         self._pending = None
+        outcomes = committed.outcomes
+        for place, outcome in enumerate(outcomes):
+            if isinstance(outcome, Promise):
+                outcomes[place] = self._kept(outcome, session)
         return committed
+
+    def _kept(self, promise: Promise, session: Session) -> Any:
+        """What is committed is not carried out again, whatever is in the way of finding out what came of it."""
+        try:
+            return promise.kept(session)
+        except MilepostError as error:
+            return error
+        except DRIVER_ERRORS as error:
+            self._failed(faults.kind(error))
+            return faults.fault(error, self._database.place)
 
     def _settle(self, operations: Sequence[Operation]) -> Committed | None:
         """Now that the log is ours again: did the last commit happen? Its result, if that is what is asked for."""
@@ -238,7 +253,8 @@ class Store:
         if self._seen_commits != self._pending[0]:
             self._pending = None
             return None
-        committed = self._landed()
+        assert self._session is not None
+        committed = self._landed(self._session)
         if operations is self._operations:
             return committed
         # Its caller was told that nobody knows; whoever follows the end of the log needs the entries all the same.

@@ -124,7 +124,7 @@ def got(*sizes, mids=None):
     batch = milepost.encode(SCHEMA, [quotes(1, start=size)[0] for size in sizes])
     count = len(sizes)
     return Got(
-        [Group("quote", batch, mids or list(range(count)), [7] * count, [8] * count, [0.5] * count, [2] * count)]
+        [Group("quote", batch.schema, batch, mids or list(range(count)), [7] * count, [8] * count, [0.5] * count, [2] * count)]
     )
 
 

@@ -61,7 +61,7 @@ def _fitting(group: Group) -> Iterable[Group]:
     for start, stop in ((0, half), (half, rows)):
         yield from _fitting(
             Group(
-                group.type, group.batch.slice(start, stop), group.mids[start:stop], group.s[start:stop],
+                group.type, group.schema, group.batch.slice(start, stop), group.mids[start:stop], group.s[start:stop],
                 group.t[start:stop], group.priorities[start:stop], group.aborts[start:stop],
             )
         )  # fmt: skip
