@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -11,11 +11,13 @@ from typing import Any, Final
 from milepost.batch import Batch
 from milepost.query import expression, sql, typed
 from milepost.query.kinds import DOUBLE
+from milepost.query.sql import Tables
 from milepost.query.sql.value import Dialect
 from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
 from milepost.queues.picking import Head
 from milepost.queues.steps import Got, Group
+from milepost.schema import Schema
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
@@ -54,6 +56,60 @@ def insert_headers(
         priority=float(queue.priority if priority is None else priority), lsf=log, owner=owner, due_us=due_us,
         ends_us=ends_us, **values,
     )  # fmt: skip
+
+
+_BEGIN: Final = """
+    begun AS (
+        INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
+        VALUES (:number, :s, :instance, :client, :log, :state,
+            1 / CASE WHEN (SELECT version FROM queue_catalogue) = :version THEN 1 ELSE 0 END,
+            :messages, {now} + :keep_us))"""
+
+
+def beginning(queue: Queue, kind: Type, priority: float | None) -> Statement | None:
+    """PostgreSQL: begin a transaction that is committed at once, with messages: row, content and headers in one.
+
+    It raises when the catalogue is of another version than `version`, and when there is a transaction of this name.
+    None where a function gives the priority: that reads the content, which has to be there before.
+    """
+    if priority is None and queue.functions[kind.number] is not None:
+        return None
+    return _beginning(queue.table, kind.schema, kind.number)
+
+
+@lru_cache(maxsize=picking.CACHED)
+def _beginning(table: str, schema: Schema, number: int) -> Statement:
+    tables = Tables(schema, number)
+    contents = ", ".join(
+        f"t{at} AS ({rows.insert_named(each, names)})"
+        for at, (each, names) in enumerate(zip(tables.all, rows.value_names(tables), strict=True))
+    )
+    return Statement(
+        f"WITH {_BEGIN}, {contents} "
+        f"INSERT INTO {table} (mid, s, t, type, priority, lsf, owner, aborts, due_us, ends_us) "
+        "SELECT e.value, :s, :number, :type, CAST(:priority AS double precision), 'c', 0, 0, :due_us, :ends_us "
+        "FROM {each mids} e"
+    )
+
+
+@lru_cache(maxsize=picking.CACHED)
+def committing(logged: tuple[tuple[str, str], ...], grouped: bool, tables: tuple[tuple[Schema, int], ...]) -> Statement:
+    """PostgreSQL: commit a transaction of which everything is known, in one statement, which raises when it is not so.
+
+    `logged` are kinds and header tables, `tables` the types of what it has taken; the numbers are values m0 and so on.
+    """
+    parts = [
+        "ended AS (UPDATE queue_transactions SET state = 'c', lease_us = {now} + :lease_us "
+        "WHERE number = :owner AND state = 'a' AND operations = :operations RETURNING 1)",
+        "cleared AS (DELETE FROM queue_log WHERE transaction_number = :owner)",
+    ]
+    ends = [states.ending_text(states.COMMIT[kind], table) for kind, table in logged]
+    if grouped:
+        ends.append(states.RELEASE_TEXT)
+    for at, (schema, number) in enumerate(tables):
+        ends += [f"DELETE FROM {table.name} WHERE mid {{in m{at}}}" for table in Tables(schema, number).all]
+    parts += [f"p{at} AS ({text})" for at, text in enumerate(ends)]
+    return Statement(f"WITH {', '.join(parts)} SELECT 1 / count(*) FROM ended")
 
 
 def _insert(queue: Queue, kind: Type, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:

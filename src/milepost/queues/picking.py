@@ -80,7 +80,8 @@ _TAKE: Final = """
         RETURNING mid, s, t, type, priority, aborts),
     begun AS (
         INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
-        SELECT :owner, :s, :instance, :client, :log, 'a', 1, 0, {{now}} + :lease_us WHERE EXISTS (SELECT 1 FROM taken)),
+        SELECT :owner, :s, :instance, :client, :log, 'a', 1, 0, {{now}} + :lease_us WHERE EXISTS (SELECT 1 FROM taken)
+        RETURNING 1),
     logged AS (
         INSERT INTO queue_log (transaction_number, operation, kind, queue, messages)
         SELECT :owner, 1, 'd', :queue, count(*) FROM taken HAVING count(*) > 0)

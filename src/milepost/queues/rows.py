@@ -10,8 +10,9 @@ table where it is not.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -267,12 +268,41 @@ def _missing(table: Table) -> CorruptLog:
 
 def insert(table: Table, dialect: str) -> str:
     """Takes a row in SQLite, for `executemany`; in PostgreSQL an array of each column, as text."""
-    into = f"INSERT INTO {table.name} ({', '.join(_names(table))})"
     if dialect == "sqlite":
-        return f"{into} VALUES ({', '.join('?' * len(_names(table)))})"
+        return f"{_into(table)} VALUES ({', '.join('?' * len(_names(table)))})"
+    return _unnested(table, (f"${place}" for place in count(1)))
+
+
+def insert_named(table: Table, names: Sequence[str]) -> str:
+    """The same for PostgreSQL, with names of values for a `Statement`; see `poured`."""
+    return _unnested(table, (f":{name}" for name in names))
+
+
+def _into(table: Table) -> str:
+    return f"INSERT INTO {table.name} ({', '.join(_names(table))})"
+
+
+def _unnested(table: Table, signs: Iterable[str]) -> str:
     kinds = ["bigint", *("integer" for _ in table.keys[1:]), *(_plain_type(column.type) for column in table.columns)]
-    arrays = (f"CAST(${place} AS {kind}[])" for place, kind in enumerate(kinds, 1))
-    return f"{into} SELECT * FROM unnest({', '.join(arrays)})"
+    arrays = (f"CAST({sign} AS {kind}[])" for sign, kind in zip(signs, kinds, strict=False))
+    return f"{_into(table)} SELECT * FROM unnest({', '.join(arrays)})"
+
+
+def value_names(tables: Tables) -> list[list[str]]:
+    """For each table a name for each of its columns, `keys` before `columns`."""
+    return [
+        [f"c{at}_{place}" for place in range(len(table.keys) + len(table.columns))]
+        for at, table in enumerate(tables.all)
+    ]
+
+
+def poured(batch: Batch, tables: Tables, mids: Sequence[int]) -> dict[str, str]:
+    """The rows of a batch, for statements of `insert_named`: the array of each column, by `value_names`."""
+    return {
+        name: physical.array(values)
+        for (_, columns), names in zip(pour(batch, tables, mids, "postgresql"), value_names(tables), strict=True)
+        for name, values in zip(names, columns, strict=True)
+    }
 
 
 def select(table: Table, dialect: str) -> str:

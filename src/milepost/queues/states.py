@@ -83,18 +83,21 @@ def taking(arc: Arc, table: str) -> Statement:
     )
 
 
-@cache
-def ending(arc: Arc, table: str, *, told: bool = True) -> Statement:
+def ending_text(arc: Arc, table: str) -> str:
     """The statement of a commit or a rollback: of all messages that transaction `owner` brought to the old state."""
     assert arc.old is not None
     where = f"WHERE owner = :owner AND owner <> 0 AND lsf = '{arc.old.log}'"  # as the index says it
     if arc.new is None:
-        return Statement(f"DELETE FROM {table} {where}{' RETURNING mid, type' if told else ''}")
+        return f"DELETE FROM {table} {where}"
     counted = ", aborts = aborts + :counted" if arc.old == DEQUEUED else ""
-    return Statement(
-        f"UPDATE {table} SET lsf = '{arc.new.log}', owner = 0{counted} {where}"
-        f"{' RETURNING mid, type, s, aborts' if told else ''}"
-    )
+    return f"UPDATE {table} SET lsf = '{arc.new.log}', owner = 0{counted} {where}"
+
+
+@cache
+def ending(arc: Arc, table: str, *, told: bool = True) -> Statement:
+    """The same, and `told` which messages these were."""
+    gives = "" if not told else " RETURNING mid, type" if arc.new is None else " RETURNING mid, type, s, aborts"
+    return Statement(ending_text(arc, table) + gives)
 
 
 # Groups
@@ -114,6 +117,7 @@ KEEP_GROUPS: Final = Statement("""
     SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} ORDER BY member FOR KEY SHARE""")
 RESERVE: Final = Statement("""
     UPDATE queue_groups SET owner = :owner WHERE queue = :queue AND member {in members} AND owner IN (0, :owner)""")
-RELEASE: Final = Statement("UPDATE queue_groups SET owner = 0 WHERE owner = :owner AND owner <> 0")
+RELEASE_TEXT: Final = "UPDATE queue_groups SET owner = 0 WHERE owner = :owner AND owner <> 0"
+RELEASE: Final = Statement(RELEASE_TEXT)
 # A block that was read to its end does not come again.
 REMOVE_BLOCKS: Final = Statement("DELETE FROM queue_groups WHERE owner = :owner AND owner <> 0 AND queue = :queue")

@@ -23,6 +23,8 @@ from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
 from milepost.queues.engine import Engine, Live, engine_of
 from milepost.queues.messages import (
+    beginning,
+    committing,
     discard,
     got,
     got_owned,
@@ -69,7 +71,7 @@ _GO_ON: Final = Statement("""
     UPDATE queue_transactions SET operations = operations + 1
     WHERE number = :number AND state = 'a' AND operations >= :expected
     RETURNING operations, (SELECT version FROM queue_catalogue)""")
-# Begin and commit what is known, or what is assumed to be: on PostgreSQL each raises when it is not so.
+# Begin what is assumed not to be there: on PostgreSQL it raises when it is not so.
 _BEGIN_NEW: Final = Statement(
     """
     INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
@@ -81,16 +83,9 @@ _BEGIN_NEW: Final = Statement(
         1 / CASE WHEN (SELECT version FROM queue_catalogue) = :version THEN 1 ELSE 0 END, :messages, {now} + :lease_us)
     RETURNING (SELECT version FROM queue_catalogue)""",
 )
-_COMMIT: Final = Statement(
-    """
+_COMMIT: Final = Statement("""
     UPDATE queue_transactions SET state = 'c', lease_us = {now} + :lease_us
-    WHERE number = :number AND state = 'a' AND operations = :operations""",
-    postgresql="""
-    WITH ended AS (
-        UPDATE queue_transactions SET state = 'c', lease_us = {now} + :lease_us
-        WHERE number = :number AND state = 'a' AND operations = :operations RETURNING 1)
-    SELECT 1 / count(*) FROM ended""",
-)
+    WHERE number = :number AND state = 'a' AND operations = :operations""")
 # The end of a transaction, whichever it is.
 END: Final = Statement("""
     UPDATE queue_transactions SET state = :state, lease_us = {now} + :lease_us WHERE number = :number""")
@@ -260,22 +255,35 @@ class _Performance:
                 engine.doubt(number)
                 raise Stale
 
-        session.later(
-            _COMMIT, check, raises=True, number=number, operations=live.operations, lease_us=OUTCOME_US,
-            time_us=self._place.time_us,
-        )  # fmt: skip
         self.changed = True
-        session.later(_CLEAR_LOG, number=number)
-        for kind, at in sorted(live.logged):
-            session.later(states.ending(states.COMMIT[kind], queues[at].table, told=False), owner=number)
+        logged, grouped = sorted(live.logged), any(queues[at].group for _, at in live.logged)
+        types = self._known.types
+        if picking.dialect_of(session) == "postgresql":
+            taken = {f"m{at}": session.numbers(mids) for at, mids in enumerate(live.taken.values())}
+            statement = committing(
+                tuple((kind, queues[at].table) for kind, at in logged), grouped,
+                tuple((types[each].schema, each) for each in live.taken),
+            )  # fmt: skip
+            session.later(
+                statement, check, raises=True, owner=number, operations=live.operations, lease_us=OUTCOME_US, **taken
+            )
+        else:
+            session.later(
+                _COMMIT, check, number=number, operations=live.operations, lease_us=OUTCOME_US,
+                time_us=self._place.time_us,
+            )  # fmt: skip
+            session.later(_CLEAR_LOG, number=number)
+            for kind, at in logged:
+                session.later(states.ending(states.COMMIT[kind], queues[at].table, told=False), owner=number)
+            if grouped:
+                session.later(states.RELEASE, owner=number)
+            for kind_number, mids in live.taken.items():
+                rows.remove(session, types[kind_number].tables, mids)
+        for kind, at in logged:
             if kind == "e":
                 self._arrived(queues[at], self._transaction.s, number)
             elif kind == "d" and queues[at].group:
                 self._touched.add(at)
-        if any(queues[at].group for _, at in live.logged):
-            session.later(states.RELEASE, owner=number)
-        for kind_number, mids in live.taken.items():
-            rows.remove(session, self._known.types[kind_number].tables, mids)
         self._with(commit)
         self._place.later(lambda: engine.learn(number, None))
         return Performed(number, (Done(touched=self._names()),))
@@ -342,16 +350,53 @@ class _Performance:
             return self._repeated_or_empty(steps)
         total = sum(len(step.batch) for step in enqueues)
         number, *mids = self._engine.numbers.take(1 + total, self._place.time_us)
-        if not self._begin(number, "c", total):
-            return self._repeated(steps)
         outcomes: list[Any] = []
+        first = self._begin_with(enqueues[0], number, mids[: len(enqueues[0].batch)], total)
+        if first is None and not self._begin(number, "c", total):
+            return self._repeated(steps)
         for step in enqueues:
             taken, mids = mids[: len(step.batch)], mids[len(step.batch) :]
-            queue = self._enqueue(step, taken, states.COMMITTED, 0)
+            queue, first = first or self._enqueue(step, taken, states.COMMITTED, 0), None
             self._arrived(queue, self._transaction.s, number)
             outcomes.append(Enqueued(taken, self._transaction.s, number))
         self._with(commit)
         return Performed(number, (*outcomes, Done(touched=self._names())))
+
+    def _begin_with(self, step: Enqueue, number: int, mids: list[int], total: int) -> Queue | None:
+        """Begin and enqueue in one statement, into a queue that is known. None: that takes more, or is wrong."""
+        engine, place, given, session = self._engine, self._place, self._transaction, self._session
+        if picking.dialect_of(session) != "postgresql" or not engine.trusts(self._key):
+            return None
+        queue = self._known.queues_by_name.get(step.queue)
+        kind = self._known.types_by_name.get(step.batch.schema.name)
+        if queue is None or kind is None or kind.number not in queue.functions:
+            return None
+        if kind.schema.fingerprint != step.batch.schema.fingerprint:
+            return None
+        if step.priority is not None and (
+            not math.isfinite(step.priority) or (not queue.prioritized and step.priority != queue.priority)
+        ):
+            return None
+        statement = beginning(queue, kind, step.priority)
+        if statement is None:
+            return None
+        values = rows.poured(step.batch, kind.tables, mids)
+
+        def check(result: Any) -> None:
+            if result.rowcount < 0:
+                engine.doubt(self._key)
+                raise Stale
+
+        session.later(
+            statement, check, raises=True, number=number, s=given.s, instance=given.instance, client=given.client,
+            log=place.log, state="c", messages=total, keep_us=OUTCOME_US, version=self._known.version,
+            mids=session.numbers(mids), type=kind.number,
+            priority=float(queue.priority if step.priority is None else step.priority), due_us=step.due_us or 0,
+            ends_us=NEVER_US if step.ends_us is None else step.ends_us, **values,
+        )  # fmt: skip
+        self.changed = True
+        self._number, self._operation = number, 1
+        return queue
 
     def _repeated_or_empty(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
         given = self._transaction

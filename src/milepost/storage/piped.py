@@ -86,6 +86,10 @@ class PipedSession(Session):
     def say(self, text: str) -> None:
         if text == "BEGIN":
             self._waiting.append(_Later(text, ()))
+        elif text == "COMMIT" and self._waiting and self._waiting[0].text == "BEGIN":
+            # Nothing of it was sent yet. What goes in one pipeline is one transaction, and committed at its end.
+            del self._waiting[0]
+            self.settle()
         elif text in ("COMMIT", "ROLLBACK"):
             self._sent([(text, ())])
         else:
