@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from milepost.broker.beat import Beat
 from milepost.errors import BrokerError, MilepostError, ProtocolError
 from milepost.transport import Link
-from milepost.wire import LINKED, Frame, Kind, decode_control, read_enqueue, read_key, read_put, read_stage
+from milepost.wire import LINKED, Frame, Kind, Ping, decode_control, read_enqueue, read_key, read_put, read_stage
 
 if TYPE_CHECKING:
     from milepost.broker.core import Connection, Topic
@@ -73,6 +74,8 @@ class Peer:
                         broker.said(connection, message)
                     else:
                         broker.asked(self, connection, message)
+                    if type(message) is Ping and connection.open and connection.link.glance is None:
+                        connection.link.glance = Beat(broker, self, message, memoryview(connection.link.buffer))
         except MilepostError as error:
             broker.refuse(connection, error)
 

@@ -275,9 +275,13 @@ class Broker:
         if self._workers is not None and peer.jobs:
             self._give(peer, connection, message)
             return
+        self.catch_up()
+        self.said(connection, message)
+
+    def catch_up(self) -> None:
+        """Carry out the puts of this round: something else comes in order with them."""
         if self._arrivals:
             self._process()
-        self.said(connection, message)
 
     def said(self, connection: Connection, message: Control | Enqueue) -> None:
         """A control frame."""
