@@ -4,9 +4,11 @@ One server from a wheel, with its own folder and the settings it comes with (`fs
 database for each contestant. A client is a process of its own, which fills a queue and empties it again, in turns with
 the others. The content of a message is the same for all: five attributes, a hundred bytes of values. What is timed:
 
-- Milepost: the public client, a broker process between it and the database. Enqueue: `client.transaction()`, one
-  `tx.enqueue` of 100 dicts, from which the typed columns are made, and the commit. Dequeue: a transaction, one
-  `tx.dequeue(count=100)`, all five attributes read of each message, and the commit. Committed is synced.
+- Milepost: the public client, given the database's own URL, so that there is no broker, as the peers have none; and
+  the same client with a broker process between it and the database, which has keys of its own. Enqueue:
+  `client.transaction()`, one `tx.enqueue` of 100 dicts, from which the typed columns are made, and the commit.
+  Dequeue: a transaction, one `tx.dequeue(count=100)`, all five attributes read of each message, and the commit.
+  Committed is synced.
 - PGQueuer: its `Queries` on an asyncpg connection, which is what its worker runs on, without the worker: measured with
   it, 100 to a batch, it is about half as quick. Enqueue: one `enqueue` of 100 payloads, JSON by orjson. Dequeue: one
   `dequeue` of 100, JSON parsed and an attribute read of each, one `log_jobs` of all as successful, which deletes them.

@@ -57,10 +57,15 @@ class Run:
         return self._brokers[store]
 
     def contestant(self, store: str, kind: str, many: int, one: int) -> Contestant:
-        """Milepost, with messages of a kind."""
+        """Milepost through a broker, with messages of a kind."""
         broker = self.broker(store)
-        name = f"Milepost on {store}"
+        name = f"Milepost through a broker on {store}"
         return Contestant(name, f"{LOAD}.queueing:{kind}", broker.url, many, one, cpu_seconds=broker.cpu_seconds)
+
+    def direct(self, kind: str, many: int, one: int) -> Contestant:
+        """Milepost in the application's own process, as the peers are, on a database of its own."""
+        url = database(self.server(), "milepost_direct")
+        return Contestant("Milepost, no broker, on PostgreSQL", f"{LOAD}.queueing:{kind}", url, many, one)
 
     def put(self, **figures: Any) -> None:
         self.report.figures |= figures
@@ -93,10 +98,20 @@ def _by_round(ours: Contestant, theirs: Sequence[Contestant], what: str, size: i
     return by_round(ours.rates.get((what, size), []), best.rates.get((what, size), []))
 
 
+def _least(found: dict[tuple[str, int], float | None]) -> float | None:
+    """Of one message to a transaction, the worse of enqueue and dequeue."""
+    singles = [found[what, ONE] for what in exchange.WHATS]
+    return None if None in singles else min(each for each in singles if each is not None)
+
+
 def against_peers(run: Run) -> None:
-    """`enqueue_vs_best`, `dequeue_vs_best` and `single_vs_best`: PostgreSQL beside the peers on the same one."""
+    """`enqueue_vs_best`, `dequeue_vs_best` and `single_vs_best`: PostgreSQL beside the peers on the same one.
+
+    The peers are libraries in the application's process: what is compared with them is the client that is so too. The
+    same through a broker is in `brokered_…`.
+    """
     many, one = run.some(10_000, 2_000), run.some(800, 100)
-    ours = [run.contestant(store, "Ticks", many, one) for store in STORES]
+    ours = [run.direct("Ticks", many, one), *(run.contestant(store, "Ticks", many, one) for store in STORES)]
     theirs = exchange.peers(lambda name: database(run.server(), name), run.quick)
     run.progress("filling queues and emptying them, beside the peers")
     for sentence in exchange.measure("ticks", ours + theirs, run.some(3, 2)):
@@ -112,18 +127,21 @@ def against_peers(run: Run) -> None:
             for each in ours + theirs
         ],
         "best of the rounds, which all take in turns; from making JSON or columns to a commit that is on the disk\n"
-        "SQLite is no part of the comparison: it is in no other process than the broker",
+        "what is compared has no broker, as the peers have none; SQLite is no part of the comparison",
     )  # fmt: skip
     _require(ours)
     found = {case: ratio(ours[0].best(*case), best[case]) for case in cases}
-    singles = [found[what, ONE] for what in exchange.WHATS]
-    single = None if None in singles else min(each for each in singles if each is not None)
+    through = {case: ratio(ours[1].best(*case), best[case]) for case in cases}
+    single = _least(found)
     run.put(
         enqueue_vs_best=found["enqueue", MANY],
         dequeue_vs_best=found["dequeue", MANY],
         single_vs_best=single,
         by_round={f"{what}_{size}": _by_round(ours[0], theirs, what, size) for what, size in cases},
         single={what: found[what, ONE] for what in exchange.WHATS},
+        brokered_enqueue_vs_best=through["enqueue", MANY],
+        brokered_dequeue_vs_best=through["dequeue", MANY],
+        brokered_single_vs_best=_least(through),
         exchange={each.name: each.figures() for each in ours + theirs},
     )
     run.bar("enqueue, 100 to a transaction: times the better peer", found["enqueue", MANY], ">=", 1.0)
@@ -243,7 +261,15 @@ PARTS: dict[str, Callable[[Run], None]] = {
 }
 # What each part puts into the last line; null there when a peer is missing or the part failed.
 KEYS = {
-    "exchange": ("enqueue_vs_best", "dequeue_vs_best", "single_vs_best", "exchange"),
+    "exchange": (
+        "enqueue_vs_best",
+        "dequeue_vs_best",
+        "single_vs_best",
+        "exchange",
+        "brokered_enqueue_vs_best",
+        "brokered_dequeue_vs_best",
+        "brokered_single_vs_best",
+    ),
     "orders": ("orders_per_s", "orders"),
     "readers": ("readers_gain", "readers", "messages_twice", "messages_lost"),
     "select": ("select_ms", "select"),
