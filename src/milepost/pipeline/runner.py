@@ -23,6 +23,7 @@ from milepost.pipeline import steering
 from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, queue, tidy
 from milepost.pipeline.checkpoint import Checkpoint
 from milepost.pipeline.combined import Feeding
+from milepost.pipeline.control.pauses import late
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.checked import Checked
 from milepost.pipeline.definition.checking import check
@@ -236,6 +237,8 @@ class Runner:
         ended = False
         while not until():
             if self.splitter is not None:
+                ages = [self.splitter.age(lane) for lane in range(self.pipeline.lanes)]
+                self.splitter.late = late(ages, interval) if self.steering.balances else []
                 self.splitter.assign(targets)
             self._read_marks()
             if self._now() >= due + interval:

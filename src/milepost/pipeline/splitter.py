@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milepost.pipeline.beside import Beside, Tail
 from milepost.pipeline.control.pauses import EVENTS
-from milepost.pipeline.control.split import split
+from milepost.pipeline.control.split import split, without
 from milepost.pipeline.splits import Run, Runs
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Splitter:
         self._carry: list[float] = [0.0] * lanes
         self.runs: Final = [Runs(lane) for lane in range(lanes)]
         self.weights: list[float] = [1.0 / lanes] * lanes
+        self.late: list[int] = []  # lanes that get nothing at the moment, whatever their weights are
         self.probes: set[int] = set()  # lanes that get a few events at once, whatever their weights are
         self.done: list[int] = [0] * lanes  # positions up to which lanes are finished: set by whoever reads the marks
         self._tail = Tail(client, beside.splits)
@@ -79,6 +80,11 @@ class Splitter:
         for log, offset in self._last.values():
             found[log] = min(found.get(log, offset), offset)
         return found
+
+    def age(self, lane: int) -> float:
+        """Seconds since the assignment of the oldest event that a lane has not finished; 0 when it has finished all."""
+        run = self.runs[lane].at(self.done[lane])
+        return 0.0 if run is None else max(0.0, self._now() - run.at_us / 1e6)
 
     def ahead(self, lane: int) -> int:
         """Events that a lane was given and has not finished."""
@@ -139,18 +145,18 @@ class Splitter:
         A lane without room ends it for all: others must not be given the share that the weights say is its.
         """
         runs: list[Run] = []
-        lanes = len(self.runs)
+        lanes, weights = len(self.runs), without(self.weights, self.late)
         while start < stop and self.probes:
             lane, count = self.probes.pop(), min(EVENTS, stop - start)
             runs.append(Run(source, log, start, start + count, lane, assigned[lane], at_us))
             assigned[lane] += count
             start += count
         while start < stop:
-            room = min(AHEAD_ROWS - (assigned[lane] - self.done[lane]) for lane in range(lanes) if self.weights[lane])
+            room = min(AHEAD_ROWS - (assigned[lane] - self.done[lane]) for lane in range(lanes) if weights[lane])
             turn = min(stop - start, RUN_ROWS * lanes, max(0, room))
             if not turn:
                 break
-            counts, self._carry = split(turn, self.weights, self._carry)
+            counts, self._carry = split(turn, weights, self._carry)
             for lane, count in enumerate(counts):
                 if count:
                     runs.append(Run(source, log, start, start + count, lane, assigned[lane], at_us))

@@ -108,6 +108,11 @@ class Steering:
         self.intervals = 0
 
     @property
+    def balances(self) -> bool:
+        """Whether weights follow response times."""
+        return self._control.balance
+
+    @property
     def weights(self) -> list[float]:
         """The share of each lane."""
         if not self._control.balance:
@@ -146,8 +151,10 @@ class Steering:
                 if lane.controller is None and now.event_bytes <= 0:
                     given = max(0.0, given - (used - now.done))  # once, and not in every interval until it is known
                 lane.base, lane.admitted = used, used + round(given)
-            # Where no queue is to be held, the longest micro-batches are the fastest.
-            batch = EVERYTHING if now.queued is None else self._batch(lane)
+            # Where no queue is to be held, the longest micro-batches are the fastest; and of a lane that gets nothing
+            # more, all others wait for the last.
+            alone = self._control.balance and self._pauses.paused(number)
+            batch = EVERYTHING if now.queued is None or alone else self._batch(lane)
             decided.append(
                 Decided(lane.admitted, batch, weights[number], given, free, response, probe=number in probes)
             )

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from milepost.pipeline.control.split import without
+
 PROBE: Final = 4
 """Intervals from the beginning of a pause to the first probe: what was given to the lane before should be done."""
 
@@ -81,6 +83,16 @@ class Pauses:
 
     def of(self, weights: Sequence[float]) -> list[float]:
         """Weights without what lanes that pause would get; they sum to 1 again."""
-        kept = [0.0 if self._every[lane] else weight for lane, weight in enumerate(weights)]
-        total = sum(kept)
-        return [weight / total for weight in kept] if total > 0 else list(weights)
+        return without(weights, [lane for lane in range(len(weights)) if self.paused(lane)])
+
+
+def late(ages: Sequence[float], limit: float) -> list[int]:
+    """The lane that is late, if it is one alone: its oldest event was assigned more than `limit` seconds ago, and those
+    of all others later.
+
+    Between two decisions of the balancer a lane that a hog has hit is given events as before, and the combiner waits
+    for each of them. This is known within a fraction of an interval. When several lanes are late there is too much for
+    all of them, and that is no question of where it goes.
+    """
+    found = [lane for lane, age in enumerate(ages) if age > limit]
+    return found if len(found) == 1 and len(ages) > 1 else []

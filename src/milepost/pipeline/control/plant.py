@@ -171,9 +171,9 @@ class Plant:
     event leaves in it. `on_overflow` says what a lane does at a full queue: "drop" what it has just processed, as the
     paper's did, or "wait", as ours does. Decisions about admission take effect `delay` intervals late. `overhead` is
     the fixed cost of a micro-batch in seconds: waiting for the driver and the disk, which a hog does not change, or
-    (`overhead_slows`) work like any other; without it lanes commit at every tick. `largest_batch` bounds a micro-batch to what the lane
-    does in that many seconds when nothing is in its way. `noise` is the deviation of
-    measured free space, as a share of the bound.
+    (`overhead_slows`) work like any other; without it lanes commit at every tick. `largest_batch` bounds a micro-batch
+    to what the lane does in that many seconds when nothing is in its way. `noise` is the deviation of measured free
+    space, as a share of the bound.
     """
 
     def __init__(

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milepost.errors import ConfigError
+
+
+def without(weights: Sequence[float], lanes: Collection[int]) -> list[float]:
+    """Weights with nothing for some lanes; they sum to 1 again. As they are, when that leaves nothing."""
+    kept = [0.0 if lane in lanes else weight for lane, weight in enumerate(weights)]
+    total = sum(kept)
+    return [weight / total for weight in kept] if total > 0 else list(weights)
 
 
 def split(n: int, weights: Sequence[float], carry: Sequence[float] | None = None) -> tuple[list[int], list[float]]:

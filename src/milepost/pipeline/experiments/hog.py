@@ -1,4 +1,4 @@
-"""A CPU hog: processes that do nothing but take a core. `python -m milepost.pipeline.experiments.hog CORE`."""
+"""A CPU hog: processes that do nothing but take a core. `python -I hog.py CORE`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,16 @@ class Hog:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        command = [sys.executable, "-m", __name__, str(self._core)]
-        self._running = [
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) for _ in range(self._wanted)
-        ]
+        # As a file, and on its core from the first moment: importing the package would be a hog on every core.
+        command = [sys.executable, "-I", "-S", __file__, str(self._core)]
+        everywhere = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {self._core})
+        try:
+            self._running = [
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) for _ in range(self._wanted)
+            ]
+        finally:
+            os.sched_setaffinity(0, everywhere)
 
     def stop(self) -> None:
         running, self._running = self._running, []
