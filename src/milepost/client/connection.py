@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from milepost import limits, transport
 from milepost.batch import Batch
 from milepost.batch.header import Buffer, fingerprint_of
+from milepost.batch.loose import Loose
 from milepost.client.dispatch import Rows, shares
 from milepost.client.logbatch import LogBatch
 from milepost.client.taken import TakenBatch
@@ -129,6 +130,8 @@ class Parcel:
 
 class Connection:
     """A `transport.Receiver`. Made by `open`."""
+
+    takes_loose = False  # messages for queues as they are, and not in batches
 
     def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], window: int) -> None:
         self._owner = owner
@@ -436,7 +439,7 @@ class Connection:
             self._kept = True
         return future
 
-    def enqueue(self, enqueue: Enqueue, batch: Batch) -> tuple[Buffer, ...]:
+    def enqueue(self, enqueue: Enqueue, batch: Batch | Loose) -> tuple[Buffer, ...]:
         """The frame of messages for a queue, in parts for `send` or `ask`; it counts as sent. It has `batch`."""
         parts = enqueue_parts(enqueue)
         self.outstanding += len(parts[0]) + len(parts[1])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.batch import Batch
+from milepost.batch.loose import Loose, loosened
 from milepost.client.durable import DurableSubscription
 from milepost.client.session import Session
 from milepost.client.subscriptions import Subscriptions
@@ -104,6 +105,14 @@ class Queueing:
                 if schema.message_type is not None and schema.message_type.root == first.node_type:
                     return name
         raise WrongType(f"queue {queue!r} takes messages of {', '.join(names)}; say which these are, with type=")
+
+    def loosened(self, schema: Schema, messages: Any) -> Loose | None:
+        """Messages as they are, where they can be and the connection takes them so."""
+        connection = self.session.connection
+        if connection is None or not connection.takes_loose:
+            return None
+        rows = messages if type(messages) is list else [messages]
+        return loosened(schema, rows)
 
     def encoded(self, schema: Schema, messages: Any) -> Batch:
         """Messages as a batch; raises what is wrong with one of them."""

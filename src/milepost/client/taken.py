@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,8 +15,11 @@ from milepost.batch.atoms import timestamp_of
 from milepost.errors import InvalidValue, ProtocolError, did_you_mean
 from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.schema import Node, Schema, build
+from milepost.schema.messagetype import Reference
 from milepost.schema.types import Atom, Optional, Tuple, Type
 from milepost.wire import Taken
+
+SCHEMAS: Final = 1_000  # of which it is remembered what their messages are like
 
 N = TypeVar("N", bound=Node)
 Class: TypeAlias = type[N]  # messages have a member `type` themselves
@@ -44,6 +47,7 @@ class TakenBatch:
         self._message_type = message_type = schema.message_type
         self.members: Final = None if message_type is None else message_type.node(message_type.root).members
         self.flat: Final = message_type is not None or _flat(schema.type)  # members are in `plain` as they are
+        self.native: Final = _native(schema)
         self._roots: dict[int, Any] = {}
 
     @classmethod
@@ -107,6 +111,9 @@ class TakenBatch:
         return [QueueMessage(self, row, classes) for row in range(len(self))]
 
 
+_NOTHING: Final[dict[str, Any]] = {}  # of a message that nobody has looked into
+
+
 class QueueMessage:
     """A message out of a queue: the members of its root by attribute, or by item where a name is one of those below.
 
@@ -114,13 +121,14 @@ class QueueMessage:
     of a type in the text notation a row.
     """
 
-    __slots__ = ("_classes", "_row", "_taken", "_values")
+    # The dict has the members, of messages that are plain values and no more: Python finds them there by itself.
+    __slots__ = ("__dict__", "_classes", "_row", "_taken", "_values")
 
     def __init__(self, taken: TakenBatch, row: int, classes: Classes | None) -> None:
         self._taken = taken
         self._row = row
         self._classes = classes
-        self._values: Any = None  # the row, or a dict of the root's members: whoever reads one member reads more
+        self._values: Any = _NOTHING  # the row, or a dict of the root's members: whoever reads one member reads more
 
     @property
     def mid(self) -> str:
@@ -176,27 +184,34 @@ class QueueMessage:
         """The message as a batch of one row."""
         return self._taken.batch.slice(self._row, self._row + 1)
 
-    def _read(self) -> Any:
+    def _late(self, name: str) -> Any:
+        """A member of a message that was not read yet, or that has none of this name: `KeyError`."""
         taken = self._taken
         self._values = taken.plain[self._row] if taken.flat else self.root
-        return self._values
+        if taken.native:
+            self.__dict__ = self._values
+        return self._values[name]
 
     def __getitem__(self, name: str) -> Any:
         try:
-            values = self._values
-            value = (self._read() if values is None else values)[name]
+            value = self._values[name]
         except KeyError:
-            raise KeyError(self._unknown(name)) from None
+            try:
+                value = self._late(name)
+            except KeyError:
+                raise KeyError(self._unknown(name)) from None
         return value if value.__class__ is not list else self.root[name]  # only a reference is a list here
 
     def __getattr__(self, name: str) -> Any:
-        if name in QueueMessage.__slots__:
+        if name == "_values":
             raise AttributeError(name)  # on its way into being, as in a copy
         try:
-            values = self._values
-            value = (self._read() if values is None else values)[name]
+            value = self._values[name]
         except KeyError:
-            raise AttributeError(self._unknown(name)) from None
+            try:
+                value = self._late(name)
+            except KeyError:
+                raise AttributeError(self._unknown(name)) from None
         return value if value.__class__ is not list else self.root[name]
 
     def _unknown(self, name: str) -> str:
@@ -211,6 +226,20 @@ class QueueMessage:
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.mid} priority={self.priority:g}>"
+
+
+@lru_cache(maxsize=SCHEMAS)
+def _native(schema: Schema) -> bool:
+    """Whether messages are plain values, none of which is called as something that all messages have."""
+    message_type = schema.message_type
+    if message_type is not None:
+        members = message_type.node(message_type.root).members
+        names = {member.name for member in members}
+        plain = not any(isinstance(member, Reference) for member in members)
+    else:
+        plain = _flat(schema.type)
+        names = {field.name for field in schema.type.fields} if isinstance(schema.type, Tuple) else set()
+    return plain and not names & set(dir(QueueMessage))
 
 
 def _flat(kind: Type) -> bool:

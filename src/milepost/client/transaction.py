@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -16,6 +16,7 @@ import numpy as np
 from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.header import Buffer
+from milepost.batch.loose import Loose
 from milepost.client.acks import Span
 from milepost.client.connection import Connection
 from milepost.client.durable import DurableSubscription
@@ -77,7 +78,7 @@ class _Pending:
 
     __slots__ = ("batch", "connection", "frame", "receipt")
 
-    def __init__(self, frame: Enqueue, batch: Batch, receipt: Receipt) -> None:
+    def __init__(self, frame: Enqueue, batch: Batch | Loose, receipt: Receipt) -> None:
         self.frame: Final = frame
         self.batch: Final = batch
         self.receipt: Final = receipt
@@ -147,16 +148,22 @@ class Transaction:
         number = NO_PRIORITY if priority is None else _priority(priority)
         due_us, ends_us = self._due(delay, not_before), self._ends(expires)
         schema = await self._queueing.schema_for(queue, type, messages)
-        batch = self._queueing.encoded(schema, messages)
+        pieces: Sequence[Batch | Loose]
+        loose = self._queueing.loosened(schema, messages)
+        if loose is not None:
+            pieces = (loose,)
+        else:
+            batch = self._queueing.encoded(schema, messages)
+            pieces = _pieces(batch, min(PIECE_BYTES, self._queueing.batch_bytes))
         self._require_open()
-        pieces = list(_pieces(batch, min(PIECE_BYTES, self._queueing.batch_bytes)))
-        receipt = Receipt(len(batch), len(pieces))
+        receipt = Receipt(sum(map(len, pieces)), len(pieces))
         for piece in pieces:
             self._step += 1
-            frame = Enqueue(0, self._client, self._step, queue, number, due_us, ends_us, True, piece.data)
+            data = b"" if isinstance(piece, Loose) else piece.data
+            frame = Enqueue(0, self._client, self._step, queue, number, due_us, ends_us, True, data)
             self._pending.append(_Pending(frame, piece, receipt))
-            self._unsent += len(piece.data)
-            self._unconfirmed += len(piece.data)
+            self._unsent += len(data)
+            self._unconfirmed += len(data)
         if self._unconfirmed > FLUSH_BYTES:
             await self.flush()
         elif self._unsent > SEND_BYTES:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from milepost import limits
 from milepost.batch import Batch
+from milepost.batch.loose import Loose
 from milepost.client.connection import Connection, Inbox, Owner, as_lost
 from milepost.client.taken import TakenBatch
 from milepost.direct.dealing import Dealing
@@ -44,6 +45,8 @@ HEARTBEAT_S: Final = 3_600.0  # there is nobody to be heard
 
 class DirectConnection(Connection):
     """Made by `open`. It lasts until the client leaves, or until another process takes its log away."""
+
+    takes_loose = True
 
     def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello) -> None:
         super().__init__(owner, inboxes, hello.window)
@@ -96,7 +99,7 @@ class DirectConnection(Connection):
 
     # As the client sees it
 
-    def enqueue(self, enqueue: Enqueue, batch: Batch) -> Any:
+    def enqueue(self, enqueue: Enqueue, batch: Batch | Loose) -> Any:
         return ((enqueue, batch),)
 
     def send(self, *parts: Any) -> None:

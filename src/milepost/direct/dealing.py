@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from milepost.batch import Batch
+from milepost.batch.loose import Loose
 from milepost.errors import MilepostError
 from milepost.queues.requests import enqueue_of
 from milepost.queues.steps import Enqueue as EnqueueStep
@@ -22,7 +23,7 @@ class Dealing:
         self.client = client
         self.writer = writer  # S of its messages
         self.number = 0
-        self.held: list[tuple[Enqueue, Batch]] = []  # goes with the next request
+        self.held: list[tuple[Enqueue, Batch | Loose]] = []  # goes with the next request
         self.messages = 0  # enqueued
         self.mids: list[list[int]] = []  # of messages whose numbers the client was not told yet
         self.enqueued: Counter[str] = Counter()  # by queue

@@ -43,7 +43,7 @@ class Perform(Work):
     @property
     def size(self) -> int:
         """Of the batches."""
-        return sum(len(step.batch.data) for step in self.steps if isinstance(step, Enqueue))
+        return sum(step.size for step in self.steps if isinstance(step, Enqueue))
 
     def run(self, session: Session, place: Place) -> Performed | Promise | MilepostError:
         """See `transactions`."""

@@ -23,6 +23,7 @@ from milepost.batch.block import OFFSET, Block
 from milepost.batch.columns import Columns, pack_bits
 from milepost.batch.format import format_of
 from milepost.batch.layout import Layout
+from milepost.batch.loose import Loose
 from milepost.errors import CorruptLog, InvalidValue, MalformedBatch
 from milepost.query.sql.tables import Column, Table, Tables, sql_type
 from milepost.queues import physical
@@ -288,21 +289,43 @@ def _unnested(table: Table, signs: Iterable[str]) -> str:
     return f"{_into(table)} SELECT * FROM unnest({', '.join(arrays)})"
 
 
-def value_names(tables: Tables) -> list[list[str]]:
+def value_names(tables: Tables) -> tuple[tuple[str, ...], ...]:
     """For each table a name for each of its columns, `keys` before `columns`."""
-    return [
-        [f"c{at}_{place}" for place in range(len(table.keys) + len(table.columns))]
-        for at, table in enumerate(tables.all)
-    ]
+    return _value_names(tables.schema, tables.number)
 
 
-def poured(batch: Batch, tables: Tables, mids: Sequence[int]) -> dict[str, str]:
+@lru_cache(maxsize=PLANS)
+def _value_names(schema: Schema, number: int) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(f"c{at}_{place}" for place in range(len(table.keys) + len(table.columns)))
+        for at, table in enumerate(Tables(schema, number).all)
+    )
+
+
+def poured(batch: Batch | Loose, tables: Tables, mids: Sequence[int]) -> dict[str, str]:
     """The rows of a batch, for statements of `insert_named`: the array of each column, by `value_names`."""
+    made: Sequence[Sequence[Sequence[Any]]]
+    if isinstance(batch, Loose):
+        made = [_loose(batch, tables, mids)]
+    else:
+        made = [columns for _, columns in pour(batch, tables, mids, "postgresql")]
     return {
         name: physical.array(values)
-        for (_, columns), names in zip(pour(batch, tables, mids, "postgresql"), value_names(tables), strict=True)
+        for columns, names in zip(made, value_names(tables), strict=True)
         for name, values in zip(names, columns, strict=True)
     }
+
+
+def _loose(rows: Loose, tables: Tables, mids: Sequence[int]) -> list[Sequence[Any]]:
+    """Loose rows are ASCII without the character U+0000; what is left to be refused is what no index takes."""
+    (table,) = tables.all
+    for column, values in zip(table.columns, rows.columns, strict=True):
+        if (table, column) in tables.indexes and column.type == STRING:
+            for row, value in enumerate(values):
+                if value is not None and len(value) > INDEXED_BYTES:
+                    path = ".".join(column.path)
+                    raise InvalidValue(f"a value with an index has up to {INDEXED_BYTES} bytes", path, row)
+    return [mids, [0] * len(mids), *rows.columns] if len(table.keys) > 1 else [mids, *rows.columns]
 
 
 def select(table: Table, dialect: str) -> str:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
+from milepost.batch.loose import Loose
 from milepost.errors import (
     BlockIncomplete,
     InvalidValue,
@@ -480,7 +481,8 @@ class _Performance:
                 self._engine.change(self._place)
                 catalogue.prioritize(session, queue)
         self.changed = True
-        rows.store(session, step.batch, kind.tables, mids)
+        batch = step.batch.batch() if isinstance(step.batch, Loose) else step.batch
+        rows.store(session, batch, kind.tables, mids)
         insert_headers(
             session, queue, kind, mids, s=self._transaction.s, t=self._number, priority=step.priority, log=state.log,
             owner=owner, due_us=step.due_us or 0, ends_us=NEVER_US if step.ends_us is None else step.ends_us,
