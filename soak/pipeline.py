@@ -63,11 +63,14 @@ class PipelinePlay:
         master: str = "local[2]",
         show: Callable[[str], None] = print,
         conf: str = "",
+        pause_s: float = 0.05,
     ) -> None:
+        """`pause_s`: between two puts. They never stop: what comes after a silence may be late."""
         self._random = random.Random(seed)
         self._folder = folder
         self._show = show
         self._master = master
+        self._pause_s = pause_s
         self.broker = Broker(folder, str(folder / "store.db"))
         self._file = folder / "soak.toml"
         self._file.write_text(
@@ -132,7 +135,7 @@ class PipelinePlay:
         while time.monotonic() < until:
             if self.sent < self._results() + AHEAD:
                 self._put()
-            time.sleep(0.05)
+            time.sleep(self._pause_s)
 
     def _progress(self, before: int, more: int) -> None:
         """Put, until so many more results are there."""

@@ -35,7 +35,7 @@ class Run:
 
 def source(run: Run) -> None:
     """`source_rows_per_s`."""
-    count = run.some(8_000_000, 500_000)
+    count = run.some(8_000_000, 200_000)
     run.progress(f"reading {count:,} rows of ten fields into a sink that does nothing")
     found = parts.source(run.world, count)
     run.report.figures |= {"source_rows_per_s": found["source_rows_per_s"]}
@@ -48,7 +48,7 @@ def source(run: Run) -> None:
 
 def tier1(run: Run) -> None:
     """`events_per_s` and `vs_parquet`."""
-    count = run.some(6_000_000, 200_000)
+    count = run.some(6_000_000, 100_000)
     run.progress(f"topic -> discard, derive, enrich -> topic, {count:,} events")
     found = parts.tier1(run.world, count)
     run.rate = found["events_per_s"]
@@ -69,12 +69,12 @@ def tier1(run: Run) -> None:
 
 def ends(run: Run) -> None:
     """`splitter_rows_per_s` and `combiner_rows_per_s`, against the rate of the IAPs."""
-    count = run.some(2_000_000, 400_000)
+    count = run.some(2_000_000, 100_000)
     if run.rate is None:
         run.progress("the rate of tier 1, to compare with")
-        run.rate = parts.tier1(run.world, run.some(2_000_000, 200_000))["events_per_s"]
+        run.rate = parts.tier1(run.world, run.some(2_000_000, 100_000))["events_per_s"]
     run.progress("assigning events to lanes, and merging two lanes")
-    splitter = parts.splitter(run.world, run.some(6_000_000, 200_000))
+    splitter = parts.splitter(run.world, run.some(6_000_000, 100_000))
     combiner = parts.combiner(run.world, count)
     run.report.figures |= {
         "splitter_rows_per_s": splitter,
@@ -92,7 +92,7 @@ def ends(run: Run) -> None:
 
 def peak(run: Run) -> None:
     """`paper_peak_ok` and `p99_s`."""
-    seconds = float(run.some(60, 10))
+    seconds = float(run.some(60, 4))
     run.progress(f"{PAPER_PEAK:,.0f} events a second for {seconds:.0f} s through both tiers and a monitor")
     found = parts.peak(run.world, seconds, PAPER_PEAK)
     run.report.figures |= {"paper_peak_ok": found["paper_peak_ok"], "p99_s": found["p99_s"], "p50_s": found["p50_s"]}
@@ -119,7 +119,7 @@ def run(quick: bool, parts: Sequence[str] = tuple(PARTS)) -> None:
     require_java()
     stop_in_order()
     report = Report("pipeline", quick)
-    with world() as made:
+    with world(quick) as made:
         shared = Run(report, quick, made)
         well = carry_out(report, shared, parts, PARTS, KEYS)
         report.bars(shared.bars)

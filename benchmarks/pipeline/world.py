@@ -15,13 +15,16 @@ from milepost.pipeline.definition import Pipeline
 from soak.stage import Broker
 
 MASTER = "local[2]"
+# A short run is over before Java has compiled well what it runs; so it does not try.
+SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class World:
     """What the parts share: a broker on SQLite, a folder, and a session of Spark."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, quick: bool) -> None:
         self.folder = folder
+        self._quick = quick
         self.broker = Broker(folder, str(folder / "store.db"))
         self.broker.start()
         self.broker.wait()
@@ -38,7 +41,8 @@ class World:
             from milepost.pipeline.session import make_session
             from milepost.pipeline.source.datasource import register
 
-            self._spark = make_session("benchmark", MASTER, {"spark.driver.memory": "2g"})
+            short = {"spark.driver.extraJavaOptions": SHORT} if self._quick else {}
+            self._spark = make_session("benchmark", MASTER, {"spark.driver.memory": "2g"} | short)
             register(self._spark)
             queries.register(self._spark)
         return self._spark
@@ -76,10 +80,10 @@ def _toml(value: Any) -> str:
 
 
 @contextmanager
-def world() -> Iterator[World]:
+def world(quick: bool) -> Iterator[World]:
     """One, that goes away."""
     with tempfile.TemporaryDirectory(prefix="milepost-bench-", ignore_cleanup_errors=True) as folder:
-        made = World(Path(folder))
+        made = World(Path(folder), quick)
         try:
             yield made
         finally:

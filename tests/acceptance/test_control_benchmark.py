@@ -12,7 +12,7 @@ FIGURES = {"figure3.png", "figure6.png", "figure8.png", "figure9.png", "figure6-
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark of its own"),
     pytest.mark.skipif(
         sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="a hog takes one of two cores"
     ),

@@ -10,7 +10,7 @@ KEYS = {
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark of its own")
 def test_pipeline_ends_with_its_figures(run):
     done = run(sys.executable, "-m", "benchmarks", "pipeline", QUICK="1")
     assert done.returncode == 0, done.stderr[-2_000:] + done.stdout[-2_000:]
