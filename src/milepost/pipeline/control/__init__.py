@@ -4,7 +4,7 @@ Pure: no Spark, no broker, no clock. In the order of reading:
 
 - `model` what is controlled, `identification` how it is found from data (at once, or online in `adaptation`)
 - `placement` gains for a wanted settling time; `regulator` the control law
-- `flow` admission of one lane; `response`, `lqr`, `balance` and `split` the shares of all lanes
+- `flow` admission of one lane; `response`, `lqr`, `balance`, `pauses` and `split` the shares of all lanes
 - `trace` what happened, `report` draws it
 - `plant` and `simulation`: a pipeline to practise on, and the paper's experiments
 
