@@ -44,7 +44,7 @@ class Columns:
         if flat.var:
             parts.append(self._shared_offsets(position + self.layout.data_at(self.n)))
         parts += self.fixed[len(wide) :]
-        parts += self.bits
+        parts.append(b"".join(self.bits))  # one small part, since each is summed and counted by itself
         parts += [memoryview(data)[offsets[0] : offsets[-1]] for offsets, data in self.var]
         position += sum(memoryview(part).nbytes for part in parts[start:])
         for _, item in self.lists:

@@ -18,12 +18,12 @@ from milepost import limits
 from milepost.batch import atoms
 from milepost.batch.arrow import ABSENT, field_type
 from milepost.batch.block import DTYPES, OFFSET, arrow_type
-from milepost.batch.columns import Columns, pack_bits
+from milepost.batch.columns import Bytes, Columns, pack_bits
 from milepost.batch.format import BOXED, Format
 from milepost.batch.layout import Layout
 from milepost.errors import InvalidValue, did_you_mean
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
-from milepost.schema.types import ATOMS, Atom, Optional, Schema, Tuple, Type, Variant
+from milepost.schema.types import Atom, Optional, Schema, Tuple, Type, Variant
 
 Mask = npt.NDArray[np.bool_] | None
 
@@ -264,8 +264,10 @@ class _Reader:
         if array is not None and array.type != kind:
             array = _cast(array, kind, shape)
         nulls = array is not None and bool(array.null_count) and not array.offset
-        if nulls and outer is None and shape.valid is not None and shape.type in _NUMBERS:
-            return _numbers_with_nulls(columns, shape, array)
+        if nulls and outer is None and shape.valid is not None and isinstance(shape.type, Atom):
+            masks = _MASKS.get(shape.type.kind)
+            if masks is not None:
+                return _numbers_with_nulls(columns, shape, array, masks)
         present = self._present(columns, shape, array, outer)
         if array is None:
             array = pa.nulls(columns.n, kind)
@@ -386,24 +388,30 @@ def _zeroed(column: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> npt.NDA
     return column.view(_WHOLE[column.dtype.itemsize]) & mask
 
 
-def _numbers_with_nulls(columns: Columns, shape: AtomShape, array: pa.Array) -> None:
-    """What the general way does, for the column that most tables are made of, in two thirds of its time."""
+def _numbers_with_nulls(columns: Columns, shape: AtomShape, array: pa.Array, masks: npt.NDArray[Any]) -> None:
+    """What the general way does, for the column that most tables are made of, in half of its time."""
     n = columns.n
     bitmap, values = array.buffers()
-    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=n, bitorder="little").view(np.int8)
+    bits: Bytes = np.frombuffer(bitmap, np.uint8, (n + 7) >> 3)
     assert shape.valid is not None
-    columns.bits[shape.valid] = pack_bits(bits) if n % 8 else bitmap.slice(0, n >> 3)  # Arrow's bits are ours
-    np.negative(bits, out=bits)
-    columns.fixed[shape.slot] = np.frombuffer(values, _WHOLE[_NUMBERS[shape.type]], n) & bits
+    mask = masks.take(bits, 0).ravel()
+    if n % 8:  # Arrow's bits are ours, but for those behind the last
+        mask = mask[:n]
+        bits = pack_bits(mask)
+    columns.bits[shape.valid] = bits
+    mask &= np.frombuffer(values, mask.dtype, n)
+    columns.fixed[shape.slot] = mask
 
 
-_NUMBERS: Final[dict[Any, int]] = {
-    atom: DTYPES[kind].itemsize
-    for kind, atom in ATOMS.items()
-    if kind in DTYPES and kind not in (*atoms.RANGES, "uuid")
+_WHOLE: Final = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
+_BITS: Final = np.arange(256)[:, None] >> np.arange(8) & 1
+# By type, for each byte of a bitmap: eight numbers that are all ones, or all zeros.
+_MASKS: Final = {
+    kind: -_BITS.astype(_WHOLE[dtype.itemsize])
+    for kind, dtype in DTYPES.items()
+    if kind not in (*atoms.RANGES, "uuid", "decimal")
 }
 _BOUNDED: Final = {"date", "timestamp", "decimal"}  # types whose columns cannot hold just any bytes
-_WHOLE: Final = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 
 
 def _validless(array: pa.Array) -> pa.Array:

@@ -119,7 +119,12 @@ def _leaf(form: Format, layout: Layout, path: str) -> Reader:
         if code is not None:
             return _number(start + layout.fixed_at(shape, 1), code, flags)
         if _is_text(shape):
-            return _text(start + layout.var_at(1) + 4 * shape.slot, flags)
+            at = start + layout.var_at(1) + 4 * shape.slot
+            native, plain = kernels.at_hand("batch", "native"), _text(at, flags)
+            if native is None:
+                return plain
+            words = struct.pack("<III", native.TEXT, at, *(flags or [0]))
+            return native.read_text((words, plain, None))  # type: ignore[no-any-return]
     return _viewed(form, layout, shape, bits)
 
 

@@ -34,13 +34,14 @@ ROOMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "building": ("build", "unfold"),
         "grouping": ("split", "assemble", "regroup"),
     },
-    "batch": {"native": ("project", "judge")},
+    "batch": {"native": ("project", "read_text", "judge")},
 }
 KERNELS: Final = tuple(name for modules in ROOMS.values() for names in modules.values() for name in names)
 _PACKAGE: Final = Path(__file__).parents[1]
 
 _progress: list[Progress] = []
 _made: list[str] = []
+_missed: set[str] = set()  # modules that were not at hand
 _unkept: list[str] = []  # compiled for this process only: the folder has no room, or cannot be written
 
 
@@ -153,13 +154,21 @@ def at_hand(room: str, module: str) -> ModuleType | None:
 
     For whoever has another way. Nobody who reads a message waits for a compiler.
     """
-    name = f"milepost.{room}.{module}"
-    if name in sys.modules:
-        return sys.modules[name]
+    found, name = loaded(room, module), f"milepost.{room}.{module}"
+    if found is not None or name in _missed:
+        return found
     try:
-        return import_module(name) if kept(room) else None
+        found = import_module(name) if kept(room) else None
     except ImportError:
-        return None
+        pass
+    if found is None:
+        _missed.add(name)  # looking costs a thousand times as much as what is looked for brings
+    return found
+
+
+def loaded(room: str, module: str) -> ModuleType | None:
+    """A module of builtins, if this process has it already."""
+    return sys.modules.get(f"milepost.{room}.{module}")
 
 
 def _mark(room: str) -> Path:

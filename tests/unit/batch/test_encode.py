@@ -166,3 +166,21 @@ def test_a_value_that_does_not_fit_is_explained_with_its_row_and_path(kind: str,
 def test_a_table_that_does_not_fit_is_explained(source: Any, says: str) -> None:
     with pytest.raises(InvalidValue, match=says):
         Batch.encode(QUOTE, source)
+
+
+@given(st.sampled_from(["int", "long", "uint32", "double", "int16"]), st.lists(st.integers(0, 100) | st.none()))
+def test_absent_numbers_are_zeros(kind: str, values: list[int | None]) -> None:
+    schema = parse(f"s: [a: {kind}?]")
+    types: dict[str, Any] = {"int": pa.int32(), "long": pa.int64(), "uint32": pa.uint32(), "double": pa.float64()}
+    column = pa.array(values, types.get(kind, pa.int16()))
+    buffers = column.buffers()
+    full = pa.Array.from_buffers(column.type, len(column), [buffers[0], pa.py_buffer(b"\x11" * (buffers[1].size))])
+    assert full.null_count == column.null_count
+    table = pa.record_batch({"a": full})
+    made = Batch.encode(schema, table)
+    assert Batch.decode(made.data, schema).to_pylist() == [{"a": value} for value in full.to_pylist()]
+    body = bytes(made.data)[16:]
+    width = column.type.bit_width // 8
+    for row, value in enumerate(values):
+        if value is None:
+            assert body[row * width : (row + 1) * width] == bytes(width)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from milepost.batch import Batch, Ids, projection
+from milepost.batch import Batch, Ids, projection, reader
 from milepost.batch.format import format_of
 from milepost.batch.reader import _compiled
 from milepost.schema.text import parse
@@ -86,6 +86,18 @@ def test_references_are_counted() -> None:
     after = sys.getrefcount(data), sys.getrefcount(native)
     assert counts == (2, 2)
     assert after == before
+
+
+def test_the_reader_of_one_text_is_a_builtin_too() -> None:
+    row = bytes(Batch.encode(FLAT, [ROW]).data)
+    without = bytes(Batch.encode(FLAT, [ROW | {"e": None}]).data)
+    read = reader(FLAT, "e")
+    assert type(read) is type(len)
+    assert (read(row), read(without)) == ("x", None)
+    assert reader(FLAT, "a")(row) == "Äpfel"
+    for wrong in ((), (row, row), (b"",), (row[:40],), (None,), (memoryview(row),)):
+        with pytest.raises((TypeError, struct.error)):
+            read(*wrong)
 
 
 @given(st.data(), strategies.schemas(variants=False, lists=False, dynamic=False))
