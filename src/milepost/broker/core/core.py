@@ -351,10 +351,7 @@ class Core:
     def passed(
         self, connection: Connection, topic: Topic, size: int, frame: bytes, members: list[Connection]
     ) -> list[Effect]:
-        """One row came in a PUT of `size` bytes, was found right, and is for these, who are all ready.
-
-        What `put` and `arrived` come to for it.
-        """
+        """What `put` and `arrived` come to for one row that is right, in `size` bytes, for these, who are all ready."""
         connection.puts += 1
         connection.rows_in += 1
         connection.bytes_in += size
