@@ -8,7 +8,8 @@
     form, codes    a predicate as terms over columns of 64-bit codes; columns, texts
     access, ways   the term that a predicate is found by
     delta, segment, group     how subscriptions are held: the newest, the others, and those that share a predicate
-    reading, probing, building, grouping      the kernels (`milepost.kernels` says what those are); scanning, their parts
+    reading, probing, building, grouping      the kernels (`milepost.kernels` says what those are)
+    scanning       the parts that kernels share
 
 Numba is imported when the first kernel is needed: by `kernels.warm`, or by the first `Index` with something in it.
 """
