@@ -18,6 +18,7 @@ from milepost.direct.keeper import Keeper, time_us
 from milepost.errors import (
     ConfigError,
     ConnectionLost,
+    Fenced,
     InDoubt,
     MilepostError,
     StoreError,
@@ -225,8 +226,9 @@ class DirectConnection(Connection):
             done = await self._perform(dealing, todo)
         except MilepostError as error:
             dealing.messages -= sum(len(step.batch) for step in held)
-            if isinstance(error, InDoubt) and said is not None:
-                # Neither done nor not. The client asks again, with what is held, and the store knows then.
+            if isinstance(error, Fenced) or (isinstance(error, InDoubt) and said is not None):
+                # Neither done nor not; or another process has the log, and the client comes again with a new one. It
+                # asks again, and the store knows then.
                 raise ConnectionLost(str(error)) from error
             if isinstance(error, StoreError | TransactionAborted):
                 raise self._spoiled(dealing, error) from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from milepost.errors import NoTransaction
+from milepost.queues.ending import END, OUTCOME_US, PREPARED, finish
 from milepost.queues.engine import engine_of
 from milepost.queues.steps import Done
-from milepost.queues.transactions import END, OUTCOME_US, PREPARED, finish
 from milepost.storage.database import Session
 from milepost.storage.operations import Place
 from milepost.storage.statement import Statement

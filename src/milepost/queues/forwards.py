@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from milepost import limits
 from milepost.errors import InvalidValue
-from milepost.queues import transactions
+from milepost.queues import ending
 from milepost.queues.catalogue import NEVER_US
 from milepost.queues.engine import engine_of
 from milepost.queues.operations import Look
@@ -157,7 +157,7 @@ class Settle(Work):
     def run(self, session: Session, place: Place) -> tuple[bool, tuple[str, ...]]:
         """And the queues in which others may find more now."""
         # The row of the transaction first: where brokers share the store, another one may be committing it just now.
-        done = transactions.undo(session, place, self.number, counted=False)
+        done = ending.undo(session, place, self.number, counted=False)
         return session.row(_DECIDED, gid=self.gid) is not None, done.touched
 
 

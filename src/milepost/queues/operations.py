@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from milepost.errors import MilepostError
-from milepost.queues import admin, deciding, looking, transactions, upkeep
+from milepost.queues import admin, deciding, ending, looking, transactions, upkeep
 from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
 from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
 from milepost.storage.database import Session
@@ -64,7 +64,7 @@ class Renew(Work):
 
     def run(self, session: Session, place: Place) -> list[int]:
         """See `transactions`."""
-        return transactions.renew(session, place, self.numbers, self.lease_us)
+        return ending.renew(session, place, self.numbers, self.lease_us)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Undo(Work):
 
     def run(self, session: Session, place: Place) -> Done:
         """See `transactions`."""
-        return transactions.undo(session, place, self.number)
+        return ending.undo(session, place, self.number)
 
 
 @dataclass(frozen=True)

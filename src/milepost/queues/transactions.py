@@ -8,7 +8,7 @@ transaction that begins and commits in one `perform`, and takes nothing, needs n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from milepost.batch.loose import Loose
@@ -22,18 +22,16 @@ from milepost.errors import (
 )
 from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
+from milepost.queues.ending import END, OUTCOME_US, PREPARED, finish, undo
 from milepost.queues.engine import Engine, Live, engine_of
 from milepost.queues.messages import (
     beginning,
     committing,
-    discard,
     got,
-    got_owned,
     insert_headers,
     last_number,
     make_groups,
     owned_texts,
-    transfer,
 )
 from milepost.queues.numbers import later, mid
 from milepost.queues.picking import Head, Wish
@@ -50,14 +48,12 @@ from milepost.queues.steps import (
     Step,
     Transaction,
 )
+from milepost.queues.taking import Taking, nothing
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Promise, Spoiled
 from milepost.storage.statement import Statement
 from milepost.storage.transaction import Stale
 
-OUTCOME_US: Final = (
-    600_000_000  # that an ended transaction is remembered: a client that asks again does so within seconds
-)
 TYPES_AT_ONCE: Final = 3  # of a queue whose messages are asked for before it is known of which they are
 REMAINING_NAMED: Final = 10  # of the messages that remain of a block, in the message about it
 
@@ -87,24 +83,13 @@ _BEGIN_NEW: Final = Statement(
 _COMMIT: Final = Statement("""
     UPDATE queue_transactions SET state = 'c', lease_us = {now} + :lease_us
     WHERE number = :number AND state = 'a' AND operations = :operations""")
-# The end of a transaction, whichever it is.
-END: Final = Statement("""
-    UPDATE queue_transactions SET state = :state, lease_us = {now} + :lease_us WHERE number = :number""")
 _PREPARE: Final = Statement("""
     UPDATE queue_transactions SET state = 'p', gid = :gid, coordinator = :coordinator WHERE number = :number""")
-_RENEW: Final = Statement("""
-    UPDATE queue_transactions SET lease_us = {now} + :lease_us WHERE number {in numbers} AND state = 'a'
-    RETURNING number""")
-_STATE: Final = Statement("SELECT state FROM queue_transactions WHERE number = :number {for_update}")
-# A transaction over several stores, by its name.
-PREPARED: Final = Statement("""
-    SELECT number, state FROM queue_transactions WHERE gid = :gid {for_update}""")
 _LOG: Final = Statement("""
     INSERT INTO queue_log (transaction_number, operation, kind, queue, messages)
     VALUES (:number, :operation, :kind, :queue, :messages)
     ON CONFLICT (transaction_number, operation, kind, queue) DO UPDATE
     SET messages = queue_log.messages + excluded.messages""")
-_UNLOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = :number RETURNING kind, queue, messages")
 _CLEAR_LOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = :number")
 _LOGGED: Final = Statement("SELECT DISTINCT kind, queue FROM queue_log WHERE transaction_number = :number")
 _DECIDE: Final = Statement("""
@@ -495,7 +480,7 @@ class _Performance:
         if queue.group:
             make_groups(self._session, queue, [s if queue.group == "s" else t])
 
-    def _take_first(self, step: Dequeue) -> _Taking | None:
+    def _take_first(self, step: Dequeue) -> Taking | None:
         """Begin with a dequeue, in one round trip: what it finds is known when it is committed. None: it takes more."""
         engine, place, known = self._engine, self._place, self._known
         if not engine.trusts(self._key):
@@ -507,7 +492,7 @@ class _Performance:
             return None
         (number,) = engine.numbers.take(1, place.time_us)
         given, session = self._transaction, self._session
-        made = _Taking(engine, self._key, known, queue, number, place.time_us, step.plain)
+        made = Taking(engine, self._key, known, queue, number, place.time_us, step.plain)
         session.later(
             taking.statement, made.headers, raises=True, now=place.time_us, count=step.count, owner=number,
             s=given.s, instance=given.instance, client=given.client, log=place.log, lease_us=given.lease_us,
@@ -560,7 +545,7 @@ class _Performance:
         return check
 
     def _nothing(self, step: Dequeue) -> Got:
-        return _nothing(self._session, self._known.queue(step.queue), self._place.time_us)
+        return nothing(self._session, self._known.queue(step.queue), self._place.time_us)
 
     # Ends
 
@@ -596,107 +581,6 @@ class _Performance:
         return Done(touched=self._names())
 
 
-def _nothing(session: Session, queue: Queue, now: int) -> Got:
-    """Nothing was found; when something will be, if that is known."""
-    row = session.row(
-        Statement(f"SELECT min(due_us) FROM {queue.table} WHERE due_us > :now AND due_us > 0 AND lsf = 'c'"), now=now
-    )
-    return Got([], row[0] if row is not None else None)
-
-
-class _Taking(Promise):
-    """What the first step of a transaction, a dequeue, has found: `Performed`."""
-
-    def __init__(
-        self, engine: Engine, key: Hashable, known: Catalogue, queue: Queue, number: int, now: int, plain: bool
-    ) -> None:
-        self._engine = engine
-        self._key = key
-        self._known = known
-        self._queue = queue
-        self._number = number
-        self._now = now
-        self._plain = plain
-        self._headers: Sequence[Any] | None = None  # None: the answers were lost
-        self._rows: list[Sequence[Any]] = []
-
-    def headers(self, answer: Any) -> None:
-        if answer.rowcount < 0:  # it raised: there is a transaction of this name
-            self._engine.doubt(self._key)
-            raise Stale
-        self._headers = answer.fetchall()
-
-    def rows(self, answer: Any) -> None:
-        self._rows.append(answer.fetchall())
-
-    def kept(self, session: Session) -> Performed:
-        known, queue, number = self._known, self._queue, self._number
-        texts = owned_texts(known, queue)
-        if self._headers is None or len(self._rows) != len(texts):
-            self._headers = session.rows(
-                Statement(
-                    f"SELECT mid, s, t, type, priority, aborts FROM {queue.table} "
-                    "WHERE owner = :owner AND owner <> 0 AND lsf = 'd'"
-                ),
-                owner=number,
-            )
-            self._rows = session.all_rows(texts, (number,))
-        if not self._headers:
-            return Performed(0, (_nothing(session, queue, self._now),))
-        taken: dict[int, list[int]] = {}
-        for head in self._headers:
-            taken.setdefault(head[3], []).append(head[0])
-        self._engine.learn(number, Live(1, frozenset({("d", queue.number)}), taken))
-        return Performed(number, (got_owned(known, queue, self._headers, self._rows, self._plain),))
-
-
-def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool, counted: bool) -> set[int]:
-    """The transitions of a transaction's end; the queues in which others may find more now.
-
-    `counted`: messages that are given back count one abort more, and may be dead by that.
-    """
-    touched: set[int] = set()
-    logged = {(kind, queue) for kind, queue, _ in session.rows(_UNLOG, number=number)}
-    gone: dict[int, list[int]] = {}
-    reserved = False
-    for kind, queue_number in sorted(logged):
-        queue = known.queues[queue_number]
-        arc = (states.COMMIT if commit else states.ROLLBACK)[kind]
-        values = {"counted": int(counted)} if arc.old == states.DEQUEUED and arc.new is not None else {}
-        changed = session.rows(states.ending(arc, queue.table), owner=number, **values)
-        if arc.new is None:
-            for row in changed:
-                gone.setdefault(row[1], []).append(row[0])
-        elif changed:
-            touched.add(queue.number)
-            if kind == "e" and queue.group:
-                make_groups(session, queue, [s if queue.group == "s" else number])
-            if kind == "d" and counted and queue.most_aborts:
-                dying = [row[0] for row in changed if row[3] >= queue.most_aborts]
-                if dying:
-                    touched |= bury(session, known, queue, dying)
-        if queue.group and kind == "d":
-            reserved = True
-            if commit:
-                touched.add(queue.number)  # those that were reserved, and stay
-                if queue.group == "t":
-                    session.run(states.REMOVE_BLOCKS, owner=number, queue=queue.number)
-    if reserved:
-        session.run(states.RELEASE, owner=number)
-    for type_number, mids in gone.items():
-        rows.remove(session, known.types[type_number].tables, mids)
-    return touched
-
-
-def bury(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> set[int]:
-    """Messages go to the queue for dead ones, if there is one, or for good; queues that got something."""
-    if queue.dead is None:
-        discard(session, known, queue, mids)
-        return set()
-    transfer(session, queue, known.queues[queue.dead], mids, aborts="aborts")
-    return {queue.dead}
-
-
 def _type_of(known: Catalogue, queue: Queue, step: Enqueue) -> Type:
     schema = step.batch.schema
     kind = known.types_by_name.get(schema.name)
@@ -705,25 +589,3 @@ def _type_of(known: Catalogue, queue: Queue, step: Enqueue) -> Type:
             f"message type {schema.name} is not defined as this message has it: define it, or look at its definition"
         )
     return known.taken_by(queue, kind.name)
-
-
-# From outside
-
-
-def renew(session: Session, place: Place, numbers: tuple[int, ...], lease_us: int) -> list[int]:
-    """See `operations.Renew`."""
-    found = session.rows(_RENEW, numbers=session.numbers(numbers), lease_us=lease_us, time_us=place.time_us)
-    return sorted(row[0] for row in found)
-
-
-def undo(session: Session, place: Place, number: int, *, counted: bool = True) -> Done:
-    """See `operations.Undo`."""
-    engine = engine_of(session, place)
-    row = session.row(_STATE, number=number)
-    place.later(lambda: engine.learn(number, None))
-    if row is None or row[0] != "a":
-        return Done(repeated=True)
-    known = engine.known(session, None)
-    session.run(END, number=number, state="x", lease_us=OUTCOME_US, time_us=place.time_us)
-    touched = finish(session, known, number, 0, commit=False, counted=counted)
-    return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from milepost.queues import picking, transactions
+from milepost.queues import ending, picking
 from milepost.queues.catalogue import NEVER_US, Queue
 from milepost.queues.engine import engine_of
 from milepost.queues.steps import Done
@@ -33,7 +33,7 @@ def recover(session: Session, place: Place) -> Done:
     """Undo what transactions of this broker had done when it ended. Their messages did nothing to end it."""
     touched: set[str] = set()
     for (number,) in session.rows(_LEFT, log=place.log):
-        touched.update(transactions.undo(session, place, number, counted=False).touched)
+        touched.update(ending.undo(session, place, number, counted=False).touched)
     engine_of(session, place)
     return Done(touched=tuple(sorted(touched)))
 
@@ -43,14 +43,14 @@ def sweep(session: Session, place: Place) -> Done:
     touched: set[str] = set()
     lapsed = session.rows(_LAPSED, most=SWEPT, time_us=place.time_us)
     for (number,) in lapsed:
-        touched.update(transactions.undo(session, place, number).touched)
+        touched.update(ending.undo(session, place, number).touched)
     more = session.run(_OLD, most=SWEPT_OUTCOMES, time_us=place.time_us) >= SWEPT_OUTCOMES or len(lapsed) >= SWEPT
     engine = engine_of(session, place)
     known = engine.known(session, None)
     for queue in engine.turn(SWEPT_QUEUES):
         mids = _expired(session, queue, place)
         if mids:
-            touched.update(known.queues[each].name for each in transactions.bury(session, known, queue, mids))
+            touched.update(known.queues[each].name for each in ending.bury(session, known, queue, mids))
             more |= len(mids) >= SWEPT
         _without_messages(session, queue)
         if queue.group:

@@ -1,0 +1,72 @@
+"""The first step of a transaction, a dequeue, whose answer comes when it is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from milepost.queues.catalogue import Catalogue, Queue
+from milepost.queues.engine import Engine, Live
+from milepost.queues.messages import got_owned, owned_texts
+from milepost.queues.steps import Got, Performed
+from milepost.storage.database import Session
+from milepost.storage.operations import Promise
+from milepost.storage.statement import Statement
+from milepost.storage.transaction import Stale
+
+
+def nothing(session: Session, queue: Queue, now: int) -> Got:
+    """Nothing was found; when something will be, if that is known."""
+    row = session.row(
+        Statement(f"SELECT min(due_us) FROM {queue.table} WHERE due_us > :now AND due_us > 0 AND lsf = 'c'"), now=now
+    )
+    return Got([], row[0] if row is not None else None)
+
+
+class Taking(Promise):
+    """What the first step of a transaction, a dequeue, has found: `Performed`."""
+
+    def __init__(
+        self, engine: Engine, key: Hashable, known: Catalogue, queue: Queue, number: int, now: int, plain: bool
+    ) -> None:
+        self._engine = engine
+        self._key = key
+        self._known = known
+        self._queue = queue
+        self._number = number
+        self._now = now
+        self._plain = plain
+        self._headers: Sequence[Any] | None = None  # None: the answers were lost
+        self._rows: list[Sequence[Any]] = []
+
+    def headers(self, answer: Any) -> None:
+        """A check: the headers, in any order."""
+        if answer.rowcount < 0:  # it raised: there is a transaction of this name
+            self._engine.doubt(self._key)
+            raise Stale
+        self._headers = answer.fetchall()
+
+    def rows(self, answer: Any) -> None:
+        """A check: the rows of the next of the tables."""
+        self._rows.append(answer.fetchall())
+
+    def kept(self, session: Session) -> Performed:
+        """See `Promise`."""
+        known, queue, number = self._known, self._queue, self._number
+        texts = owned_texts(known, queue)
+        if self._headers is None or len(self._rows) != len(texts):
+            self._headers = session.rows(
+                Statement(
+                    f"SELECT mid, s, t, type, priority, aborts FROM {queue.table} "
+                    "WHERE owner = :owner AND owner <> 0 AND lsf = 'd'"
+                ),
+                owner=number,
+            )
+            self._rows = session.all_rows(texts, (number,))
+        if not self._headers:
+            return Performed(0, (nothing(session, queue, self._now),))
+        taken: dict[int, list[int]] = {}
+        for head in self._headers:
+            taken.setdefault(head[3], []).append(head[0])
+        self._engine.learn(number, Live(1, frozenset({("d", queue.number)}), taken))
+        return Performed(number, (got_owned(known, queue, self._headers, self._rows, self._plain),))
