@@ -223,6 +223,28 @@ def test_a_second_runner_takes_over(broker: str, tmp_path: Path) -> None:
     assert sorted(taken) == list(range(6_000))
 
 
+def test_a_probe_is_a_few_events_at_once_and_a_lane_that_is_late_gets_none(broker: str, tmp_path: Path) -> None:
+    text = RULES.format(name="probed", broker=broker).replace('input = "events"', 'input = "probed-events"')
+    with Client(broker) as client:
+        client.declare_topic("probed-events", SCHEMA, durable=True)
+        with Runner(Pipeline.from_toml(text), checkpoint=tmp_path / "a") as runner:
+            splitter = runner.splitter
+            assert splitter is not None
+            assert splitter.age(0) == 0.0
+            splitter.weights, splitter.probes = [0.0, 1.0], {0}
+            for assigned in ([100, 900], [100, 1_900]):  # the second time it is no probe any more
+                client.put_many("probed-events", rows(1_000))
+                splitter.assign()
+                assert [each.assigned for each in splitter.runs] == assigned
+            splitter.weights, splitter.late = [0.5, 0.5], [1]
+            client.put_many("probed-events", rows(1_000))
+            splitter.assign()
+            assert [each.assigned for each in splitter.runs] == [1_100, 1_900]
+            assert splitter.age(0) > 0.0
+        runs = held(client, Beside("probed").splits)
+    assert sorted(offset for run in runs for offset in range(run["start"], run["stop"])) == list(range(3_000))
+
+
 def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: Path) -> None:
     now = [datetime.now(UTC).timestamp()]
     text = RULES.format(name="tidy", broker=broker).replace('input = "events"', 'input = "tidy-events"')

@@ -238,7 +238,7 @@ class Runner:
         while not until():
             if self.splitter is not None:
                 ages = [self.splitter.age(lane) for lane in range(self.pipeline.lanes)]
-                self.splitter.late = late(ages, interval) if self.steering.balances else []
+                self.splitter.late = late(ages, interval) if self.steering.balances and self._queues else []
                 self.splitter.assign(targets)
             self._read_marks()
             if self._now() >= due + interval:

@@ -133,7 +133,8 @@ class Steering:
             found = lane.meter.step(time, now.assigned - lane.origin, let_in - lane.origin)
             times.append(found if found is None else max(found, lane.meter.alone or 0.0))
         if self._control.balance:
-            self._pauses.step(times, [lane.meter.alone for lane in self._lanes])
+            if all(now.queued is not None for now in measured):  # without a combiner nobody waits for anybody
+                self._pauses.step(times, [lane.meter.alone for lane in self._lanes])
             self._balancer.step(times)
         weights, probes = self.weights, self._pauses.probes if self._control.balance else []
         decided = []

@@ -65,6 +65,30 @@ def test_a_lane_that_slows_down_gets_less() -> None:
     assert unbalanced.weights == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("combined", [True, False])
+def test_a_lane_that_everybody_would_wait_for_pauses_and_is_probed(combined: bool) -> None:
+    steering = Steering(CONTROL, [0, 0])
+    probes = 0
+    for interval in range(12):
+        assigned = (interval + 1) * 1_000
+        measured = [
+            Measured(
+                assigned, assigned, 0.0 if combined else None, 100.0, (Commit(2.0 * interval, assigned, turn, turn),)
+            )
+            for turn in (0.4, 3.0 if interval > 2 else 0.4)
+        ]
+        decided = steering.step(2.0 * interval, measured)
+        probes += decided[1].probe
+        assert not decided[0].probe
+    if combined:
+        assert [each.weight for each in decided] == [1.0, 0.0]
+        assert decided[1].batch == EVERYTHING
+        assert probes == 1
+    else:
+        assert 0 < decided[1].weight < 0.5
+        assert probes == 0
+
+
 def test_a_pipeline_that_goes_on_counts_from_where_it_was() -> None:
     steering = Steering(CONTROL, [5_000_000])
     (decided,) = steering.step(0.0, [Measured(5_000_100, 5_000_000, 0.0, 0.0)])
