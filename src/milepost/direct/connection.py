@@ -105,7 +105,7 @@ class DirectConnection(Connection):
 
     def send(self, *parts: Any) -> None:
         for frame, batch in parts:
-            self._dealing(frame.transaction).held.append((frame, batch))
+            self._dealing(frame.transaction, frame.step).held.append((frame, batch))
 
     def say(self, message: Control) -> None:
         pass  # nobody is there to hear it: a goodbye, a heartbeat
@@ -117,14 +117,18 @@ class DirectConnection(Connection):
         raise self._no_broker()
 
     async def ask(self, make: Callable[[int], Control], before: Sequence[Any] = ()) -> Any:
-        if self._leaving is not None or not self.alive:
+        if self._leaving is not None:
+            await asyncio.shield(self.done)  # whoever asks again at once would keep it from coming to its end
+        if not self.alive:
             raise as_lost(self._fatal or ConnectionLost("the connection to the database is closed"))
         said = make(0)
         if isinstance(said, Finish) or (isinstance(said, Dequeue) and not said.peek):
             require_right(said)
-            dealing = self._dealing(said.transaction)
+            dealing = self._dealing(said.transaction, before[0][0].step if before else said.step)
             if before:
                 dealing.held += before
+            if dealing.resumed and said.number and not dealing.number:
+                return await self._claim(dealing, said)
             return await (self._dequeue(dealing, said) if isinstance(said, Dequeue) else self._finish(dealing, said))
         if isinstance(said, (Dequeue, *ADMINISTRATION)):
             return await self._administer(said)
@@ -132,7 +136,7 @@ class DirectConnection(Connection):
 
     def _no_broker(self) -> ConfigError:
         return ConfigError(
-            "this client works on the queues of a database, without a broker; topics, subscriptions, forwards and a "
+            "this client works on the queues of a database, without a broker; topics, subscriptions and a "
             "broker's statistics need one: connect to milepost://host:port"
         )
 
@@ -150,11 +154,11 @@ class DirectConnection(Connection):
 
     # Transactions
 
-    def _dealing(self, client: int) -> Dealing:
+    def _dealing(self, client: int, step: int) -> Dealing:
         dealing = self._dealings.get(client)
         if dealing is None:
             limits.require("TRANSACTIONS", len(self._dealings) + 1, "the transactions of one client at once")
-            dealing = self._dealings[client] = Dealing(client, self._writer)
+            dealing = self._dealings[client] = Dealing(client, self._writer, step > 1)
         return dealing
 
     async def _dequeue(self, dealing: Dealing, said: Dequeue) -> Any:
@@ -184,12 +188,41 @@ class DirectConnection(Connection):
             last = steps.Prepare(said.gid, said.coordinator)
         else:
             last = steps.Commit(decision_of(said))
-            if dealing.over is None and not dealing.number and not dealing.held and last.decision is None:
+            nothing = not (dealing.number or dealing.held or dealing.resumed or last.decision)
+            if nothing and dealing.over is None:
                 del self._dealings[dealing.client]  # nothing was done in it
                 return dealing.receipt()
         done = await self._carry_out(dealing, last, said)
         self._dealings.pop(dealing.client, None)
         self._keeper.waiting.stir(done.touched, dealing.enqueued, dealing.taken)
+        return dealing.receipt()
+
+    async def _claim(self, dealing: Dealing, said: Dequeue | Finish) -> Any:
+        """A transaction that was begun on a connection that is gone: it has ended as is asked, or it is undone now.
+
+        Its number is not given to the store, which finds it by its client.
+        """
+        dealing.held = []
+        if dealing.over is not None:
+            raise undone_by(dealing.over)
+        how = said.how if isinstance(said, Finish) else ""
+        last: Step = steps.Abort()
+        if isinstance(said, Finish) and how == "commit":
+            last = steps.Commit()
+        elif isinstance(said, Finish) and how == "prepare":
+            last = steps.Prepare(said.gid, said.coordinator)
+        try:
+            done = await self._carry_out(dealing, last, said if isinstance(said, Finish) else None)
+        except TransactionAborted:
+            if how != "abort":
+                raise
+        else:
+            self._keeper.waiting.stir(done.touched)
+        if how not in ("commit", "prepare", "abort"):
+            dealing.number = 0
+            dealing.over = TransactionAborted("this transaction was undone with the connection that it was begun on")
+            raise dealing.over
+        self._dealings.pop(dealing.client, None)
         return dealing.receipt()
 
     async def _abort(self, dealing: Dealing) -> Any:

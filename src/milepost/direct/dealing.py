@@ -17,10 +17,14 @@ from milepost.wire import Dequeue, Enqueue
 class Dealing:
     """`client` is the client's number of it, `number` what the store calls it; 0: it has not heard of it."""
 
-    __slots__ = ("busy", "client", "enqueued", "held", "idle", "messages", "mids", "number", "over", "taken", "writer")
+    __slots__ = (
+        "busy", "client", "enqueued", "held", "idle", "messages", "mids", "number", "over", "resumed", "taken",
+        "writer",
+    )  # fmt: skip
 
-    def __init__(self, client: int, writer: int) -> None:
+    def __init__(self, client: int, writer: int, resumed: bool) -> None:
         self.client = client
+        self.resumed = resumed  # it was begun on a connection that is gone: what came of it there, the store knows
         self.writer = writer  # S of its messages
         self.number = 0
         self.held: list[tuple[Enqueue, Batch | Loose]] = []  # goes with the next request

@@ -1,0 +1,202 @@
+"""Queues without a broker: what a client on a database shares with brokers and others there, and what it has not."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+
+import pytest
+
+from milepost import AsyncClient, Client, testing
+from milepost.client.queueing import Queueing
+from milepost.errors import ConfigError, InvalidValue, TransactionAborted
+from milepost.transport import parse_address
+from tests.integration.test_failures import PATIENCE, run
+from tests.integration.test_queues import QUOTE, drain, fill, quote, sizes
+
+pytestmark = pytest.mark.xdist_group("postgresql")
+
+
+def on(url, body, clients=2, broker=False):
+    """Run `body(*clients)`; with `broker`, the last of them is a client of one on the same database."""
+
+    async def whole():
+        async with AsyncExitStack() as stack:
+            addresses = [url] * clients
+            if broker:
+                running = await stack.enter_async_context(testing.broker(listen="127.0.0.1:0", store=url))
+                addresses[-1] = str(running.address)
+            made = [await stack.enter_async_context(AsyncClient(each, timeout=PATIENCE)) for each in addresses]
+            await made[0].define_type(QUOTE)
+            await made[0].create_queue("quotes", ["quote"])
+            await body(*made)
+
+    run(whole())
+
+
+def test_a_broker_and_clients_without_one_share_a_queue(postgresql):
+    async def body(here, there, client):
+        await fill(here, 1, 2)
+        await fill(client, 3)
+        async with there.transaction() as mine, client.transaction() as theirs:
+            assert sizes(await mine.dequeue("quotes", count=2)) == [1, 2]
+            assert sizes(await theirs.dequeue("quotes", count=2)) == [3]
+        assert await drain(client) == []
+
+    on(postgresql, body, clients=3, broker=True)
+
+
+@pytest.mark.parametrize("waits", [0, 1], ids=["without a broker", "at a broker"])
+def test_whoever_waits_hears_of_what_comes_on_the_other_way(postgresql, waits):
+    async def body(*clients):
+        async def next_one():
+            async with clients[waits].transaction() as tx:
+                return sizes(await tx.dequeue("quotes", timeout=None))
+
+        task = asyncio.create_task(next_one())
+        await clients[waits].types()  # behind the dequeue, which finds nothing
+        await fill(clients[1 - waits], 7)
+        assert await task == [7]
+
+    on(postgresql, body, broker=True)
+
+
+def test_a_catalogue_that_somebody_else_changes_is_seen(postgresql):
+    async def body(here, there):
+        await fill(there, 1)
+        assert await drain(here) == [1]
+        await here.drop_queue("quotes")
+        await here.create_queue("quotes", ["quote"], level="ordered", direction="asc")
+        await fill(there, 2, 3)
+        assert await drain(here) == [2, 3]
+
+    on(postgresql, body)
+
+
+def test_what_a_killed_process_had_taken_is_there_for_the_next(postgresql):
+    holding = (
+        "import asyncio, sys, milepost\n"
+        "async def main():\n"
+        "    async with milepost.AsyncClient(sys.argv[1]) as client:\n"
+        "        tx = client.transaction()\n"
+        "        await tx.enqueue('quotes', {'symbol': 'A', 'price': 1.0, 'size': 9})\n"
+        "        print(len(await tx.dequeue('quotes', count=2)), flush=True)\n"
+        "        await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+
+    async def body(client):
+        await fill(client, 1)
+        with subprocess.Popen([sys.executable, "-c", holding, postgresql], stdout=subprocess.PIPE) as process:
+            try:
+                assert await asyncio.to_thread(process.stdout.readline) == b"2\n"
+                assert await drain(client) == [], "what another has taken or not committed is nobody else's"
+            finally:
+                process.send_signal(signal.SIGKILL)
+                await asyncio.to_thread(process.wait)
+        async with (
+            asyncio.timeout(PATIENCE),
+            AsyncClient(postgresql) as next_one,
+        ):  # it takes the log over, and recovers
+            async with next_one.transaction() as tx:
+                (found,) = await tx.dequeue("quotes", count=2, timeout=None)
+                assert (found.size, found.aborts) == (1, 0)
+
+    on(postgresql, body, clients=1)
+
+
+def test_a_transaction_whose_log_is_taken_over_is_undone_and_the_client_goes_on(postgresql, monkeypatch):
+    async def body(client):
+        await fill(client, 1)
+        tx = client.transaction()
+        assert sizes(await tx.dequeue("quotes")) == [1]
+        store = client._session.connection._keeper.store
+        store._session.connection.connection.driver_connection.close()  # the claim on its log ends with it
+        async with AsyncClient(postgresql, timeout=PATIENCE) as other:
+            assert other._session.connection._keeper.store.log == store.log
+            with pytest.raises(TransactionAborted):
+                await tx.commit()
+            assert await drain(other) == [1]
+        await fill(client, 2)
+        assert await drain(client) == [2]
+
+    on(postgresql, body, clients=1)
+
+
+def test_a_database_that_ends_its_connections_is_connected_to_again(postgresql):
+    async def body(client, other):
+        await fill(client, 1)
+        for number in (2, 3):
+            store = client._session.connection._keeper.store
+            store._session.connection.connection.driver_connection.close()
+            await fill(client, number)
+        assert await drain(other) == [1, 2, 3]
+
+    on(postgresql, body)
+
+
+def test_what_needs_a_broker_says_so(postgresql):
+    async def body(client):
+        for asked in (
+            client.declare_topic("quotes", QUOTE),
+            client.put("quotes", quote(1)),
+            client.subscribe("quotes"),
+            client.status(),
+            client.topics(),
+        ):
+            with pytest.raises(ConfigError, match="without a broker"):
+                await asked
+        await fill(client, 1)
+        assert await drain(client) == [1]
+
+    on(postgresql, body, clients=1)
+
+
+def test_messages_that_need_no_batch_and_those_that_do_are_the_same(postgresql, monkeypatch):
+    async def body(client, other):
+        await client.define_type("note: [text: string, size: int?, price: double]")
+        await client.create_queue("notes", ["note"])
+        given = [
+            {"text": 'it\'s "quoted", \\ and {braced}, NULL', "size": None, "price": -0.0},
+            {"text": "", "size": -(1 << 31), "price": 1e300},
+            {"text": "NULL", "size": 0, "price": 0.1},
+            {"text": "größer", "price": 2},  # not plain enough: it becomes a batch
+        ]
+        found = []
+        for rows in (given[:3], given[3:], given[:3], given[3:]):
+            async with client.transaction() as tx:
+                await tx.enqueue("notes", rows)
+            async with other.transaction() as tx:
+                (part,) = await tx.dequeue_batches("notes", count=10)
+                assert part.plain == part.batch.to_pylist()
+                found.append(part.plain)
+            monkeypatch.setattr(Queueing, "loosened", lambda *_: None)
+        assert found[:2] == found[2:] == [given[:3], [{"text": "größer", "size": None, "price": 2.0}]]
+        for wrong in ({"text": "a\0b", "size": 1, "price": 1.0}, {"text": "a", "size": 1 << 31, "price": 1.0}):
+            with pytest.raises(InvalidValue):
+                async with client.transaction() as tx:
+                    await tx.enqueue("notes", wrong)
+
+    on(postgresql, body)
+
+
+def test_without_an_event_loop_and_with_a_name(postgresql):
+    with Client(postgresql, name="shop") as client:
+        client.define_type(QUOTE)
+        client.create_queue("quotes", ["quote"])
+        with client.transaction() as tx:
+            first = tx.enqueue("quotes", quote(1))
+    with Client(postgresql, name="shop") as client:
+        with client.transaction() as tx:
+            second = tx.enqueue("quotes", quote(2))
+        with client.transaction() as tx:
+            assert sizes(tx.dequeue("quotes", count=5)) == [1, 2]
+    assert first.mids[0].partition("/")[0] == second.mids[0].partition("/")[0], "one writer over all its lives"
+
+
+def test_an_address_is_shown_without_its_password():
+    address = parse_address("postgresql://shop:secret@db.example:5433/shop?password=secret")
+    assert str(address) == "postgresql://shop@db.example:5433/shop"
+    with pytest.raises(ConfigError, match="mysql"):
+        parse_address("mysql://db.example/shop")
