@@ -13,7 +13,7 @@ import msgspec
 from milepost.client.backoff import LONGEST_SECONDS, Backoff
 from milepost.client.connection import Connection, Inbox
 from milepost.client.topic import KnownTopic
-from milepost.errors import Closed, ConnectionLost, MilepostError, TimedOut
+from milepost.errors import Closed, ConfigError, ConnectionLost, MilepostError, TimedOut
 from milepost.transport import Address
 from milepost.transport.address import DATABASE
 from milepost.wire import Control, Hello, Welcome
@@ -320,5 +320,10 @@ def _kind(address: Address) -> type[Connection]:
     """What leads to an address. A database is worked on in this process, by what stands above a client."""
     if address.scheme != DATABASE:
         return Connection
-    kind: type[Connection] = import_module("milepost.direct").DirectConnection
+    try:
+        kind: type[Connection] = import_module("milepost.direct").DirectConnection
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"queues without a broker need the Python package {error.name}: install it, with milepost[server] and greenlet"
+        ) from None
     return kind
