@@ -324,6 +324,6 @@ def _kind(address: Address) -> type[Connection]:
         kind: type[Connection] = import_module("milepost.direct").DirectConnection
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"queues without a broker need the Python package {error.name}: install it, with milepost[server] and greenlet"
+            f"queues without a broker need the Python package {error.name}: install milepost[server] and greenlet"
         ) from None
     return kind
