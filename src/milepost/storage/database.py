@@ -67,6 +67,10 @@ class Database(ABC):
         after it.
         """
 
+    def commit_at_once(self, session: Session) -> bool:
+        """Run what the session still holds back and commit it, if that is one step; False, and nothing done, if not."""
+        return False
+
     @abstractmethod
     def claim(self, session: Session, log: str) -> bool:
         """Hold a log as long as the connection lives; False when another connection holds it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from milepost.errors import ConfigError, StoreUnavailable
 from milepost.query.sql import functions
 from milepost.storage import statements
 from milepost.storage.database import Database, Session
+from milepost.storage.sqlite_session import BEGIN, SqliteSession
 from milepost.storage.statement import Statement
 
 BUSY_MS: Final = 5_000  # a checkpoint waits so long for readers, which take milliseconds
@@ -24,41 +24,11 @@ VACUUM_PAGES: Final = 512  # pages (2 MB) given back in one step of upkeep
 KEPT_PAGES: Final = 1_024  # free pages (4 MB) that stay for what comes next
 
 
-class SqliteSession(Session):
-    """Statements go to the driver itself: SQLAlchemy would cost each of them eight times what SQLite does."""
-
-    def __init__(self, connection: sa.Connection) -> None:
-        super().__init__(connection)
-        self._execute = self._plainly
-
-    def _plainly(self, text: str, values: Any = ()) -> sqlite3.Cursor:
-        cursor: sqlite3.Cursor = self._driver.cursor()
-        if type(values) is list:
-            return cursor.executemany(text, values)
-        return cursor.execute(text, values)
-
-    def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
-        """As for any session, but marks are moved by one call.
-
-        The driver gives up the interpreter at each row of `executemany`, and when the event loop wants it, each time
-        costs a wake-up, perhaps in vain.
-        """
-        if statement is not statements.MOVE_MARKS or len(rows) == 1:
-            return super().each(statement, rows, **values)
-        by_epoch: dict[int, list[str]] = {}
-        for row in rows:
-            by_epoch.setdefault(row["epoch"], []).append(f'"{row["number"]}":{row["mark"]}')
-        return sum(
-            self.run(statements.MOVE_MARKS_AT_ONCE, marks="{" + ",".join(marks) + "}", epoch=epoch)
-            for epoch, marks in by_epoch.items()
-        )
-
-
 class Sqlite(Database):
     """A file in WAL mode, synced at each commit. A lock file beside it keeps other brokers out."""
 
     shared = False
-    begin = "BEGIN IMMEDIATE"
+    begin = BEGIN
 
     def __init__(self, url: sa.URL) -> None:
         assert url.database
@@ -138,6 +108,10 @@ class Sqlite(Database):
             session.synced = synced
         session.say(self.begin)
         return statements.TOUCH_LOG
+
+    def commit_at_once(self, session: Session) -> bool:
+        assert isinstance(session, SqliteSession)
+        return session.commit_at_once()
 
     def claim(self, session: Session, log: str) -> bool:
         return True

@@ -132,6 +132,32 @@ GROW: Final = Statement(
                 CAST(:bytes AS bigint[]), CAST(:entries AS bigint[])) AS grown (topic, log, first, next, bytes, entries)
     WHERE extents.topic = grown.topic AND extents.log = grown.log AND extents.next = grown.first""",
 )
+# On SQLite: what a transaction consists of that appends to one topic, as one row, and what becomes of such a row.
+APPENDING: Final = """
+    CREATE TEMP VIEW appending (log, epoch, time_us, marks, publishers, publisher_epoch, topic, first, next, rows,
+                                bytes, times, after_log, after_offset, seal, data, piece)
+    AS SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"""
+APPENDING_DONE: Final = """
+    CREATE TEMP TRIGGER appending_done INSTEAD OF INSERT ON appending BEGIN
+        UPDATE logs SET commits = commits + 1, last_us = NEW.time_us, seen_us = NEW.time_us
+            WHERE number = NEW.log AND epoch = NEW.epoch;
+        SELECT RAISE(ROLLBACK, 'log') WHERE changes() <> 1;
+        UPDATE publishers SET mark = given.value FROM json_each(NEW.marks) AS given
+            WHERE number = CAST(given.key AS INTEGER) AND epoch = NEW.publisher_epoch;
+        SELECT RAISE(ROLLBACK, 'publishers') WHERE changes() <> NEW.publishers;
+        UPDATE extents SET next = NEW.next, bytes = bytes + NEW.bytes, entries = entries + 1
+            WHERE topic = NEW.topic AND log = NEW.log AND next = NEW.first;
+        SELECT RAISE(ROLLBACK, 'extents') WHERE changes() <> 1;
+        INSERT INTO entries (topic, log, first, rows, bytes, first_us, last_us, times, after_log, after_offset, seal,
+                             data, piece)
+            VALUES (NEW.topic, NEW.log, NEW.first, NEW.rows, NEW.bytes, NEW.time_us, NEW.time_us, NEW.times,
+                    NEW.after_log, NEW.after_offset, NEW.seal, NEW.data, NEW.piece);
+    END"""
+APPEND_AT_ONCE: Final = Statement("""
+    INSERT INTO appending (log, epoch, time_us, marks, publishers, publisher_epoch, topic, first, next, rows, bytes,
+                           times, after_log, after_offset, seal, data, piece)
+    VALUES (:log, :epoch, :first_us, :marks, :publishers, :publisher_epoch, :topic, :first, :next, :rows, :bytes,
+            :times, :after_log, :after_offset, :seal, :data, :piece)""")
 # Entries from the one that holds an offset on, each with what the topic has; when none is there, one row without one.
 READ: Final = Statement(
     """

@@ -206,10 +206,14 @@ class Store:
         session.later(touch, self._require_held, raises=True, log=holder.log, epoch=holder.epoch, time_us=time_us)
         transaction = Transaction(session, holder, self._memory, time_us)
         committed = transaction.run(operations, refused)
-        session.settle_checks()
-        self._pending = self._commits + 1, transaction, committed  # from here on, an error leaves the outcome open
+        pending = self._commits + 1, transaction, committed
+        self._pending = pending  # from here on, an error leaves the outcome open
         self._operations = operations
-        session.say("COMMIT")
+        if not self._database.commit_at_once(session):
+            self._pending = None
+            session.settle_checks()
+            self._pending = pending
+            session.say("COMMIT")
         self._landed(session)
         self._beaten_us = time_us
         return committed

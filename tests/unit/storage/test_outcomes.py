@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from milepost.errors import StoreUnavailable
 from milepost.storage import Append, Appended, Cursor, Move, Part
 from milepost.storage.piped import PipedSession
-from milepost.storage.session import Session
+from milepost.storage.sqlite_session import SqliteSession
 from tests.unit.storage.conftest import Rig, rows
 from tests.unit.storage.test_store import attach
 
@@ -34,28 +34,29 @@ def lost(rig: Rig) -> OperationalError:
 def at_commits(when: str, reaction: Callable[[int], None]) -> Iterator[None]:
     """Have something done before or after each commit; it is told the number of the commit."""
     seen = 0
-    kinds = (Session, PipedSession)
-    says = [kind.say for kind in kinds]
+    ways = [(SqliteSession, "say"), (SqliteSession, "append_at_once"), (PipedSession, "say")]
+    plain = [getattr(kind, name) for kind, name in ways]
 
-    def reacting(say: Callable[..., None]) -> Callable[..., None]:
-        def said(session: Any, text: str) -> None:
+    def reacting(call: Callable[..., None]) -> Callable[..., None]:
+        def called(session: Any, what: Any) -> None:
             nonlocal seen
-            seen += text == "COMMIT"
-            if text == "COMMIT" and when == "before":
+            commits = what == "COMMIT" or isinstance(what, dict)  # the values of an append that commits itself
+            seen += commits
+            if commits and when == "before":
                 reaction(seen)
-            say(session, text)
-            if text == "COMMIT" and when == "after":
+            call(session, what)
+            if commits and when == "after":
                 reaction(seen)
 
-        return said
+        return called
 
-    for kind, say in zip(kinds, says, strict=True):
-        kind.say = reacting(say)  # type: ignore[method-assign]
+    for (kind, name), call in zip(ways, plain, strict=True):
+        setattr(kind, name, reacting(call))
     try:
         yield
     finally:
-        for kind, say in zip(kinds, says, strict=True):
-            kind.say = say  # type: ignore[method-assign]
+        for (kind, name), call in zip(ways, plain, strict=True):
+            setattr(kind, name, call)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

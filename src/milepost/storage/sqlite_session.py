@@ -1,0 +1,149 @@
+"""A session of SQLite: statements for the driver itself, and as few of them as can be.
+
+The driver gives up the interpreter at each statement, and at each row of `executemany`. While the event loop wants it,
+that is a wake-up each time, often in vain, and ten times what SQLite itself takes. So a transaction is not begun before
+something has to be known; and one that only appends to a topic, which is most of them, is a single statement, whose
+trigger does what the others would have done, its commit included.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+
+from milepost.storage import faults, statements
+from milepost.storage.session import Check, Session
+from milepost.storage.statement import Statement
+from milepost.storage.transaction import Stale
+
+BEGIN: Final = "BEGIN IMMEDIATE"
+
+
+class _Held(NamedTuple):
+    """A statement that waits, and the rows that it is for; `check` looks at its result."""
+
+    statement: Statement
+    rows: list[dict[str, Any]]
+    check: Check | None = None
+
+
+class SqliteSession(Session):
+    """Like any session to its users: what is held is run, in order, before anything else is."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        super().__init__(connection)
+        self._execute = self._plainly
+        self._held: list[_Held] | None = None  # of a transaction that is to begin; None: there is no such
+        self._prepared = False  # for `commit_at_once`
+
+    def _plainly(self, text: str, values: Any = ()) -> sqlite3.Cursor:
+        if self._held is not None:
+            self.settle()
+        cursor: sqlite3.Cursor = self._driver.cursor()
+        if type(values) is list:
+            return cursor.executemany(text, values)
+        return cursor.execute(text, values)
+
+    def say(self, text: str) -> None:
+        if text == BEGIN:
+            self._held = []
+        elif text == "ROLLBACK" and self._held is not None:
+            self._held = None
+        else:
+            self._plainly(text)
+
+    def roll_back(self) -> None:
+        self._held = None
+        super().roll_back()
+
+    def later(self, statement: Statement, check: Check | None = None, *, raises: bool = False, **values: Any) -> None:
+        if self._held is None:
+            super().later(statement, check, raises=raises, **values)
+        else:
+            self._held.append(_Held(statement, [values], check))
+
+    def later_text(self, text: str, values: Any, check: Check | None = None) -> None:
+        self.settle()
+        super().later_text(text, values, check)
+
+    def all_rows(self, texts: Sequence[str], values: Any) -> list[Sequence[Any]]:
+        self.settle()
+        return super().all_rows(texts, values)
+
+    def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
+        """As for any session. What appends consist of is held, and counts as done: `settle` raises `Stale` if not."""
+        if self._held is None or statement not in _APPENDS:
+            return self._each(statement, rows, **values)
+        self._held.append(_Held(statement, rows))
+        return len(rows)
+
+    def _each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
+        if statement is not statements.MOVE_MARKS or len(rows) == 1:
+            return super().each(statement, rows, **values)
+        by_epoch: dict[int, list[dict[str, Any]]] = {}
+        for row in rows:
+            by_epoch.setdefault(row["epoch"], []).append(row)
+        return sum(
+            self.run(statements.MOVE_MARKS_AT_ONCE, marks=_marks(alike), epoch=epoch)
+            for epoch, alike in by_epoch.items()
+        )
+
+    def settle(self) -> None:
+        """Begin the transaction, and run what is held."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        self._plainly(BEGIN)
+        for statement, rows, check in held:
+            if check is not None:
+                check(self._plainly(statement.of(self._dialect), rows[0]))
+            elif self._each(statement, rows) != len(rows):
+                raise Stale  # a publisher was enrolled elsewhere, or a topic dropped
+
+    def settle_checks(self) -> None:
+        self.settle()
+
+    def commit_at_once(self) -> bool:
+        """Run what is held, and commit it, by one statement; False when that cannot be, and then nothing was done.
+
+        Raises what a commit raises, and leaves the same doubt.
+        """
+        held = self._held
+        if held is None or [each.statement for each in held] != _AT_ONCE:
+            return False
+        (touched,), marks, grown, entries = (each.rows for each in held)
+        epoch = marks[0]["epoch"]
+        if len(grown) != 1 or len(entries) != 1 or any(row["epoch"] != epoch for row in marks):
+            return False
+        values = entries[0] | {
+            "epoch": touched["epoch"], "next": grown[0]["next"],
+            "marks": _marks(marks), "publishers": len(marks), "publisher_epoch": epoch,
+        }  # fmt: skip
+        try:
+            if not self._prepared:
+                self._driver.execute(statements.APPENDING)
+                self._driver.execute(statements.APPENDING_DONE)
+                self._prepared = True
+            self.append_at_once(values)
+        except sqlite3.Error as error:
+            if faults.kind(error) is not faults.Kind.REFUSED:
+                raise
+            return False  # a check failed: statement by statement it will be found out which
+        self._held = None
+        return True
+
+    def append_at_once(self, values: dict[str, Any]) -> None:
+        """The one statement."""
+        self._driver.execute(statements.APPEND_AT_ONCE.of(self._dialect), values)
+
+
+def _marks(rows: list[dict[str, Any]]) -> str:
+    """The marks of publishers, by number, as an object of JSON."""
+    return "{" + ",".join([f'"{row["number"]}":{row["mark"]}' for row in rows]) + "}"
+
+
+_APPENDS: Final = frozenset((statements.MOVE_MARKS, statements.GROW, statements.INSERT_ENTRY))
+_AT_ONCE: Final = [statements.TOUCH_LOG, statements.MOVE_MARKS, statements.GROW, statements.INSERT_ENTRY]
