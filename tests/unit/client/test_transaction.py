@@ -24,10 +24,10 @@ def test_pieces_are_the_batch_and_no_longer_than_they_may_be(lengths, most):
 
 def test_a_receipt_has_ids_when_all_of_its_frames_are_answered():
     receipt = Receipt(3, 2)
-    receipt._told(7, 8, np.array([1, 2], "<i8").tobytes())
+    receipt.tell(7, 8, np.array([1, 2], "<i8").tobytes())
     with pytest.raises(NoTransaction):
         receipt.mids  # noqa: B018
-    receipt._told(7, 8, np.array([3], "<i8").tobytes())
+    receipt.tell(7, 8, np.array([3], "<i8").tobytes())
     assert receipt.mids == ["7/8/1", "7/8/2", "7/8/3"]
 
 
