@@ -9,8 +9,9 @@ import numpy as np
 from milepost.kernels.kernel import kernel, part
 
 from milepost.match.scanning import (  # fmt: skip  # isort: skip
-    ALWAYS, ALWAYS_END, BLOCK, BOUNDS, BUCKETS, EQUAL_COLUMNS, EQUAL_COUNT, GRID_COUNT, GRIDS, NULL, SCRATCH, SLOT_MASK,
-    SLOTS, SORTED, WIDTH, address, ints, longs, near_row, roomy, scan_all, scan_cluster, scan_new,
+    ALWAYS, ALWAYS_END, BLOCK, BOUNDS, BUCKETS, CLUSTERS, EQUAL_COLUMNS, EQUAL_COUNT, FEW, GRID_COUNT, GRIDS, NULL,
+    SCRATCH, SLOT_MASK, SLOTS, SORTED, WIDTH, address, ints, longs, near_row, roomy, scan_all, scan_cluster, scan_few,
+    scan_new,
 )  # fmt: skip
 
 REACH = 4  # buckets behind its own that an interval may reach into
@@ -75,12 +76,24 @@ def probe(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
                 out = roomy(out, used, segment[ALWAYS_END])
                 used = scan_new(segment_at, desk, row, address(out), used)
                 continue
-            near_row(segment_at, codes, row, near, 0)
+            fresh = True  # the near codes of this row are not there yet, and may not be needed
+            if segment[GRID_COUNT] > 0 or segment[ALWAYS] < segment[ALWAYS_END]:
+                near_row(segment_at, codes, row, near, 0)
+                fresh = False
             if segment[EQUAL_COUNT] > 0:
-                columns = ints(segment[EQUAL_COLUMNS])
+                columns, clusters = ints(segment[EQUAL_COLUMNS]), ints(segment[CLUSTERS])
                 for i in range(segment[EQUAL_COUNT]):
                     cluster = _cluster(segment, np.int64(columns[i]), codes[row, columns[i]])
-                    if cluster >= 0:
+                    if cluster < 0:
+                        continue
+                    begin, end = np.int64(clusters[cluster]), np.int64(clusters[cluster + 1])
+                    if end - begin <= FEW:
+                        out = roomy(out, used, FEW)
+                        used = scan_few(segment_at, begin, end, desk, row, address(out), used)
+                    else:
+                        if fresh:
+                            near_row(segment_at, codes, row, near, 0)
+                            fresh = False
                         out, used, run_list, _ = scan_cluster(segment_at, cluster, desk, rows, out, used, run_list, 0)
             for i in range(segment[GRID_COUNT]):
                 grid = 5 * i
