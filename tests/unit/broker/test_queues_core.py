@@ -8,10 +8,10 @@ import pytest
 import milepost
 from milepost.broker.core.dealing import ANSWER_BYTES, ANSWERS_KEPT, Answer, Owner
 from milepost.broker.core.effects import Deliver, Inspect, Say, Store
-from milepost.queues.line import MOST_TRIES, Line
 from milepost.errors import InDoubt, QueryTypeError, StoreFull, TransactionAborted, UnknownQueue
 from milepost.queues import operations
 from milepost.queues.catalogue import TypeRecord
+from milepost.queues.line import MOST_TRIES, Line
 from milepost.queues.steps import Abort, Commit, Dequeue, Done, Enqueue, Enqueued, Got, Group, Performed, Prepare
 from milepost.wire import (
     Bye,
@@ -124,7 +124,18 @@ def got(*sizes, mids=None):
     batch = milepost.encode(SCHEMA, [quotes(1, start=size)[0] for size in sizes])
     count = len(sizes)
     return Got(
-        [Group("quote", batch.schema, batch, mids or list(range(count)), [7] * count, [8] * count, [0.5] * count, [2] * count)]
+        [
+            Group(
+                "quote",
+                batch.schema,
+                batch,
+                mids or list(range(count)),
+                [7] * count,
+                [8] * count,
+                [0.5] * count,
+                [2] * count,
+            )
+        ]
     )
 
 
