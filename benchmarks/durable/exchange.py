@@ -74,6 +74,9 @@ def peers(quick: bool) -> list[Contestant]:
     jetstream = (f"{LOAD}.jetstream:Publish", f"{LOAD}.jetstream:Fetch")
     return [
         Contestant("redis streams, 500 XADDs in a pipeline", "redis", *redis, many),
+        Contestant(
+            "redis streams, 2 × 250 XADDs in two threads", "redis", f"{LOAD}.streams:AddInTurns", redis[1], many
+        ),
         Contestant("rabbitmq, 500 unconfirmed", "rabbitmq", *rabbitmq, few),
         Contestant("jetstream, unsynced, 500 pending", "jetstream", *jetstream, some, synced=False),
         Contestant("jetstream, synced, 500 pending", "jetstream synced", *jetstream, few),

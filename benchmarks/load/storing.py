@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from itertools import cycle, islice
 from typing import Any
 
@@ -10,6 +11,7 @@ import milepost
 from benchmarks.load.acknowledged import IN_FLIGHT
 from benchmarks.load.payload import SCHEMA, rows
 
+HALVES = 2  # of what is in flight: one is stored while the other is made
 GET_SECONDS = 20.0  # for the next messages: what is waited for is stored already
 
 
@@ -45,23 +47,22 @@ class Rows(_Connected):
 class Sliding(Rows):
     """A call for each message; of 500 in flight the older half is waited for while the newer one is on its way.
 
-    Puts of a client are stored in their order, so the last of a half says that all of it is stored.
+    Each half has a flush of its own, which runs beside the puts of the next.
     """
 
     async def send(self, count: int) -> None:
-        put, topic = self._client.put, self._topic
+        put, flush, topic = self._client.put, self._client.flush, self._topic
         given = islice(cycle(self._rows), count)
-        older: asyncio.Task[None] | None = None
-        while some := list(islice(given, IN_FLIGHT // 2)):
-            for row in some[:-1]:
+        flying: deque[asyncio.Task[None]] = deque()
+        while some := list(islice(given, IN_FLIGHT // HALVES)):
+            for row in some:
                 await put(topic, row, wait=False)
-            newer = asyncio.ensure_future(put(topic, some[-1]))
-            if older is not None:
-                await older
-            older = newer
-        if older is not None:
-            await older
-        await self._client.flush()  # raises what failed of those that nobody waited for
+            flying.append(asyncio.ensure_future(flush()))
+            await asyncio.sleep(0)  # what was put leaves with this turn of the event loop
+            if len(flying) == HALVES:
+                await flying.popleft()
+        while flying:
+            await flying.popleft()
 
 
 class Tasks(Rows):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
+from threading import Lock
 from typing import Any
 
 import redis
@@ -10,6 +13,7 @@ import redis
 from benchmarks.load.acknowledged import IN_FLIGHT
 from benchmarks.load.payload import BYTES, payloads
 
+HALVES = 2  # of what is in flight
 GROUP, CONSUMER = "desk", "one"
 
 
@@ -39,6 +43,40 @@ class Add(_Connected):
             for message in some:
                 pipeline.xadd(self._topic, message)
             pipeline.execute()
+
+
+class AddInTurns(Add):
+    """Two pipelines of 250, each on a connection and in a thread of its own: one is made while the other is synced."""
+
+    def __init__(self, host: str, port: int, topic: str) -> None:
+        super().__init__(host, port, topic)
+        self._clients = [redis.Redis(host, port) for _ in range(HALVES)]
+        self._threads = ThreadPoolExecutor(HALVES)
+
+    async def send(self, count: int) -> None:
+        given = islice(cycle(self._messages), count)
+        taking = Lock()
+
+        def add(client: Any) -> None:
+            while True:
+                with taking:
+                    some = list(islice(given, IN_FLIGHT // HALVES))
+                if not some:
+                    return
+                pipeline = client.pipeline(transaction=False)
+                for message in some:
+                    pipeline.xadd(self._topic, message)
+                pipeline.execute()
+
+        await asyncio.gather(
+            *(asyncio.get_running_loop().run_in_executor(self._threads, add, client) for client in self._clients)
+        )
+
+    async def close(self) -> None:
+        self._threads.shutdown()
+        for client in self._clients:
+            client.close()
+        await super().close()
 
 
 class ReadGroup(_Connected):
