@@ -143,7 +143,7 @@ def _taken(body: bytes) -> None:
     assert again.mids.tobytes() == taken.mids.tobytes()
     for schema in TYPES:
         try:
-            found = TakenBatch(taken._replace(data=_mended(bytes(taken.data), schema.fingerprint)), schema)
+            found = TakenBatch.read(taken._replace(data=_mended(bytes(taken.data), schema.fingerprint)), schema)
         except (MalformedBatch, LimitExceeded, ProtocolError):
             continue
         for message in found.messages():
