@@ -27,10 +27,10 @@ def root():
 
 @pytest.fixture(scope="session")
 def run():
-    """Run a command in the root of the project, as a user does: no terminal, and nothing of pytest's environment."""
+    """Run a command in the root of the project, as a user does: no terminal, nothing of pytest's or make's settings."""
 
     def command(*arguments, **changes):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "MAKE"))}
         # Parallel workers share the cores with what is run here, so a limit is only there to end what hangs.
         return subprocess.run(
             arguments, cwd=ROOT, env=environment | changes, stdin=subprocess.DEVNULL, capture_output=True, text=True,

@@ -7,7 +7,7 @@ KEYS = {
     "file_system", "postgresql", "enqueue_vs_best", "dequeue_vs_best", "single_vs_best", "exchange", "orders_per_s",
     "orders", "readers_gain", "readers", "messages_twice", "messages_lost", "select_ms", "select", "growth_ms",
 }  # fmt: skip
-STORES = ("Milepost on PostgreSQL", "Milepost on SQLite")
+STORES = ("Milepost through a broker on PostgreSQL", "Milepost through a broker on SQLite")
 
 
 @pytest.mark.slow
