@@ -108,6 +108,8 @@ class TakenBatch:
 
     def messages(self, classes: Classes | None = None) -> list[QueueMessage]:
         """One object for each message."""
+        if self.native and "plain" in self.__dict__:  # the values are at hand
+            return [QueueMessage(self, row, classes, values) for row, values in enumerate(self.plain)]
         return [QueueMessage(self, row, classes) for row in range(len(self))]
 
 
@@ -124,11 +126,15 @@ class QueueMessage:
     # The dict has the members, of messages that are plain values and no more: Python finds them there by itself.
     __slots__ = ("__dict__", "_classes", "_row", "_taken", "_values")
 
-    def __init__(self, taken: TakenBatch, row: int, classes: Classes | None) -> None:
+    def __init__(
+        self, taken: TakenBatch, row: int, classes: Classes | None, values: dict[str, Any] | None = None
+    ) -> None:
         self._taken = taken
         self._row = row
         self._classes = classes
         self._values: Any = _NOTHING  # the row, or a dict of the root's members: whoever reads one member reads more
+        if values is not None:
+            self._values = self.__dict__ = values
 
     @property
     def mid(self) -> str:
