@@ -67,8 +67,8 @@ test: lint warm java
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=ci --durations=25 tests
 
 check: lint warm
-	@echo "running the unit tests"
-	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=check -m "not slow" tests/unit
+	@echo "running the unit tests, of stores those on SQLite"
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=check -m "not slow" -k "not postgresql" tests/unit
 
 # Before the tests and not within them: two of them at once would compile the same kernels.
 warm: $(READY)

@@ -243,6 +243,7 @@ def test_puts_that_do_not_wait_for_credit_are_refused():
     assert reader.outbox.bytes < 3 * 4096
 
 
+@pytest.mark.slow
 def test_who_asks_and_does_not_read_is_not_listened_to():
     async def main():
         async with (

@@ -359,6 +359,7 @@ def test_ranges_name_the_rows_that_are_meant_in_order_and_once():
     with_store(test)
 
 
+@pytest.mark.slow
 def test_an_acknowledgement_of_more_ranges_than_go_into_one_is_several():
     async def test(store, client):
         sub = await client.subscribe("kept", name="desk", ack="explicit", prefetch=500_000)
@@ -382,6 +383,7 @@ def test_an_acknowledgement_of_more_ranges_than_go_into_one_is_several():
     with_store(test)
 
 
+@pytest.mark.slow
 def test_gets_that_do_not_fit_into_one_acknowledgement_get_theirs_with_the_next():
     async def test(store, client):
         sub = await client.subscribe("kept", name="desk", prefetch=500_000)

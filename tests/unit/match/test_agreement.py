@@ -142,6 +142,7 @@ class Life:
             assert len(self.index) == len(self.held)
 
 
+@pytest.mark.slow
 @settings(max_examples=3 * settings.default.max_examples)
 @given(st.data(), edge_messages(), st.booleans(), seeds())
 def test_index_equals_the_naive_evaluator(data: st.DataObject, messages: list[Any], boxed: bool, rng: Random) -> None:

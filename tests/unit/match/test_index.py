@@ -203,6 +203,7 @@ def test_a_merge_in_progress_changes_nothing() -> None:
     assert index.statistics().segments == 1
 
 
+@pytest.mark.slow
 def test_a_long_life_leaves_nothing_behind() -> None:
     """Subscriptions come and go, each with a text of its own: neither texts nor the dead pile up."""
     index = Index(QUOTES, background=False)

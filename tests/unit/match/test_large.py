@@ -61,6 +61,7 @@ def _rows(rng: Random, count: int, spread: int) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [40, 10**6])
 def test_a_large_cluster_says_what_the_evaluator_says(spread: int) -> None:
     """With few different values, and with more than 16 bits can tell apart; alone, in batches, and after removals."""
@@ -92,6 +93,7 @@ def test_a_large_cluster_says_what_the_evaluator_says(spread: int) -> None:
             index.settle()
 
 
+@pytest.mark.slow
 def test_two_intervals_alone() -> None:
     """Postings without further terms, none of them dead: the shortest way. Old snapshots stay on it when some die."""
     rng = Random(3)

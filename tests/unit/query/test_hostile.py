@@ -11,6 +11,7 @@ from milepost.schema.text import parse
 SCHEMA = parse("m: [a: int, b: string, urgent: bool, lines: *([price: double, parts: *(int)*])*, tags: *(string)*]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
@@ -44,6 +45,7 @@ def test_variables_are_bounded() -> None:
     assert caught.value.limit == "QUERY_DEPTH"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

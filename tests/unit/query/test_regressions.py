@@ -27,6 +27,7 @@ def test_a_number_may_begin_with_any_number_of_zeros() -> None:
     assert query.compile("size = " + "0" * 5000 + "1", schema).test({"size": 1}) is True
 
 
+@pytest.mark.slow
 def test_text_does_not_grow_without_bound() -> None:
     schema = parse("m: [body: string, tags: *(string)*]")
     row = {"body": "x" * 3_000_000, "tags": ["y"] * 1000}

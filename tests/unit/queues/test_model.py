@@ -365,6 +365,7 @@ class Machine(RuleBasedStateMachine):
         Machine.idle[self.kind] = self.names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_keeps_its_promise(lasting: Queues, level: str) -> None:
     profile = settings()

@@ -176,6 +176,7 @@ def test_names_and_definitions_can_be_given() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_long_circle_of_classes_does_not_exhaust_the_stack() -> None:
     size = 2_000
     links = [f"d{i}: [next: d{(i + 1) % size}?]" for i in range(size)]

@@ -204,10 +204,12 @@ def test_rings_of_two_sizes_are_the_same_infinite_tree() -> None:
     assert breaks(ring(7, ", x: int"), ring(12, ", x: bool"))[0] == Break("a.x", "it was int and is bool")
 
 
+@pytest.mark.slow
 def test_a_long_ring_does_not_exhaust_the_stack() -> None:
     assert compatible(ring(3_000), ring(3_000))
 
 
+@pytest.mark.slow
 def test_large_rings_meet_the_limit_instead_of_taking_hours() -> None:
     # Sizes without a common factor: every one of the ten million pairs would be met.
     with pytest.raises(LimitExceeded) as caught:

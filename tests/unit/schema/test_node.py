@@ -159,6 +159,7 @@ def test_typed_nodes_are_the_same_graph(data: st.DataObject, message_type: Messa
     assert identical_graphs(message_type, plain(made), graph)
 
 
+@pytest.mark.slow
 def test_a_chain_of_a_hundred_thousand_nodes() -> None:
     first: dict[str, Any] = {"line_no": 0}
     last = first

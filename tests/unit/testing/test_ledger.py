@@ -559,6 +559,7 @@ def test_the_ledger_agrees_with_the_plain_rules():
     assert met == {"duplicate", "invented", "refused", "unwanted", "order", "lost"}
 
 
+@pytest.mark.slow
 def test_a_million_messages():
     """Counted, not timed: one finding among a million."""
     ledger = Ledger()

@@ -35,6 +35,7 @@ def test_the_terminal_shows_each_lane() -> None:
     assert "no records yet" in shown.getvalue()
 
 
+@pytest.mark.slow
 def test_figures_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     flow, lanes = flow_control(60).trace, load_balancing(40).trace
