@@ -10,6 +10,6 @@ The functions themselves live in the rooms that need them; `kernel.ROOMS` names 
 the first of these is, and no sooner.
 """
 
-from milepost.kernels.kernel import at_hand, compiled, folder, kept, loaded, warm
+from milepost.kernels.kernel import at_hand, compiled, folder, kept, warm
 
-__all__ = ["at_hand", "compiled", "folder", "kept", "loaded", "warm"]
+__all__ = ["at_hand", "compiled", "folder", "kept", "warm"]

@@ -154,7 +154,8 @@ def at_hand(room: str, module: str) -> ModuleType | None:
 
     For whoever has another way. Nobody who reads a message waits for a compiler.
     """
-    found, name = loaded(room, module), f"milepost.{room}.{module}"
+    name = f"milepost.{room}.{module}"
+    found = sys.modules.get(name)
     if found is not None or name in _missed:
         return found
     try:
@@ -164,11 +165,6 @@ def at_hand(room: str, module: str) -> ModuleType | None:
     if found is None:
         _missed.add(name)  # looking costs a thousand times as much as what is looked for brings
     return found
-
-
-def loaded(room: str, module: str) -> ModuleType | None:
-    """A module of builtins, if this process has it already."""
-    return sys.modules.get(f"milepost.{room}.{module}")
 
 
 def _mark(room: str) -> Path:
