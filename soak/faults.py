@@ -6,6 +6,7 @@ looked at: the disk of a PostgreSQL server is that server's.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -111,9 +112,15 @@ def disk_full(folder: Path, seed: int) -> Play:
 
         def fill() -> None:
             free = shutil.disk_usage(disk).free
-            with ballast.open("wb") as file:
+            # The broker takes room too while this is written, so the disk may be full before all of it is.
+            with ballast.open("wb", buffering=0) as file:
                 for _ in range(max(0, free - ROOM_BYTES) >> 16):
-                    file.write(bytes(1 << 16))
+                    try:
+                        file.write(bytes(1 << 16))
+                    except OSError as error:
+                        if error.errno != errno.ENOSPC:
+                            raise
+                        break
             _until(lambda: _refused(play), "nothing was refused by a broker whose disk is full")
             play.load(FULL_S)
 
