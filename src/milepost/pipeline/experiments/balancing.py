@@ -20,7 +20,7 @@ PATTERNS: Final = 150  # that each lane looks for
 FIRST_RATE: Final = 1_000.0  # events a second, until lanes are known
 FIRST_EVENTS: Final = 20_000
 OVERLOAD: Final = 1.3  # of what they do: until it is known how much that is
-LOAD: Final = 0.35  # of that: what is offered. One lane can do it beside everything else, and a hogged one not its half
+LOAD: Final = 0.28  # of that: what is offered. One lane can do it beside everything else, and a hogged one not its half
 PROCESSES: Final = 6  # of the hog: it leaves about a seventh
 LEAVING: Final = 3  # intervals before the hog whose events come out under it: they are of neither time
 CALM_S: Final = 4.0  # the response time below which a backlog counts as gone
@@ -33,7 +33,7 @@ class Plan:
 
     warm: int = 8
     before: int = 12
-    round_robin: int = 18
+    round_robin: int = 28
     balanced: int = 28
 
 

@@ -27,8 +27,8 @@ PATTERNS: Final = 100  # that tier 2 looks for: some thousand events a second of
 FIRST_PIECE: Final = 4_000  # events of a lane's micro-batch, before the capacity is known
 FIRST_QUEUE: Final = 2_000_000  # bytes, likewise
 
-REFERENCE_S: Final = 20.0  # seconds of the capacity that fit into the free space to hold
-QUEUE_S: Final = 26.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
+REFERENCE_S: Final = 14.0  # seconds of the capacity that fit into the free space to hold
+QUEUE_S: Final = 20.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
 PIECE_S: Final = 0.5  # … and into a micro-batch of the lane: the queue is seen to move in steps of it
 BAND: Final = 0.05  # of the reference
 ENOUGH: Final = 1.05  # of the capacity: what is offered while things are found out
