@@ -33,8 +33,8 @@ class Plan:
 
     warm: int = 8
     before: int = 12
-    round_robin: int = 28
-    balanced: int = 28
+    round_robin: int = 40
+    balanced: int = 40
 
 
 @dataclass
