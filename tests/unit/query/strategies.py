@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -79,6 +80,7 @@ AWKWARD: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
+@lru_cache
 def awkward(atom: t.Atom) -> list[Any]:
     """A few values of an atomic type, the troublesome among them."""
     if atom.kind in t.INTEGER_RANGES:
@@ -149,6 +151,32 @@ _PYTHON: list[tuple[str, type]] = [
 ]  # fmt: skip
 
 
+@lru_cache(maxsize=64)
+def _root(schema: t.Schema) -> Scope:
+    return ElementScope(None, Place.root(schema))
+
+
+@lru_cache(
+    maxsize=64
+)  # by the scope's identity: there are hundreds of places in a message, and they are asked for often
+def places(scope: Scope) -> list[tuple[ast.Path, Place]]:
+    found = []
+    level: Scope | None = scope
+    names: dict[str, Place] = {}
+    while level is not None:
+        for name in level.names():
+            names[name] = scope.find(name)  # which may be the element of an inner level, if it is called `it`
+        level = level.outer
+    stack = [(ast.Path(name), place, 0) for name, place in names.items()]
+    while stack:
+        path, place, depth = stack.pop()
+        found.append((path, place))
+        if depth < 3:
+            steps: list[str | int] = [*place.members] + ([0, 1] if isinstance(place.type, t.List) else [])
+            stack += [(ast.Path(path.name, (*path.steps, step)), place.step(step), depth + 1) for step in steps]
+    return found
+
+
 class Author:
     """Writes one query. `left` bounds how much; each choice falls back to a leaf when it is spent."""
 
@@ -162,26 +190,12 @@ class Author:
         return self.rng.choice(items)
 
     def root(self) -> Scope:
-        return ElementScope(None, Place.root(self.schema))
+        return _root(self.schema)
 
     # What the names in scope lead to
 
     def places(self, scope: Scope) -> list[tuple[ast.Path, Place]]:
-        found = []
-        level: Scope | None = scope
-        names: dict[str, Place] = {}
-        while level is not None:
-            for name in level.names():
-                names[name] = scope.find(name)  # which may be the element of an inner level, if it is called `it`
-            level = level.outer
-        stack = [(ast.Path(name), place, 0) for name, place in names.items()]
-        while stack:
-            path, place, depth = stack.pop()
-            found.append((path, place))
-            if depth < 3:
-                steps: list[str | int] = [*place.members] + ([0, 1] if isinstance(place.type, t.List) else [])
-                stack += [(ast.Path(path.name, (*path.steps, step)), place.step(step), depth + 1) for step in steps]
-        return found
+        return places(scope)
 
     def paths(self, scope: Scope, wanted: Callable[[Place], bool]) -> list[ast.Path]:
         return [path for path, place in self.places(scope) if wanted(place)]
