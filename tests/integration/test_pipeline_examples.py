@@ -21,7 +21,7 @@ from soak.stage import Broker
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
 FOLDERS = sorted(each for each in EXAMPLES.iterdir() if each.is_dir())
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

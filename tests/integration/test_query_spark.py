@@ -33,8 +33,6 @@ from tests.unit.query.test_documentation import examples, sessions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @contextmanager
 def settings(spark: SparkSession, **values: str) -> Iterator[None]:

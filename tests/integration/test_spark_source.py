@@ -34,7 +34,6 @@ from tests.integration import spark_killing  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
     # Spark's own Python leaves sockets to the collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -23,8 +23,6 @@ from milepost.pipeline.definition.shape import fields_of, visible
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from tests.example_pipelines import Example, examples, in_order, through
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 EVENTS = parse_schema("""
     event: [at: timestamp?, kind: string, host: string, load: double, ms: int, user: string?, total: uint64,
             day: date, amount: decimal(10,2), tags: *(string)*, place: [rack: int, note: string?]]
