@@ -1,7 +1,8 @@
 """Kills under a running pipeline: the Spark driver, a Python worker of Spark's, the broker. Then events are counted.
 
 A publisher numbers its events. Tier 1 discards every seventh and keeps the rest; tier 2 counts them in windows. In the
-end the output has each number that it must have once and no other, and the windows count each event once.
+end the output has each number that it must have once and no other, and each event is counted in a window or was late,
+once. Late is what comes after a silence, which a kill may make as long as it likes.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from soak.stage import Broker, Stuck
 SCHEMA = "event: [number: long, at: timestamp, host: string, load: double]"
 START = datetime(2026, 3, 1, tzinfo=UTC)
 STEP_US = 2_000  # of event time between two events
-BATCH = 500  # events of one put
+BATCH = 500  # events of one put, unless it is told otherwise
 AHEAD = 100_000  # events that may wait, so that the end does not take longer than the kills
-VICTIMS = ("driver", "worker", "broker")
+VICTIMS = ("worker", "broker", "driver")
 PROGRESS_S = 240.0  # within which something must go on; only there to end what hangs
 
 DEFINITION = """
@@ -38,6 +39,9 @@ time = "at"
 disorder = "1s"
 output = "soak-out"
 {apart}
+
+[late]
+to = "soak-late"
 
 [[tier1]]
 discard = "number % 7 = 0"
@@ -64,13 +68,15 @@ class PipelinePlay:
         show: Callable[[str], None] = print,
         conf: str = "",
         pause_s: float = 0.05,
+        batch: int = BATCH,
     ) -> None:
-        """`pause_s`: between two puts. They never stop: what comes after a silence may be late."""
+        """`batch`: the events of one put. `pause_s`: between two of them."""
         self._random = random.Random(seed)
         self._folder = folder
         self._show = show
         self._master = master
         self._pause_s = pause_s
+        self._batch = batch
         self.broker = Broker(folder, str(folder / "store.db"))
         self._file = folder / "soak.toml"
         self._file.write_text(
@@ -105,7 +111,7 @@ class PipelinePlay:
             )  # fmt: skip
 
     def _put(self) -> None:
-        numbers = range(self.sent, self.sent + BATCH)
+        numbers = range(self.sent, self.sent + self._batch)
         self.client.put_many(
             "soak-events",
             [
@@ -118,13 +124,13 @@ class PipelinePlay:
                 for number in numbers
             ],
         )
-        self.sent += BATCH
+        self.sent += self._batch
 
     def cycles(self, count: int) -> None:
         """Kill, wait until something has come through again, and kill another."""
         for cycle in range(count):
             done = self._results()
-            self._progress(done, BATCH)
+            self._progress(done, self._batch)
             self._wait(self._random.uniform(0.0, 2.0))
             victim = VICTIMS[cycle % len(VICTIMS)] if cycle < len(VICTIMS) else self._random.choice(VICTIMS)
             self._kill(victim)
@@ -161,12 +167,21 @@ class PipelinePlay:
                 self.broker.start()
                 self.broker.wait()
             case "worker":
-                workers = [pid for pid in descendants(self._runner.pid) if "pyspark.worker" in _command(pid)]
-                if workers:
-                    _signal(self._random.choice(workers))
+                _signal(self._random.choice(self._workers()))
             case _:
                 self._end_runner()
                 self._start()
+
+    def _workers(self) -> list[int]:
+        """Python processes that Spark has work done by; they come and go, and some are awaited."""
+        assert self._runner is not None
+        until = time.monotonic() + PROGRESS_S
+        while time.monotonic() < until:
+            found = [pid for pid in descendants(self._runner.pid) if "pyspark.worker" in _command(pid)]
+            if found:
+                return found
+            self._wait(0.2)
+        raise Stuck(f"no worker of Spark for {PROGRESS_S:.0f} s; the last words:\n{self.last_words()}")
 
     def _end_runner(self) -> None:
         """The driver and everything it started, at once and without a word."""
@@ -177,7 +192,7 @@ class PipelinePlay:
         self._runner.wait()
 
     def close(self) -> list[str]:
-        """Let it come to its end, and count; complaints, none when all is well."""
+        """Kill the driver, let its successor come to the end, and count; complaints, none when all is well."""
         numbers = self.sent
         # Time goes on once more, so that the windows of all numbered events close.
         self.client.put_many(
@@ -191,6 +206,7 @@ class PipelinePlay:
                 }
             ],
         )
+        self.kills["driver"] += 1
         self._end_runner()
         self._start("--once")
         assert self._runner is not None
@@ -211,8 +227,12 @@ class PipelinePlay:
         twice = [key for key, times in counted.items() if times > 1]
         if twice:
             complaints.append(f"{len(twice)} windows came more than once, {twice[0]} among them")
-        if total != len(expected):
-            complaints.append(f"windows count {total} events, and there are {len(expected)}")
+        late = Counter(row.number for row in self._rows("soak-late"))
+        if total + len(late) != len(expected) or late.total() != len(late):
+            complaints.append(
+                f"windows count {total} events, {late.total()} of {len(late)} numbers were late, "
+                f"and there are {len(expected)}"
+            )
         return complaints
 
     def _rows(self, topic: str) -> list[Any]:
