@@ -88,19 +88,29 @@ def cannot(name: str) -> str:
 
 
 def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Play:
-    """Load on a broker some of whose calls fail, then on one whose calls all work."""
+    """Load on a broker some of whose calls fail, then on one whose calls all work.
+
+    For so many seconds, and until a call has failed: a busy machine takes its time to make the first ones.
+    """
     inject = f"inject={fault.calls}:error={fault.error}:when={fault.when}"
+    log = folder / "strace.log"
     # -D: what is started, and killed, is the broker, and strace is beside it. The filter keeps all other calls fast.
     before = (
-        "strace", "-D", "-f", "-qq", "--seccomp-bpf", "-o", str(folder / "strace.log"),
+        "strace", "-D", "-f", "-qq", "--seccomp-bpf", "-o", str(log),
         "-e", f"trace={fault.calls}", "-e", inject, "-P", str(folder / "soak.db"), "-P", str(folder / "soak.db-wal"),
     )  # fmt: skip
     play = Play(folder, f"sqlite:///{folder / 'soak.db'}", seed, before=before, broker_may_end=True)
-    _played(play, lambda: play.load(seconds), play.mend)
-    failed = (folder / "strace.log").read_text(errors="replace").count("(INJECTED)")
-    print(f"{failed} calls failed")
-    if not failed:
-        play.complaints.append("no call failed, so this run shows nothing")
+
+    def failed() -> int:
+        play.keep_going()
+        return log.read_text(errors="replace").count("(INJECTED)")
+
+    def load() -> None:
+        play.load(seconds)
+        _until(lambda: failed() > 0, "no call failed, so this run shows nothing")
+
+    _played(play, load, play.mend)
+    print(f"{log.read_text(errors='replace').count('(INJECTED)')} calls failed")
     return play
 
 

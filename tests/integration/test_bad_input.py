@@ -34,7 +34,7 @@ class Stranger:
 
     async def next(self):
         """The next frame, or None at the end of the connection."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not self.seen:
                 data = await self.reader.read(65536)
                 if not data:

@@ -24,7 +24,7 @@ def address():
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    uri, loop, broker = started.get(timeout=20)
+    uri, loop, broker = started.get(timeout=60)
     yield uri
     loop.call_soon_threadsafe(broker.finish)
     thread.join()
@@ -41,7 +41,7 @@ def test_the_same_verbs(address):
         with client.subscribe("quotes", "size >= 1") as quotes:
             assert (quotes.pattern, quotes.where, quotes.topics) == ("quotes", "size >= 1", {"quotes"})
             client.put("quotes", quotes_of(2)[1])
-            assert quotes.get(timeout=20).size == 1
+            assert quotes.get(timeout=60).size == 1
             assert client.put_many("quotes", quotes_of(10)) == 10
             client.flush()
             sizes = []
@@ -111,7 +111,7 @@ def test_callbacks_run_in_the_clients_thread(address):
         came = queue.Queue()
         subscription = client.subscribe("quotes", callback=lambda message: came.put(message.size))
         client.put_many("quotes", quotes_of(3))
-        assert [came.get(timeout=20) for _ in range(3)] == [0, 1, 2]
+        assert [came.get(timeout=60) for _ in range(3)] == [0, 1, 2]
         client.unsubscribe(subscription)
 
 
@@ -147,7 +147,7 @@ def test_durable_topics(address):
         with client.atomic() as together:
             together.put_many("kept", quotes_of(5)[2:])
         assert client.get("kept").size == 0
-        assert desk.get(timeout=20).size == 1
+        assert desk.get(timeout=60).size == 1
         assert (desk.offset, desk.tries, desk.position) == (1, 0, {desk.log: 2})
         assert [message.size for message in client.get_many("desk", 2)] == [2, 3]
         for message in desk:
@@ -157,10 +157,10 @@ def test_durable_topics(address):
         (told,) = client.look("kept")["subscriptions"]
         assert told["behind"] == 1  # the loop did not come back
         with client.subscribe("kept", name="desk", ack="explicit") as again:
-            (message,) = again.get_many(5, timeout=20)
+            (message,) = again.get_many(5, timeout=60)
             assert (message.size, again.tries) == (4, 1)
             again.nack(message)
-            again.get(timeout=20)
+            again.get(timeout=60)
             again.ack()
             with pytest.raises(errors.NotExpectingAck):
                 again.ack()

@@ -387,7 +387,7 @@ def address():
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    uri, loop, broker = started.get(timeout=20)
+    uri, loop, broker = started.get(timeout=60)
     yield uri
     loop.call_soon_threadsafe(broker.finish)
     thread.join()

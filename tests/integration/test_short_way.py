@@ -44,7 +44,7 @@ class World:
     async def one(self, symbol: str, **ids: int) -> None:
         """Put a message, and wait until the subscriber has it: the next one comes alone again."""
         await self.put(self.row(symbol, **ids))
-        assert (await self.sub.get(timeout=20)).symbol == symbol
+        assert (await self.sub.get(timeout=60)).symbol == symbol
 
     async def earned(self) -> Any:
         """Go on until the broker has made the short way."""
@@ -59,7 +59,7 @@ class World:
 def in_a_world(test: Any, **changes: Any) -> None:
     async def main() -> None:
         async with (
-            asyncio.timeout(60),
+            asyncio.timeout(120),
             testing.broker(listen="milepost://127.0.0.1:0", **changes) as broker,
             milepost.AsyncClient(broker.uri) as desk,
         ):
@@ -141,13 +141,13 @@ def test_others_who_want_some_get_just_those() -> None:
             some = await choosy.subscribe("quotes", where="price > 5")
             await world.put(world.row("cheap", 1.0))
             await world.put(world.row("dear", 9.0))
-            assert (await some.get(timeout=20)).symbol == "dear"
-            assert [(await world.sub.get(timeout=20)).symbol for _ in range(2)] == ["cheap", "dear"]
+            assert (await some.get(timeout=60)).symbol == "dear"
+            assert [(await world.sub.get(timeout=60)).symbol for _ in range(2)] == ["cheap", "dear"]
         async with milepost.AsyncClient(world.broker.uri) as second:
             await second.subscribe("unrelated.>")
             also = await second.subscribe("quotes")  # with another mark: two frames are needed
             await world.one("both")
-            assert (await also.get(timeout=20)).symbol == "both"
+            assert (await also.get(timeout=60)).symbol == "both"
         await world.one("alone again")
 
     in_a_world(test)
@@ -159,7 +159,7 @@ def test_many_at_once_and_pieces_of_frames_arrive_in_order() -> None:
         frames = b"".join(b"".join(put_parts(world.topic.number, world.row(str(n)))) for n in range(300))
         for start in range(0, len(frames), 777):
             await world.stranger.send(frames[start : start + 777])
-        assert [(await world.sub.get(timeout=20)).symbol for _ in range(300)] == [str(n) for n in range(300)]
+        assert [(await world.sub.get(timeout=60)).symbol for _ in range(300)] == [str(n) for n in range(300)]
         await world.one("done")
 
     in_a_world(test)
