@@ -78,7 +78,7 @@ class Batch:
             from milepost.batch.from_arrow import record_batch
 
             return cls.from_arrow(schema, record_batch(schema, source), ids)
-        rows = source if isinstance(source, list) else _listed(source)
+        rows = source if isinstance(source, list) else listed(source)
         limits.require("BATCH_ROWS", len(rows), "the rows of a batch")
         if len(rows) == 1 and form.single is not None:
             try:
@@ -506,7 +506,8 @@ def as_schema(schema: Any) -> Schema:
     raise InvalidValue(f"expected a schema first, got a {type(schema).__name__}")
 
 
-def _listed(source: Any) -> list[Any]:
+def listed(source: Any) -> list[Any]:
+    """Rows of any iterable, as a list; `InvalidValue` for what is none."""
     if isinstance(source, str | bytes):
         raise InvalidValue(f"expected rows, got {source!r:.60}")
     try:

@@ -1,6 +1,6 @@
-"""Rows from columns that are still to be given IDs: checked, and not yet copied.
+"""Rows that are still to be given IDs: checked, as columns, and not yet written as a batch.
 
-A put of columns waits for its turn between being checked and being written, and gets its IDs at the end of that. As a
+A put of many rows waits for its turn between being checked and being written, and gets its IDs at the end of that. As a
 batch it would be written twice, a megabyte for ten thousand rows each time.
 """
 
@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost import limits
-from milepost.batch.batch import Batch, as_schema
+from milepost.batch.batch import Batch, as_schema, listed
 from milepost.batch.columns import Columns
+from milepost.batch.encode import Encoder
 from milepost.batch.format import Format, format_of
 from milepost.batch.ids import Ids
+from milepost.errors import InvalidValue
 from milepost.schema.types import Schema
 
 
@@ -42,7 +44,7 @@ class Draft:
         form = format_of(schema)
         columns = isinstance(source, Mapping)
         if not columns and not hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__arrow_c_array__"):
-            return Batch.encode(schema, source)
+            return cls._of_rows(form, source)
         if form.has_cells or schema.message_type is not None or schema.checks:
             return Batch.encode(schema, source)  # values of these are looked at once they are together
         from milepost.batch.from_arrow import groups_of, record_batch
@@ -50,6 +52,24 @@ class Draft:
         table = record_batch(schema, source)
         limits.require("BATCH_ROWS", table.num_rows, "the rows of a batch")
         return cls(form, table.num_rows, groups_of(form, table), table.nbytes)
+
+    @classmethod
+    def _of_rows(cls, form: Format, source: Any) -> Draft | Batch:
+        """Flat rows as columns. Whatever else there is, and what is wrong with a row, `Batch.encode` knows."""
+        schema = form.schema
+        rows = source if isinstance(source, list) else listed(source)
+        if len(rows) < 2 or form.has_cases or form.has_cells or schema.message_type is not None or schema.checks:
+            return Batch.encode(schema, rows)
+        layout = form.layout()
+        if layout.flat.lists or layout.flat.boxes:
+            return Batch.encode(schema, rows)
+        limits.require("BATCH_ROWS", len(rows), "the rows of a batch")
+        try:
+            columns = Encoder(form).columns(layout, rows)
+        except InvalidValue:
+            return Batch.encode(schema, rows)
+        size = layout.data_at(len(rows)) + sum(len(data) for _, data in columns.var)
+        return cls(form, len(rows), {0: (columns, None)}, size)
 
     @staticmethod
     def bytes_of(rows: Draft | Batch) -> int:

@@ -7,7 +7,7 @@ fit costs nothing until it comes; then the rows are tried one by one to say whic
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -66,7 +66,7 @@ class Encoder:
         kind = shape.type
         if not isinstance(kind, Atom):
             cells = [self._cell(shape, value) for value in self._present(columns, shape.valid, values, _ABSENT)]
-            columns.var[shape.slot] = _offsets(map(len, cells)), b"".join(cells)
+            columns.var[shape.slot] = _offsets(map(len, cells), len(cells)), b"".join(cells)
             return
         default = atoms.DEFAULTS[kind.kind]
         values = self._present(columns, shape.valid, values, default)
@@ -109,7 +109,7 @@ class Encoder:
         if not set(map(type, values)) <= _LISTS:
             values = [_as_list(value, shape.path) for value in values]
         item = self.columns(columns.layout.items[shape.slot], list(chain.from_iterable(values)))
-        columns.lists[shape.slot] = _offsets(map(len, values)), item
+        columns.lists[shape.slot] = _offsets(map(len, values), len(values)), item
 
     def _choice(self, columns: Columns, shape: ChoiceShape, values: Values) -> None:
         if shape.shape is None:
@@ -159,17 +159,18 @@ def _pack(columns: Columns, shape: AtomShape, kind: Atom, values: Values) -> Non
             text = "".join(values)
             data = text.encode()
             sizes = map(len, values) if len(data) == len(text) else (len(value.encode()) for value in values)
-            columns.var[shape.slot] = _offsets(sizes), data
+            columns.var[shape.slot] = _offsets(sizes, len(values)), data
         case "bytes":
             if set(map(type, values)) != {bytes}:
                 values = [bytes(memoryview(value)) for value in values]  # the length of a buffer may not be its bytes
-            columns.var[shape.slot] = _offsets(map(len, values)), b"".join(values)
+            columns.var[shape.slot] = _offsets(map(len, values), len(values)), b"".join(values)
         case name:
             columns.fixed[shape.slot] = atoms.PACKERS[name](kind, values)
 
 
-def _offsets(sizes: Iterable[int]) -> npt.NDArray[np.int32]:
-    ends = np.array(list(accumulate(sizes, initial=0)))
+def _offsets(sizes: Iterable[int], count: int) -> npt.NDArray[np.int32]:
+    ends = np.zeros(count + 1, np.int64)
+    np.cumsum(np.fromiter(sizes, np.int64, count), out=ends[1:])
     limits.require("BATCH_BYTES", int(ends[-1]), "the size of one column")
     return ends.astype(OFFSET)
 

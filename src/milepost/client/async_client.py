@@ -281,7 +281,7 @@ class AsyncClient(QueueVerbs):
         returns or raises when it is known what became of the message. One that was cancelled may have been stored.
         """
         box = self._boxes.get(topic)
-        if box is None or not box.gathering or key is not None:
+        if box is None or not box.gathering or key is not None or (wait and box.durable):
             if box is None or key is not None:
                 await self._publisher.put(topic, row, key, wait)
             elif box.durable and self._storing.ready(box):

@@ -22,8 +22,8 @@ class Outbox:
     """A bounded number of rows, in order.
 
     `gathering` is true while rows are to be added and not sent: something is in flight, or nothing can be sent, and
-    there is room. `AsyncClient.put` looks at nothing else on its short way. Of a durable topic it stays false, and
-    `alone` is None, so that its puts take the long way: they wait until they are stored.
+    there is room. `AsyncClient.put` looks at nothing else on its short way. Of a durable topic, whose `alone` is None,
+    it is true while rows gather that nobody waits for, until they are sent: more of that kind need only be added.
     """
 
     __slots__ = (

@@ -173,6 +173,7 @@ class Publisher:
         self.room()
 
     def _lose(self, box: Outbox, error: MilepostError | None) -> None:
+        box.gathering = False
         if len(box):
             self.doubt = self.doubt or error
             rows = sum(len(batch) for batch in box.batches())
@@ -288,7 +289,7 @@ class Publisher:
 
     async def breathe(self, box: Outbox) -> None:
         """An outbox is full: send it, and let the rest of the program have a turn; or make the next put wait."""
-        if self._session.has_room:
+        if self._room_for(box):
             self.send(box)
             await asyncio.sleep(0)
         else:
@@ -302,14 +303,11 @@ class Publisher:
             enforce(source)
             return await self._put_batch(topic, source)
         if not isinstance(source, Iterator):
-            draft = Draft.of(box.schema, source)
-            if isinstance(draft, Batch):
-                enforce(draft)
-            return await self._put_batch(topic, draft)
+            return await self._put_batch(topic, _draft(box.schema, source))
         rows = 0
         stored: list[asyncio.Future[None]] = []
         while chunk := list(islice(source, CHUNK_ROWS)):
-            rows += await self._send_batch(topic, encode(box.schema, chunk), stored)
+            rows += await self._send_batch(topic, _draft(box.schema, chunk), stored)
             if stored and stored[0].done():
                 await stored.pop(0)  # a source without an end is told early that something failed
         await _all(stored)
@@ -490,6 +488,14 @@ class Publisher:
             elif box.number and self._room_for(box):
                 self.send(box)
             # Otherwise it waits for `room`.
+
+
+def _draft(schema: Schema, source: Any) -> Draft | Batch:
+    """Rows that keep the rules of their schema."""
+    draft = Draft.of(schema, source)
+    if isinstance(draft, Batch):
+        enforce(draft)  # a schema with rules has no other drafts
+    return draft
 
 
 async def _all(stored: list[asyncio.Future[None]]) -> None:

@@ -125,6 +125,8 @@ class Storing:
         else:
             self._fail([ticket], error)
         self._tell()
+        if self._session.connection is not None:
+            self._publisher.room()  # what is given up is kept no longer
         return True
 
     def _store_failed(self, error: StoreError, put: int, ticket: Ticket | None) -> None:
@@ -202,6 +204,7 @@ class Storing:
             self._publisher.soon(box)
         if not wait:
             box.unwatched = True
+            box.gathering = not box.kept  # until it is sent: more of them need only be added
             return None
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         box.waiters.append(stored)
@@ -281,6 +284,7 @@ class Storing:
     def send_box(self, box: Outbox) -> None:
         """Send what waits in an outbox: in one frame, unless rows of several versions wait, or very many bytes."""
         waiters, unwatched = box.watched()
+        box.gathering = False
         publisher = self._publisher
         made: list[tuple[Batch, int]] = []  # with the stamp of its last row
         collector = box.collector()

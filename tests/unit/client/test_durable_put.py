@@ -73,6 +73,74 @@ def test_without_waiting_flush_says_what_became_of_it():
     with_store(test)
 
 
+def test_rows_that_nobody_waits_for_leave_with_one_that_is_waited_for():
+    async def test(store, client):
+        await client.declare_topic("kept", "s: [n: int]")
+        for n in range(3):
+            await client.put("kept", {"n": n}, wait=False)
+        with pytest.raises(InvalidValue):
+            await client.put("kept", {"n": "three"}, wait=False)
+        with pytest.raises(InvalidValue):
+            await client.put("kept", {"n": "three"})
+        await client.put("kept", {"n": 3})
+        assert store.batches == [[0, 1, 2, 3]]
+        await client.put("kept", {"n": 4}, wait=False)
+        await client.put("other", {"n": 5})
+        await client.flush()
+        assert (store.values(), store.values("other")) == ([0, 1, 2, 3, 4], [5])
+
+    with_store(test)
+
+
+def test_rows_that_nobody_waits_for_wait_while_nothing_can_be_sent():
+    async def test(store, client):
+        await client.put("kept", {"n": 0})
+        store.deaf = True
+        store.peer.cut()
+        await store.until(lambda: len(store.heard(Hello)) == 2)
+
+        async def put():
+            for n in range(1, 6_000):
+                await client.put("kept", {"n": n}, wait=False)
+
+        putting = asyncio.create_task(put())
+        await asyncio.sleep(0)
+        assert not putting.done()  # the outbox is bounded
+        store.deaf = False
+        store.peer.cut()
+        await putting
+        await client.flush()
+        assert store.values() == list(range(6_000))
+
+    with_store(test, eager=True)
+
+
+def test_a_client_that_is_closed_takes_no_more_rows_however_they_are_put():
+    async def test(store, client):
+        await client.put("kept", {"n": 0})
+        await client.put("kept", {"n": 1}, wait=False)
+        await client.close(drain=False)
+        with pytest.raises(Closed):
+            await client.put("kept", {"n": 2}, wait=False)
+
+    with_store(test)
+
+
+def test_rows_that_wait_for_room_leave_when_what_took_it_is_refused():
+    async def test(store, client):
+        await client.put("kept", {"n": 0})
+        store.welcome["window"] = 100
+        store.peer.cut()
+        await store.until(lambda: len(store.connections) == 2)
+        await client.put("kept", {"n": 1})
+        store.faults = iter(["store"])
+        with pytest.raises(StoreFull):
+            await asyncio.gather(client.put_many("kept", rows(range(100))), client.put("kept", {"n": 2}, wait=False))
+        await store.until(lambda: store.values() == [0, 1, 2])
+
+    with_store(test, eager=True)
+
+
 def test_what_is_not_settled_is_bounded_by_the_put_window():
     async def test(store, client):
         store.paused = True
