@@ -31,6 +31,11 @@ class Contestant:
     get_cpu: list[float] = field(default_factory=list)
 
     @property
+    def putting(self) -> str:
+        """How it puts, in words."""
+        return self.name.removeprefix(f"{self.broker}, ").partition("; ")[0]
+
+    @property
     def put(self) -> float | None:
         return max(self.puts, default=None)
 
@@ -46,20 +51,20 @@ class Contestant:
 
 
 BY_ROW, MANY = "put(wait=False), flush; loop", "put_many of 500; get_many"
+ROWS_IN_TURNS, MANY_IN_TURNS = "put(wait=False), 2 × 250; get_many", "put_many, 2 × 250; get_many"
 
 
 def ours(broker: str, quick: bool) -> list[Contestant]:
-    """Milepost's ways to put and to get. The first is what is compared: row by row both ways, as the peers are used.
+    """Milepost's ways to put and to get: by row or by list, and all 500 at once or in two halves, as Redis has them.
 
-    `get_many` promises more than the peers: what it returns will not come again. A long run on SQLite tries two more
-    ways to put.
+    The gets of the first are what is compared: message by message, as the peers are used. `get_many` promises more than
+    they do: what it returns will not come again. A long run on SQLite tries one more way to put.
     """
     ways = {BY_ROW: ("Rows", "Iterate"), MANY: ("Many", "GetMany")}
-    if not quick and broker == "milepost":
-        ways |= {
-            "put(wait=False), 2 × 250; get_many": ("Sliding", "GetMany"),
-            "500 tasks of put; loop": ("Tasks", "Iterate"),
-        }
+    if broker == "milepost":
+        ways |= {ROWS_IN_TURNS: ("Sliding", "GetMany"), MANY_IN_TURNS: ("ManyInTurns", "GetMany")}
+        if not quick:
+            ways["500 tasks of put; loop"] = ("Tasks", "Iterate")
     count = 20_000 if quick else 100_000
     return [
         Contestant(f"{broker}, {named}", broker, f"{LOAD}.storing:{put}", f"{LOAD}.storing:{get}", count)

@@ -85,6 +85,20 @@ class Many(Rows):
             await put_many(topic, some)
 
 
+class ManyInTurns(Many):
+    """Two tasks with calls of `put_many` for 250 messages: one call is made while the other is stored."""
+
+    async def send(self, count: int) -> None:
+        put_many, topic = self._client.put_many, self._topic
+        given = islice(cycle(self._rows), count)
+
+        async def put() -> None:
+            while some := list(islice(given, IN_FLIGHT // HALVES)):
+                await put_many(topic, some)
+
+        await asyncio.gather(*(put() for _ in range(HALVES)))
+
+
 class GetMany(_Connected):
     """A named subscription: `get_many` of up to 500 messages with one acknowledgement, a field read of each."""
 

@@ -21,6 +21,7 @@ from milepost.wire import (
     Credit,
     Declare,
     Failure,
+    Frame,
     FrameReader,
     Hello,
     Kind,
@@ -144,20 +145,24 @@ class Line:
                 self.rows += rows
                 self.marks += marks
             else:
-                message = decode_control(frame.kind, frame.body)
-                if isinstance(message, Failure):
-                    raise ConnectionError(f"the broker refuses: {message.message}")
-                if isinstance(message, Ping):
-                    self.socket.sendall(encode_control(Pong(message.number)))
-                elif isinstance(message, Credit):
-                    self.room += message.bytes
-                elif isinstance(message, Topic):
-                    self.topics[message.name] = message.number
-                control.append(message)
+                control.append(self.hear(frame))
         if self._taken > self._window // 2:
             self.socket.sendall(encode_control(Credit(self._taken)))
             self._taken = 0
         return control
+
+    def hear(self, frame: Frame) -> Control:
+        """What a control frame says; answers a ping, counts credit, and a failure is an error here."""
+        message = decode_control(frame.kind, frame.body)
+        if isinstance(message, Failure):
+            raise ConnectionError(f"the broker refuses: {message.message}")
+        if isinstance(message, Ping):
+            self.socket.sendall(encode_control(Pong(message.number)))
+        elif isinstance(message, Credit):
+            self.room += message.bytes
+        elif isinstance(message, Topic):
+            self.topics[message.name] = message.number
+        return message
 
 
 def delivered(flags: int, buffer: Any, at: int) -> tuple[int, int]:
