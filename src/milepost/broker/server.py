@@ -8,13 +8,14 @@ import os
 from collections import deque
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
-from milepost.broker.core.keeper import Checked
+from milepost.broker.core.keeper import Checked, Row
 from milepost.broker.core.staging import CheckedStage
 from milepost.broker.examine import Arrival, Misput, Refused, Taken, arrival, at_once, examine, refusal
 from milepost.broker.peer import Peer
@@ -61,7 +62,7 @@ class Broker:
         self._started = self.clock.monotonic()
         self.core.about = self._about
         self._listener: Listener | None = None
-        self._arrivals: list[Arrival] = []
+        self._arrivals: list[Arrival | Row] = []
         self._scheduled = False
         self._round = 0.0  # the time of the last round that examined something at once
         self._short = ShortWays(self)
@@ -216,6 +217,8 @@ class Broker:
             self._short.went(peer, connection, topic, data)
             return
         self._later(arrival(connection, topic, data, size, key, linked))
+        if alone and topic.stored and not key and not linked:
+            self._short.went(peer, connection, topic, data)
 
     def free(self) -> bool:
         """Whether something may be examined at once: nothing else was, or waits to be, in this round of the loop."""
@@ -242,7 +245,11 @@ class Broker:
         peer.jobs += 1
         self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
 
-    def _later(self, made: Arrival) -> None:
+    def row(self, row: Row) -> None:
+        """A put of one row that was examined where it was read. It is stored with all others of the round."""
+        self._later(row)
+
+    def _later(self, made: Arrival | Row) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._process)
@@ -303,9 +310,18 @@ class Broker:
     def _process(self) -> None:
         self._scheduled = False
         arrivals, self._arrivals = self._arrivals, []
-        if arrivals:
-            for result in examine(self.core, arrivals, self.settings.join_bytes):
+        for rows, run in groupby(arrivals, key=_is_row):
+            if rows:
+                self._append_rows(list(run))  # type: ignore[arg-type]
+                continue
+            for result in examine(self.core, list(run), self.settings.join_bytes):  # type: ignore[arg-type]
                 self._arrived(result)
+
+    def _append_rows(self, rows: list[Row]) -> None:
+        try:
+            self.run(self.core.keeper.append_rows(rows))
+        except Exception:  # a fault of ours, as below
+            log.exception("%d rows could not be stored", len(rows))
 
     def _arrived(self, result: Taken | Refused | Checked | CheckedStage | Misput) -> None:
         try:
@@ -453,6 +469,10 @@ _Job: TypeAlias = tuple[Peer, Arrival | Misput | Control | Enqueue]
 _Result: TypeAlias = tuple[
     list[Peer], list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control | Enqueue]]
 ]
+
+
+def _is_row(arrival: Arrival | Row) -> bool:
+    return type(arrival) is Row
 
 
 def _random32() -> int:

@@ -4,6 +4,9 @@ A message a millisecond finds neither code nor data in the processor's caches, s
 is on its way: some 50 µs through reading, checking, matching and delivering, which take anything. The short way takes
 one frame of one row, has it judged by a builtin where it lies, and puts another head before it. It is 15 µs long.
 
+A message for a durable topic has a short way too, up to the store, where those of a round of the event loop go together:
+a hundred publishers that wait for each of their messages cost a broker half of what they did.
+
 It is tried first and gives up on whatever is not so; then the bytes are read as if nobody had looked at them.
 """
 
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from milepost import kernels
 from milepost.batch.format import format_of
 from milepost.batch.header import fingerprint_of
+from milepost.broker.core.keeper import Row
 from milepost.wire.payload import Buffer, deliver_head, put_head
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from milepost.broker.core.connection import Publisher
     from milepost.broker.peer import Peer
     from milepost.broker.server import Broker
+    from milepost.schema import Schema
 
 ENOUGH: Final = 16  # puts in a row, each alone and for one topic: such a client will go on like this
 NEVER: Final = -(1 << 62)  # as the number of puts of a client whose topic has no short way
@@ -58,16 +63,21 @@ class ShortWays:
     async def _load(self) -> None:
         self._native = await asyncio.to_thread(kernels.at_hand, "batch", "native")
 
-    def _way(self, connection: Connection, topic: Topic, data: Buffer, native: ModuleType) -> Short | None:
+    def _way(
+        self, connection: Connection, topic: Topic, data: Buffer, native: ModuleType
+    ) -> Short | StoredShort | None:
         core, link = self._broker.core, connection.link
         version = topic.versions.get(fingerprint_of(data))
-        if version is None or version.schema.checks or not core.settings.cut_through:
+        if version is None or version.schema.checks or not (core.settings.cut_through or topic.stored):
             return None
         single = format_of(version.schema).single
         plan = None if single is None else single.judging(connection.publisher.number, core.broker_id)
         if plan is None:
             return None
-        return Short(self._broker, connection, topic, memoryview(link.buffer), native.judge((plan, link.buffer)))
+        judge = native.judge((plan, link.buffer))
+        if topic.stored:
+            return StoredShort(self._broker, connection, topic, version.schema, memoryview(link.buffer), judge)
+        return Short(self._broker, connection, topic, memoryview(link.buffer), judge)
 
 
 class Short:
@@ -125,3 +135,37 @@ class Short:
         self._head = put_head(self._topic.number, size)
         self._new_head = deliver_head(self._topic.number, marks, size)
         self._count, self._marks = count, marks
+
+
+class StoredShort:
+    """The short way of one client to one durable topic: up to where the rows of a round go to the store together."""
+
+    __slots__ = ("_broker", "_connection", "_count", "_head", "_judge", "_schema", "_shared", "_topic")
+
+    def __init__(
+        self, broker: Broker, connection: Connection, topic: Topic, schema: Schema, shared: memoryview, judge: Judge
+    ) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._topic = topic
+        self._schema = schema
+        self._shared = shared
+        self._judge = judge
+        self._count = 0  # bytes of the last frame, which the head is for
+        self._head = b""
+
+    def __call__(self, count: int) -> bool:
+        """As that of `Short`. Whether the row was stored before is for the store to say, so any stamp will do."""
+        broker, connection, topic = self._broker, self._connection, self._topic
+        if count != self._count:
+            self._count, self._head = count, put_head(topic.number, max(0, count - _HEAD))
+        if self._shared[:_HEAD] != self._head:
+            return False
+        stamp = self._judge(_HEAD, count, 0)
+        core = broker.core
+        if not stamp or core.numbered.get(topic.number) is not topic or not core.keeper.came(connection, count):
+            return False
+        connection.heard = broker.clock.monotonic()
+        data = bytes(self._shared[_HEAD:count])
+        broker.row(Row(connection, count, topic, self._schema, stamp, data, connection.puts))
+        return True

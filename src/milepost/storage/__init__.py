@@ -1,7 +1,7 @@
 """Durable state, in SQL: the log, cursors, publishers and topics; SQLite and PostgreSQL.
 
 `open_store` gives a `Store`; `operations` are what it writes; `Writer` is the thread that does. Beneath: `transaction`
-(one attempt at a group), `joining` (rows to entries), `holds` (cursors that nobody is served from), `staging`
+(one attempt at a group), `memory` (what is known between them), `joining` (rows to entries), `holds` (cursors that nobody is served from), `staging`
 (rows that are not seen yet), `reading`, `upkeep`
 and `compaction`; `database` with its two kinds and their `session`s (`piped` and `pipeline`: PostgreSQL in few round
 trips), `statements`, `faults` (what a driver's errors mean) and `migrations`.
@@ -10,6 +10,8 @@ trips), `statements`, `faults` (what a driver's errors mean) and `migrations`.
 from milepost.storage.operations import (
     Append,
     Appended,
+    AppendedRows,
+    AppendRows,
     Attach,
     Attached,
     ChangeTopic,
@@ -63,6 +65,8 @@ __all__ = [
     "Enrolled",
     "Append",
     "Appended",
+    "AppendRows",
+    "AppendedRows",
     "MakeTopic",
     "Made",
     "ChangeTopic",

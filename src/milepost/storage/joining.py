@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,6 +26,34 @@ class Piece(NamedTuple):
     batch: Batch
     after: After | None = None
     piece: int = 0  # of rows that were staged: where the store has their bytes already
+
+
+class Run(NamedTuple):
+    """Rows for one topic that came one by one, each the bytes of a batch of its own, of one schema."""
+
+    topic: int
+    schema: Schema
+    datas: list[bytes]
+
+    def pieces(self) -> Iterator[Piece]:
+        """The rows as pieces that are entries by themselves."""
+        datas = self.datas
+        if len(datas) > JOINED_ROWS or sum(map(len, datas)) > JOINED_BYTES:
+            for data in datas:  # to be joined as far as they may be
+                yield Piece(self.topic, Batch.trusted(data, self.schema))
+        else:
+            alone = len(datas) == 1
+            batch = Batch.trusted(datas[0], self.schema) if alone else Batch.joined(datas, self.schema)
+            yield Piece(self.topic, batch)
+
+
+def add_rows(pieces: list[Piece | Run], topic: int, schema: Schema, datas: list[bytes]) -> None:
+    """Put rows behind others, together with those that came in the same way."""
+    last = pieces[-1] if pieces else None
+    if isinstance(last, Run) and last.topic == topic and last.schema is schema:
+        last.datas.extend(datas)
+    else:
+        pieces.append(Run(topic, schema, datas))
 
 
 def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, int]:
@@ -52,7 +80,7 @@ def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, 
     return kept, last
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
+def joined(given: Iterable[Piece | Run]) -> list[Piece]:
     """Pieces of one topic, neighbours of one schema joined up to the size of an entry; their order stays."""
     made: list[Piece] = []
     run: list[Piece] = []
@@ -60,7 +88,7 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
     after: After | None = None
     alone = False  # what is in the run stays by itself
     schema: Schema | None = None  # of the run
-    for piece in pieces:
+    for piece in _pieces(given):
         batch = piece.batch
         more, bytes_more = len(batch), len(batch.data)
         stays = piece.piece != 0 and bytes_more >= KEPT_BYTES
@@ -86,6 +114,14 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
     if run:
         made.append(_one(run, rows, after))
     return made
+
+
+def _pieces(given: Iterable[Piece | Run]) -> Iterator[Piece]:
+    for piece in given:
+        if isinstance(piece, Run):
+            yield from piece.pieces()
+        else:
+            yield piece
 
 
 def _one(run: list[Piece], rows: int, after: After | None) -> Piece:

@@ -7,11 +7,13 @@ a `MilepostError` that says why this one was refused while the others went on.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from milepost.batch import Batch
 from milepost.errors import MilepostError
+from milepost.schema import Schema
 
 if TYPE_CHECKING:
     from milepost.storage.database import Session
@@ -79,6 +81,28 @@ class Append(NamedTuple):
     publisher: int  # the number of an enrolled publisher
     parts: tuple[Part, ...]
     token: bytes = b""  # 16 bytes, remembered for the configured time; empty: none
+
+
+class AppendRows(NamedTuple):
+    """A row each of many publishers for one topic, every one of them stored or not by itself: `AppendedRows`.
+
+    The same as an `Append` for each, in this order, for a fraction of the steps. The bytes were checked to be batches
+    of one row of the schema, with the ID that is given here. Its session is a tuple of those of its rows.
+    """
+
+    topic: int
+    schema: Schema
+    publishers: Sequence[int]
+    stamps: Sequence[int]
+    datas: Sequence[bytes]
+    refused: Mapping[int, MilepostError] = MappingProxyType({})  # rows, by their places, that are not to be stored
+
+
+class AppendedRows(NamedTuple):
+    """What became of the rows of an `AppendRows`: those that are not refused are stored."""
+
+    refused: Mapping[int, MilepostError]  # by their places
+    repeated: int  # rows that were stored already
 
 
 class Appended(NamedTuple):
@@ -340,7 +364,7 @@ class Spoiled(Exception):
 
 
 Operation: TypeAlias = (
-    Enrol | Append | MakeTopic | ChangeTopic | DropTopic | Trim | Attach | Move | Release | Remove | Hold
+    Enrol | Append | AppendRows | MakeTopic | ChangeTopic | DropTopic | Trim | Attach | Move | Release | Remove | Hold
     | Stage | Publish | Unstage | Epoch | Work
 )  # fmt: skip
 

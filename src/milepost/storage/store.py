@@ -12,6 +12,7 @@ from milepost.errors import ConfigError, Fenced, InDoubt, MilepostError, StoreEr
 from milepost.storage import faults, migrations, reading, statements, waiting
 from milepost.storage.database import Database, Session
 from milepost.storage.faults import DRIVER_ERRORS, Kind
+from milepost.storage.memory import Holder, Memory
 from milepost.storage.operations import (
     Committed,
     Entry,
@@ -28,7 +29,7 @@ from milepost.storage.operations import (
     Work,
 )
 from milepost.storage.sqlite import Sqlite
-from milepost.storage.transaction import Holder, Memory, Stale, Transaction
+from milepost.storage.transaction import Stale, Transaction
 from milepost.storage.upkeep import Upkeep
 from milepost.storage.url import parsed, url_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from milepost.batch import Batch
 from milepost.errors import (
@@ -20,13 +20,15 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.schema import Schema
 from milepost.storage import holds, reading, statements
 from milepost.storage.database import Session
-from milepost.storage.joining import KEPT_BYTES, After, Piece, joined, new_rows
+from milepost.storage.joining import KEPT_BYTES, After, Piece, Run, add_rows, joined, new_rows
+from milepost.storage.memory import Holder, Memory, Publisher
 from milepost.storage.operations import (
     Append,
     Appended,
+    AppendedRows,
+    AppendRows,
     Attach,
     Attached,
     ChangeTopic,
@@ -59,7 +61,7 @@ from milepost.storage.operations import (
 )
 from milepost.storage.staging import Staging
 
-PUBLISHERS_KNOWN: Final = 200_000  # kept in memory, some 200 bytes each; others are looked up when they write
+_ELSEWHERE: Final = "this publisher is connected elsewhere by now, or was never announced here; connect again"
 _REMOVED: Final = b"-"  # before the token of a removal: tokens of puts have 16 bytes, so the two never meet
 _ONE_ROW: Final = Appended(1, 0)
 _DRAWS: Final = 100  # tries to draw a publisher's number; with a hundred million of them taken, two suffice
@@ -67,48 +69,6 @@ _DRAWS: Final = 100  # tries to draw a publisher's number; with a hundred millio
 
 class Stale(Exception):
     """What this process remembers is no longer so: forget it, and write again."""
-
-
-class Holder(NamedTuple):
-    """Who writes: a log, and this process's hold on it."""
-
-    log: int
-    opening: int
-    epoch: int
-    shared: bool
-    lease_us: int
-
-
-class Publisher(NamedTuple):
-    """A publisher that this process enrolled."""
-
-    epoch: int
-    mark: int
-    home: int  # the log where it was enrolled first
-    trail: dict[int, int]  # topic -> log: where it wrote last, as far as that is not `home`
-
-
-class Memory:
-    """What a process may remember between transactions, because nobody else changes it while its epochs hold."""
-
-    def __init__(self) -> None:
-        self.publishers: Final[dict[int, Publisher]] = {}
-        self.nexts: Final[dict[int, int]] = {}  # topic -> the next offset in this log
-        self.schemas: Final[dict[tuple[int, int], Schema]] = {}  # by topic and fingerprint; for ever the same
-        self.parts: Final[dict[str, Any]] = {}  # what other parts remember of their own; they know when it is old
-
-    def clear(self) -> None:
-        self.publishers.clear()
-        self.nexts.clear()
-
-    def learn(self, publishers: dict[int, Publisher], nexts: dict[int, int], dropped: set[int]) -> None:
-        """Take over what a transaction did, once it is committed."""
-        self.publishers.update(publishers)
-        while len(self.publishers) > PUBLISHERS_KNOWN:
-            del self.publishers[next(iter(self.publishers))]
-        self.nexts.update(nexts)
-        for topic in dropped:
-            self.nexts.pop(topic, None)
 
 
 class Transaction:
@@ -124,7 +84,7 @@ class Transaction:
         self._time_us = time_us
         self._outcomes: list[Any] = []
         self._entries: list[Entry] = []
-        self._appends: list[tuple[int, Append]] = []  # with the place of its outcome
+        self._appends: list[tuple[int, Append | AppendRows]] = []  # with the place of its outcome
         self._moves: list[tuple[int, Move]] = []
         self._publishers: dict[int, Publisher] = {}
         self._nexts: dict[int, int] = {}
@@ -139,7 +99,7 @@ class Transaction:
             kind = type(operation)
             if refused and place in refused:
                 self._outcomes[place] = refused[place]
-            elif kind is Append:
+            elif kind is Append or kind is AppendRows:
                 self._appends.append((place, operation))  # type: ignore[arg-type]
             elif kind is Move:
                 self._moves.append((place, operation))  # type: ignore[arg-type]
@@ -217,7 +177,7 @@ class Transaction:
         """Write what has gathered."""
         if not self._appends and not self._moves:
             return
-        pieces: list[Piece] = []
+        pieces: list[Piece | Run] = []
         if self._appends:
             self._take_appends(pieces)
             self._appends = []
@@ -227,13 +187,19 @@ class Transaction:
         if pieces:
             self._store(pieces)
 
-    def _take_appends(self, pieces: list[Piece]) -> None:
-        self._recall({append.publisher for _, append in self._appends})
+    def _take_appends(self, pieces: list[Piece | Run]) -> None:
+        numbers: set[int] = set()
+        for _, append in self._appends:
+            numbers.update(append.publishers if isinstance(append, AppendRows) else (append.publisher,))
+        self._recall(numbers)
         taken = self._taken_tokens()
         used: list[bytes] = []
         marks: dict[int, int] = {}
         for place, append in self._appends:
             try:
+                if isinstance(append, AppendRows):
+                    self._outcomes[place] = self._append_rows(append, marks, pieces)
+                    continue
                 self._outcomes[place] = self._append(append, taken, marks, pieces)
                 if append.token and self._outcomes[place].stored:
                     used.append(append.token)
@@ -252,10 +218,10 @@ class Transaction:
         if self._session.each(statements.MOVE_MARKS, rows) != len(rows):
             raise Stale  # another process has enrolled one of them
 
-    def _append(self, append: Append, taken: set[bytes], marks: dict[int, int], pieces: list[Piece]) -> Appended:
+    def _append(self, append: Append, taken: set[bytes], marks: dict[int, int], pieces: list[Piece | Run]) -> Appended:
         known = self._publisher(append.publisher)
         if known is None:
-            raise Fenced("this publisher is connected elsewhere by now, or was never announced here; connect again")
+            raise Fenced(_ELSEWHERE)
         before = mark = marks.get(append.publisher, known.mark)
         kept: list[Piece] = []
         stored = total = previous = 0
@@ -281,12 +247,39 @@ class Transaction:
         marks[append.publisher] = mark
         return _ONE_ROW if total == 1 else Appended(stored, total - stored)
 
+    def _append_rows(self, append: AppendRows, marks: dict[int, int], pieces: list[Piece | Run]) -> AppendedRows:
+        topic = append.topic
+        if topic not in self._nexts:
+            self._nexts[topic] = self._next(topic)
+        refused = dict(append.refused)
+        kept: list[bytes] = []
+        writers: list[int] = []
+        repeated = 0
+        for place, number in enumerate(append.publishers):
+            known = self._publisher(number)
+            if known is None:
+                refused.setdefault(place, Fenced(_ELSEWHERE))
+            elif place not in refused:
+                stamp = append.stamps[place]
+                if stamp <= marks.get(number, known.mark):
+                    repeated += 1
+                    continue
+                marks[number] = stamp
+                writers.append(number)
+                kept.append(append.datas[place])
+        if self._holder.shared:
+            for number, data in zip(writers, kept, strict=True):
+                pieces.append(Piece(topic, Batch.trusted(data, append.schema), self._after(number, topic)))
+        elif kept:
+            add_rows(pieces, topic, append.schema, kept)
+        return AppendedRows(refused, repeated)
+
     def _taken_tokens(self) -> set[bytes]:
         """Which of the tokens that are given were used before."""
-        given = list({append.token for _, append in self._appends} - {b""})
+        given = list({append.token for _, append in self._appends if isinstance(append, Append)} - {b""})
         return self._session.known(statements.TAKEN, "token", given) if given else set()
 
-    def _take_moves(self, pieces: list[Piece]) -> None:
+    def _take_moves(self, pieces: list[Piece | Run]) -> None:
         session = self._session
         wanted = session.numbers(sorted({move.subscription for _, move in self._moves}))
         epochs = dict(tuple(row) for row in session.rows(statements.EPOCHS, numbers=wanted))
@@ -340,9 +333,9 @@ class Transaction:
         self._staging.publish(publish, [piece.piece for piece in pieces if piece.piece not in kept])
         return Published(False, sum(len(piece.batch) for piece in pieces))
 
-    def _store(self, pieces: list[Piece], *, staged: bool = False) -> set[int]:
+    def _store(self, pieces: Sequence[Piece | Run], *, staged: bool = False) -> set[int]:
         """Entries and extents for pieces that are sure to be stored; which staged ones stay where they are."""
-        by_topic: dict[int, list[Piece]] = {}
+        by_topic: dict[int, list[Piece | Run]] = {}
         for piece in pieces:
             by_topic.setdefault(piece.topic, []).append(piece)
         log = self._holder.log

@@ -14,8 +14,8 @@ from milepost.schema import Schema
 from milepost.storage import compaction, faults, reading, staging, statements
 from milepost.storage.compaction import Joint, Small
 from milepost.storage.database import Database, Session
+from milepost.storage.memory import Holder, Memory
 from milepost.storage.operations import Extent, Retention
-from milepost.storage.transaction import Holder, Memory
 
 STEP_TOPICS: Final = 100  # looked at in one step
 STEP_ENTRIES: Final = 64  # removed in one step,

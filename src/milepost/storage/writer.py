@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
 
 from milepost.errors import Closed, Fenced, MilepostError, StoreError
-from milepost.storage.operations import Append, Entry, Move, Operation, Publish, Stage, Work
+from milepost.storage.operations import Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
 from milepost.storage.store import Crowded, Store
 
 GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten milliseconds of a disk
@@ -136,8 +136,8 @@ class Writer:
                 self._broken.pop(given.session, None)
                 continue
             error: MilepostError | None = self._over
-            if error is None and given.session is not None:
-                error = self._broken.get(given.session)
+            if error is None and self._broken and given.session is not None:
+                given, error = self._spared(given)
             if error is None:
                 chosen.append(given)
                 places.append(len(results))
@@ -172,7 +172,9 @@ class Writer:
             some: list[_Given] = []
             where: list[int] = []
             for given, place in zip(chosen[start : start + size], places[start : start + size], strict=True):
-                error = self._over or (self._broken.get(given.session) if given.session is not None else None)
+                error: MilepostError | None = self._over
+                if error is None and given.session is not None:
+                    given, error = self._spared(given)
                 if error is not None:
                     results[place] = given.context, error
                 else:
@@ -182,6 +184,15 @@ class Writer:
                 entries += self._together(some, where, results)
         return entries
 
+    def _spared(self, given: _Given) -> tuple[_Given, MilepostError | None]:
+        """An operation without what belongs to broken sessions; or the error, when all of it does."""
+        if type(given.operation) is not AppendRows:
+            return given, self._broken.get(given.session)
+        assert isinstance(given.session, tuple)
+        found = [(place, self._broken.get(session)) for place, session in enumerate(given.session)]
+        refused = {place: error for place, error in found if error is not None}
+        return given._replace(operation=given.operation._replace(refused=refused)), None
+
     def _fail(
         self, error: MilepostError, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]
     ) -> None:
@@ -189,7 +200,10 @@ class Writer:
             self._over = error
         for given, place in zip(chosen, places, strict=True):
             results[place] = given.context, error
-            if given.session is not None:
+            if type(given.operation) is AppendRows:
+                assert isinstance(given.session, tuple)
+                self._broken.update(dict.fromkeys(given.session, error))
+            elif given.session is not None:
                 self._broken[given.session] = error
 
     def _tell(self, results: list[tuple[Any, Any]], entries: list[Entry]) -> None:
@@ -214,7 +228,10 @@ class Writer:
 
 def _size(operation: Operation | None) -> int:
     if type(operation) is Append:
-        return sum(len(part.batch.data) for part in operation.parts)
+        parts = operation.parts
+        return len(parts[0].batch.data) if len(parts) == 1 else sum(len(part.batch.data) for part in parts)
+    if type(operation) is AppendRows:
+        return sum(map(len, operation.datas))
     if type(operation) is Move:
         return sum(len(part.batch.data) for part in operation.dead)
     if type(operation) is Stage:

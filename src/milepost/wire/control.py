@@ -517,7 +517,8 @@ _DECODERS: Final = {int(kind): msgspec.msgpack.Decoder(struct) for struct, kind 
 def encode_control(message: Control) -> bytes:
     """A whole frame, header included."""
     body = _ENCODE(message)
-    limits.require("CONTROL_BYTES", len(body), f"the bytes of a {type(message).__name__} frame")
+    if len(body) > limits.CONTROL_BYTES:
+        limits.require("CONTROL_BYTES", len(body), f"the bytes of a {type(message).__name__} frame")
     return HEADER.pack(len(body), _KINDS[type(message)], 0, MAGIC) + body
 
 

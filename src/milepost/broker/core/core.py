@@ -18,7 +18,7 @@ from milepost.broker.core.catalogue import Catalogue
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
 from milepost.broker.core.holds import move_hold
-from milepost.broker.core.keeper import Checked, Keeper, Refused
+from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import require_pattern
 from milepost.broker.core.publishers import Publishers
@@ -304,7 +304,7 @@ class Core:
 
     def misput(
         self,
-        source: Source,
+        source: Source | Row,
         put: int,
         topic: Topic | None,
         error: MilepostError,
@@ -319,6 +319,7 @@ class Core:
         if not examined and (linked or source.connection.linked is not None) and source.connection.open:
             if topic is not None:
                 topic.examined()
+            assert isinstance(source, Source)
             return self.keeper.refuse_linked(Refused(topic, source, put, error), linked)
         self.errors[error.code] += 1
         self.totals["batches_refused"] += 1
@@ -387,7 +388,7 @@ class Core:
         for share in shares(topic, batch, matches, self.connections):
             self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
 
-    def give_back(self, source: Source, full: list[Outbox], effects: list[Effect]) -> None:
+    def give_back(self, source: Source | Row, full: list[Outbox], effects: list[Effect]) -> None:
         """A batch is dealt with: its bytes go back as credit, unless somebody whom it was for is full."""
         if full:
             self._hold(source, full)
@@ -533,7 +534,7 @@ class Core:
         """The link took a frame of the queue whole: there may be more."""
         return self._serve(connection) if connection.outbox is not None else []
 
-    def _hold(self, source: Source, full: list[Outbox]) -> None:
+    def _hold(self, source: Source | Row, full: list[Outbox]) -> None:
         """Keep a publisher's credit back until those connections have room: it throttles itself."""
         hold = Hold(source.connection, source.size, len(full))
         self.totals["puts_throttled"] += 1

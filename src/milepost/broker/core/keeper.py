@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
@@ -30,8 +32,10 @@ from milepost.errors import (
     UnknownTopic,
 )
 from milepost.query import parse_schema
+from milepost.schema import Schema
 from milepost.storage.operations import (
     Append,
+    AppendRows,
     ChangeTopic,
     DropTopic,
     Enrol,
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("milepost.broker")
 
+_topic_and_schema: Final = itemgetter(2, 3)  # of a `Row`
 NO_STORE: Final = "this broker keeps nothing: start it with a store (`milepost up --store FILE_OR_URL`)"
 
 
@@ -64,6 +69,18 @@ class Checked(NamedTuple):
     put: int  # the how-manieth PUT of its connection
     key: bytes
     linked: bool  # it is stored together with the next one
+
+
+class Row(NamedTuple):
+    """One row for a durable topic, in a put of its own, without a key; right as far as is known without the store."""
+
+    connection: Connection
+    size: int  # bytes of the frame
+    topic: Topic
+    schema: Schema
+    stamp: int
+    data: bytes
+    put: int  # the how-manieth PUT of its connection
 
 
 class Refused(NamedTuple):
@@ -84,7 +101,7 @@ class Keeper:
         self.shared = False  # with other brokers
         self.streams = Streams(core, self)
         self._settled: dict[Connection, int] = {}  # in this round: the last put that is stored
-        self._sources: dict[int, list[Source]] = {}  # in this round: topic number -> whose credit is to go back
+        self._sources: dict[int, list[Source | Row]] = {}  # in this round: topic number -> whose credit is to go back
 
     # Topics
 
@@ -291,6 +308,35 @@ class Keeper:
         connection.linked.append(checked)
         return [] if checked.linked else self._together(connection)
 
+    def came(self, connection: Connection, size: int) -> bool:
+        """A PUT frame came in that is to become a `Row`; False, and nothing is changed, when it may not."""
+        if (
+            not connection.open
+            or connection.paused
+            or connection.linked is not None
+            or not connection.publisher.enrolled
+            or connection.outstanding >= self.core.settings.put_window
+        ):
+            return False
+        connection.outstanding += size
+        connection.puts += 1
+        connection.bytes_in += size
+        return True
+
+    def append_rows(self, rows: list[Row]) -> list[Effect]:
+        """Store rows, each by itself."""
+        effects: list[Effect] = []
+        for (topic, schema), run in groupby(rows, key=_topic_and_schema):
+            some = [row for row in run if row.connection.open]  # as for any put
+            if some:
+                stored = AppendRows(
+                    topic.stored, schema, [row.connection.publisher.number for row in some],
+                    [row.stamp for row in some], [row.data for row in some],
+                )  # fmt: skip
+                sessions = tuple([row.connection for row in some])
+                effects.append(Store(stored, partial(self._appended_rows, topic, some), sessions))
+        return effects
+
     def refuse_linked(self, refused: Refused, linked: bool) -> list[Effect]:
         """One of several batches that belong together is wrong."""
         connection = refused.source.connection
@@ -354,6 +400,35 @@ class Keeper:
             self._settled[connection] = parts[-1].put
         self.core.totals["rows_repeated"] += outcome.repeated
         return effects
+
+    def _appended_rows(self, topic: Topic, rows: list[Row], outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        if isinstance(outcome, MilepostError):
+            for row in rows:
+                effects += self._row_refused(row, outcome)
+            return effects
+        refused, repeated = outcome
+        for place, error in refused.items():
+            effects += self._row_refused(rows[place], error)
+        if refused:
+            rows = [row for place, row in enumerate(rows) if place not in refused]
+        settled = self._settled
+        for row in rows:
+            connection = row.connection
+            connection.rows_in += 1
+            if connection.open:
+                settled[connection] = row.put
+        topic.rows_in += len(rows)
+        topic.batches_in += len(rows)
+        topic.bytes_in += sum([row.size for row in rows])
+        self._sources.setdefault(topic.number, []).extend(rows)
+        self.core.totals["rows_repeated"] += repeated
+        return effects
+
+    def _row_refused(self, row: Row, error: MilepostError) -> list[Effect]:
+        if isinstance(error, Fenced | InDoubt):  # as for any put
+            return self.core.refused(row.connection, error)
+        return self.core.misput(row, row.put, row.topic, error, examined=True)
 
     def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
         """A commit is done, or has failed: tell those who wait, and hand out what the log has now."""
