@@ -29,6 +29,8 @@ from milepost.storage.statement import Statement
 LOOKS: Final = 10  # at what can be taken, while other brokers take the same: then less, or nothing, was there
 FEW_GROUPS: Final = 200  # writers whose oldest messages are looked at one by one, in a millisecond or two
 CACHED: Final = 1_000  # statements kept; an application asks the same few again and again
+WALK: Final = 8  # times as long as to read a row in passing takes it to look one up by its message's number
+FEW_WAITING: Final = 1_000  # messages that are looked up one by one in a millisecond, however many others have the type
 HEADER: Final = "q.mid, q.s, q.t, q.type, q.priority, q.aborts, q.lsf"
 _NOW: Final = "q.due_us <= :now AND q.ends_us > :now"
 _HELD: Final = Statement("SELECT member FROM queue_groups WHERE queue = :queue AND owner = :owner AND owner <> 0")
@@ -70,6 +72,7 @@ class Finding(NamedTuple):
     statement: Statement
     values: dict[str, Any]
     text: str = ""
+    short: Statement | None = None  # asks whether the queue is so short, beside its type, that it is walked along
 
 
 # Take messages that are found, begin the transaction and write its log, in one; where nothing is found, nothing.
@@ -118,7 +121,10 @@ def pick(
     if queue.group and plain and not queue.prioritized and not heads:
         return _in_order(session, queue, values | {"count": count}, begun, dialect, lock)
     key = kind.number if kind is not None else None
-    finding = _finding(_Cached(catalogue, queue, key), wish.select, wish.order, own, dialect, lock, count == 1)
+    about = _Cached(catalogue, queue, key)
+    finding = _finding(about, wish.select, wish.order, own, dialect, lock, count == 1)
+    if finding.short is not None and session.row(finding.short)[0]:
+        finding = _finding(about, wish.select, wish.order, own, dialect, lock, count == 1, walked=True)
     values |= {"count": count} | finding.values
     if not queue.group or not lock or dialect != "postgresql":
         return _found(session, finding.statement, values)
@@ -239,22 +245,23 @@ class _Cached:
 
 @lru_cache(maxsize=CACHED)
 def _finding(
-    about: _Cached, select: str | None, order: str | None, own: bool, dialect: Dialect, lock: bool, one: bool
-) -> Finding:
+    about: _Cached, select: str | None, order: str | None, own: bool, dialect: Dialect, lock: bool, one: bool,
+    *, walked: bool = False,
+) -> Finding:  # fmt: skip
     queue, kind = about.queue, about.kind
     tables = kind.tables if kind is not None else None
     predicate = query.compile(select, tables.schema).root if select and tables is not None else None
     sortings = query.ordering(order, tables.schema).keys if order and tables is not None else ()
-    # By the index of an attribute, where that is asked for and nothing of the header is.
+    # By what messages contain, where nothing of the header is asked for: by the index of an attribute, or, where all
+    # of them have to be looked at anyway, by going once through the type's table.
     about_all = [*([] if predicate is None else [predicate]), *(each.key for each in sortings)]
-    indexed = (
-        predicate is not None
-        and tables is not None
+    indexed = predicate is not None and tables is not None and _by_index(predicate, tables)
+    by_content = (
+        (indexed or (bool(sortings) and not walked))
         and not queue.group
-        and _by_index(predicate, tables)
         and not any(isinstance(node, typed.Header) for node in typed.walk(*about_all))
     )
-    message = "r" if indexed else "q"
+    message = "r" if by_content else "q"
     values: dict[str, Any] = {}
     wanted, root = "", False
     if predicate is not None and tables is not None:
@@ -269,10 +276,10 @@ def _finding(
         values |= made.values
         keys.append(_Key(made.text, "DESC NULLS FIRST" if each.descending else "ASC NULLS LAST"))
     form = _Form(queue, wanted, keys, own, dialect, lock)
-    if indexed:
+    if by_content:
         assert tables is not None
-        text = form.indexed(tables.root.name, tables.root.top)
-        return Finding(Statement(text), values, text)
+        text = form.by_content(tables.root.name, tables.root.top, indexed)
+        return Finding(Statement(text), values, text, None if indexed else _short(queue.table, tables.root.name))
     if not order:
         keys.append(_Key("q.priority", queue.direction.upper()))
     if kind is not None and len(queue.functions) > 1:
@@ -367,21 +374,30 @@ class _Form(NamedTuple):
             f"ORDER BY {self._order} LIMIT :count {_locking(self.dialect, self.lock, 'q')}"
         )
 
-    def indexed(self, root: str, top: bool) -> str:
-        """First all messages of the type that are wanted, by the index of an attribute, then those of this queue.
+    def by_content(self, root: str, top: bool, indexed: bool) -> str:
+        """First all messages of the type that are wanted, then those of this queue.
 
         Databases know little about a table that is empty every other minute, and would rather walk through a hundred
-        thousand messages of the queue for the ten that are wanted. So the queue's own index is hidden from them here.
+        thousand messages of the queue for the ten that are wanted, looking each of them up. So the queue's own index is
+        hidden from them here; and, without an index of an attribute, that by numbers: the table is gone through from
+        its first row on. What is wanted is sorted before it is looked up in the queue, up to the first that are there.
         """
         keys = [f"{key.text} AS k{place}" for place, key in enumerate(self.keys)]
         by = [f"w.k{place} {key.direction}" for place, key in enumerate(self.keys)]
-        by = by or [f"q.priority {self.queue.direction.upper()}"]
         free = self._free.replace("q.lsf", "(q.lsf || '')").replace("q.owner", "(q.owner + 0)")
+        wanted = [*([] if top else ["r.pos = 0"]), *([f"({self.wanted})"] if self.wanted else [])]
+        if not indexed and self.dialect == "postgresql":
+            wanted.append("r.ctid >= '(0,1)'")
+        where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
+        order = ", ".join([*by, "w.mid"] if by else [f"q.priority {self.queue.direction.upper()}", "q.mid"])
+        found = f"SELECT {', '.join(['r.mid AS mid', *keys])} FROM {root} r{where}"
+        if by and self.dialect == "postgresql":  # OFFSET keeps the two from being made one
+            before, source = "", f"({found} ORDER BY {order.replace('w.', '')} OFFSET 0) w"
+        else:
+            before, source = f"WITH w AS MATERIALIZED ({found}) ", "w"
         return (
-            f"WITH w AS MATERIALIZED (SELECT {', '.join(['r.mid AS mid', *keys])} FROM {root} r "
-            f"WHERE {'' if top else 'r.pos = 0 AND '}({self.wanted})) "
-            f"SELECT {HEADER} FROM w JOIN {self.queue.table} q ON q.mid = w.mid WHERE {free} AND {_NOW} "
-            f"ORDER BY {', '.join([*by, 'q.mid'])} LIMIT :count {_locking(self.dialect, self.lock, 'q')}"
+            f"{before}SELECT {HEADER} FROM {source} JOIN {self.queue.table} q ON q.mid = w.mid "
+            f"WHERE {free} AND {_NOW} ORDER BY {order} LIMIT :count {_locking(self.dialect, self.lock, 'q')}"
         )
 
     def sorted(self, joined: str) -> str:
@@ -456,6 +472,18 @@ class _Form(NamedTuple):
             "CASE WHEN fresh = 0 OR lsf = 'e' THEN place ELSE min(place) OVER (PARTITION BY t) END AS lead FROM seen) "
             f"SELECT {header} FROM led ORDER BY fresh, lead, place LIMIT :count"
         )
+
+
+@lru_cache(maxsize=CACHED)
+def _short(queue: str, root: str) -> Statement:
+    """Whether looking up each message of a queue takes less than going through all of the type's, whichever queue's.
+
+    PostgreSQL knows at once how large files are, dead rows included, which are read as well.
+    """
+    return Statement(
+        f"SELECT count(*) <= {FEW_WAITING} FROM (SELECT 1 FROM {queue} LIMIT {FEW_WAITING + 1}) c",
+        postgresql=f"SELECT pg_relation_size('{queue}') * {WALK} < pg_relation_size('{root}')",
+    )
 
 
 def _locking(dialect: Dialect, lock: bool, tables: str) -> str:
