@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.load import queueing
 from benchmarks.load.worker import Worker
+from benchmarks.queues.scanning import scan_ms
 
 QUALIFYING = 10
 INDEXED = "indexed"  # the name of the series
@@ -25,6 +26,13 @@ class Series:
     name: str
     ms: dict[int, float] = field(default_factory=dict)
     commit_ms: float = 0.0  # of the longest backlog
+    scan_ms: dict[int, float] = field(default_factory=dict)  # what a scan of the tables takes, of the one without index
+
+    @property
+    def scan_ratio(self) -> float:
+        """What a dequeue from the longest backlog takes, over a scan of its tables; from short ones it is all else."""
+        longest = max(self.scan_ms)
+        return self.ms[longest] / self.scan_ms[longest]
 
     @property
     def growth(self) -> float:
@@ -41,8 +49,12 @@ class Series:
         return {str(waiting): ms for waiting, ms in self.ms.items()}
 
 
-def selective(store: str, url: str, backlogs: Sequence[int], times: int) -> list[Series]:
-    """Take one message of the ten that qualify, in an order by another attribute: indexed, then without an index."""
+def selective(store: str, url: str, tables: str, backlogs: Sequence[int], times: int) -> list[Series]:
+    """Take one message of the ten that qualify, in an order by another attribute: indexed, then without an index.
+
+    `tables` is where the broker has its store: each backlog without an index is scanned there, right after the
+    dequeues from it.
+    """
     found: list[Series] = []
     with Worker("uvloop", queueing.backlog, url) as client:
         client.hear()
@@ -55,6 +67,8 @@ def selective(store: str, url: str, backlogs: Sequence[int], times: int) -> list
                 client.ask(("fill", queue, backlog - waiting, 0 if waiting else QUALIFYING))
                 waiting = backlog
                 series.take(client, backlog, times, queue, queueing.SELECT, queueing.ORDER, 1)
+                if not indexed:
+                    series.scan_ms[backlog] = scan_ms(tables, queue, times)
             found.append(series)
     return found
 

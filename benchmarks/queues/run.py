@@ -39,6 +39,7 @@ class Run:
         self._began = time.monotonic()
         self._server = ""
         self._brokers: dict[str, StoringMilepost] = {}
+        self.stores: dict[str, str] = {}  # of the brokers: a URL, or the path of a file
 
     def server(self) -> str:
         """The URL of PostgreSQL."""
@@ -52,8 +53,13 @@ class Run:
     def broker(self, store: str) -> StoringMilepost:
         if store not in self._brokers:
             self.progress(f"starting a broker on {store}")
-            url = database(self.server(), "milepost") if store == "PostgreSQL" else ""
-            self._brokers[store] = self.stack.enter_context(StoringMilepost(url))
+            if store == "PostgreSQL":
+                place = database(self.server(), "milepost")
+            else:
+                folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="milepost-bench-store-"))
+                place = f"{folder}/milepost.db"
+            self.stores[store] = place
+            self._brokers[store] = self.stack.enter_context(StoringMilepost(place))
         return self._brokers[store]
 
     def contestant(self, store: str, kind: str, many: int, one: int) -> Contestant:
@@ -202,13 +208,17 @@ def reading(run: Run) -> None:
 
 
 def selecting(run: Run) -> None:
-    """`select_ms`: by backlog, with an index, of the store where it grows more."""
+    """`select_ms`: by backlog, with an index, of the store where it grows more. `scan_ratio`: without one, the worst.
+
+    The bar, no worse than one scan, is read so: the median dequeue from the longest backlog, with all that a client and
+    a broker add to it, takes no longer than the median scan of the same tables by the same server, right after it.
+    """
     backlogs = QUICK_BACKLOGS if run.quick else BACKLOGS
     found: list[backlog.Series] = []
     for store in STORES:
         broker = run.broker(store)
         run.progress(f"selecting from up to {max(backlogs):,} messages on {store}")
-        found += backlog.selective(store, broker.url, backlogs, run.some(30, 9))
+        found += backlog.selective(store, broker.url, run.stores[store], backlogs, run.some(30, 9))
     _growth_table(
         run,
         found,
@@ -217,7 +227,25 @@ def selecting(run: Run) -> None:
     )
     indexed = max((each for each in found if each.name == backlog.INDEXED), key=lambda each: each.growth)
     bare = max((each for each in found if each.name != backlog.INDEXED), key=lambda each: each.growth)
+    scanned = [each for each in found if each.scan_ms]
+    run.report.table(
+        "Without an index: a dequeue beside one scan of the tables that it needs, ms, by messages waiting",
+        ("", *(f"{waiting:,}" for waiting in backlogs), "ratio of the last"),
+        [
+            cells
+            for each in scanned
+            for cells in (
+                (f"{each.store}, dequeue", *each.ms.values(), each.scan_ratio),
+                (f"{each.store}, scan", *each.scan_ms.values(), None),
+            )
+        ],
+        "PostgreSQL: both tables scanned, joined by a hash, by predicate and order; SQLite: both scans without a join",
+    )
+    worst = max(each.scan_ratio for each in scanned)
     run.put(
+        scan_ratio=worst,
+        scan_ratios={each.store: each.scan_ratio for each in scanned},
+        scan_ms={each.store: {str(waiting): ms for waiting, ms in each.scan_ms.items()} for each in scanned},
         select_ms=indexed.figures(),
         select_store=indexed.store,
         select={f"{each.store}, {each.name}": each.figures() for each in found},
@@ -226,6 +254,7 @@ def selecting(run: Run) -> None:
     if not run.quick:
         *_, before, last = bare.ms
         run.bar(f"without an index, {last:,} waiting over {before:,}", bare.ms[last] / bare.ms[before], "<=", LINEAR)
+        run.bar(f"without an index, {last:,} waiting: times one scan", worst, "<=", 1.0)
 
 
 def growing(run: Run) -> None:
@@ -272,7 +301,7 @@ KEYS = {
     ),
     "orders": ("orders_per_s", "orders"),
     "readers": ("readers_gain", "readers", "messages_twice", "messages_lost"),
-    "select": ("select_ms", "select"),
+    "select": ("select_ms", "select", "scan_ratio", "scan_ms"),
     "growth": ("growth_ms",),
 }
 
