@@ -4,8 +4,9 @@ import sys
 import pytest
 
 KEYS = {
-    "file_system", "put_vs_best", "put_way", "put_rows_vs_best", "put_many_vs_best", "get_vs_best", "single_get_per_s", "exchange",
-    "group_commit_gain", "put_p99_syncs", "replay_rows_per_s", "replay", "restart_s", "rss_mb", "rss_empty_mb",
+    "file_system", "put_vs_best", "put_way", "put_rows_vs_best", "put_many_vs_best", "get_vs_best", "single_get_per_s",
+    "exchange", "group_commit_gain", "put_p99_syncs", "replay_rows_per_s", "replay", "restart_s", "rss_mb",
+    "rss_empty_mb",
 }  # fmt: skip
 OURS = ("milepost, put(wait=False), flush; loop", "milepost, put_many of 500; get_many")
 
