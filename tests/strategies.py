@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -34,6 +34,7 @@ NAMES += ["check", "index", "order", "end", "node"]
 SCHEMA_NAMES = ["m", "quote", "com.example.order", "check", "index", "tree", "line_item", "define"]
 
 
+@cache
 def names() -> st.SearchStrategy[str]:
     """Names of fields, cases, nodes and attributes; none is a Python keyword."""
     return st.sampled_from(NAMES)
@@ -56,6 +57,7 @@ class Contents:
     field_names: st.SearchStrategy[str] | None = None  # instead of `names()`
 
 
+@cache
 def atoms() -> st.SearchStrategy[t.Atom]:
     """Every atomic type, decimals of all sizes."""
     return st.sampled_from(list(t.ATOMS.values())) | st.builds(
@@ -63,14 +65,39 @@ def atoms() -> st.SearchStrategy[t.Atom]:
     )
 
 
-def types(*, max_depth: int = 3, **contents: Any) -> st.SearchStrategy[t.Type]:
-    """A type without references; at `max_depth` 0 atomic or dynamic. The other keywords are those of `Contents`."""
-    return _types(Contents(**contents), max_depth, (), ())
+# What is drawn over and over is a strategy that is made once, and what is nested is drawn by plain functions: making
+# and checking strategies, and strategies within strategies, would take most of the time of the tests that use these.
+
+BOOLEANS = st.booleans()
+
+
+@lru_cache(maxsize=1024)
+def _one_of(choices: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(choices)
+
+
+@lru_cache(maxsize=256)
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    return st.integers(low, high)
+
+
+@lru_cache(maxsize=64)
+def _unique(items: st.SearchStrategy[Any], least: int, most: int) -> st.SearchStrategy[list[Any]]:
+    return st.lists(items, unique=True, min_size=least, max_size=most)
 
 
 @st.composite
-def _types(
-    draw: st.DrawFn, contents: Contents, depth: int, plain_refs: tuple[str, ...], guarded_refs: tuple[str, ...]
+def types(draw: st.DrawFn, *, max_depth: int = 3, **contents: Any) -> t.Type:
+    """A type without references; at `max_depth` 0 atomic or dynamic. The other keywords are those of `Contents`."""
+    return _type(draw, Contents(**contents), max_depth)
+
+
+def _type(
+    draw: st.DrawFn,
+    contents: Contents,
+    depth: int,
+    plain_refs: tuple[str, ...] = (),
+    guarded_refs: tuple[str, ...] = (),
 ) -> t.Type:
     """`plain_refs` may stand anywhere; `guarded_refs` lead back, so only where a value can end."""
     kinds = ["atom", "atom"] + ["dynamic"] * contents.dynamic + ["ref"] * bool(plain_refs)
@@ -78,28 +105,34 @@ def _types(
     if depth > 0:
         kinds += ["tuple", "tuple"] + ["list"] * contents.lists + ["variant"] * contents.variants
         kinds += ["optional"] * contents.optionals
-    inner = _types(contents, depth - 1, plain_refs, guarded_refs)
-    match draw(st.sampled_from(kinds)):
+
+    def inner() -> t.Type:
+        return _type(draw, contents, depth - 1, plain_refs, guarded_refs)
+
+    def leaf() -> t.Type:
+        return t.Tuple(()) if draw(BOOLEANS) else _type(draw, contents, 0)
+
+    match draw(_one_of(tuple(kinds))):
         case "tuple":
-            return t.Tuple(draw(_fields(contents, inner, min_size=0)))
+            return t.Tuple(_fields(draw, contents, inner, min_size=0))
         case "list":
-            return t.List(draw(inner.map(_not_empty)))
+            return t.List(_not_empty(inner()))
         case "variant":
             # The first case always ends, so that the others may lead back.
-            leaf = _types(contents, 0, (), ())
-            return t.Variant(draw(_fields(contents, inner, min_size=1, first=leaf | st.just(t.Tuple(())))))
+            return t.Variant(_fields(draw, contents, inner, min_size=1, first=leaf))
         case "optional":
-            return t.Optional(draw(inner.map(_not_optional)))
+            return t.Optional(_not_optional(inner()))
         case "ref":
-            return t.Ref(draw(st.sampled_from(plain_refs)))
+            return t.Ref(draw(_one_of(plain_refs)))
         case "guarded":
-            target = t.Ref(draw(st.sampled_from(guarded_refs)))
+            target = t.Ref(draw(_one_of(guarded_refs)))
             guards = [t.Optional] * contents.optionals + [t.List] * contents.lists
-            return draw(st.sampled_from(guards))(target)
+            made: t.Type = draw(_one_of(tuple(guards)))(target)
+            return made
         case "dynamic":
             return t.DYNAMIC
         case _:
-            return draw(st.sampled_from(contents.atoms) if contents.atoms else atoms())
+            return draw(_one_of(tuple(contents.atoms)) if contents.atoms else atoms())
 
 
 def _not_empty(kind: t.Type) -> t.Type:
@@ -110,22 +143,19 @@ def _not_optional(kind: t.Type) -> t.Type:
     return kind.type if isinstance(kind, t.Optional) else kind
 
 
-@st.composite
 def _fields(
     draw: st.DrawFn,
     contents: Contents,
-    inner: st.SearchStrategy[t.Type],
+    inner: Callable[[], t.Type],
     min_size: int,
-    first: st.SearchStrategy[t.Type] | None = None,
+    first: Callable[[], t.Type] | None = None,
 ) -> tuple[t.Field, ...]:
-    chosen = draw(
-        st.lists(contents.field_names or names(), unique=True, min_size=min_size, max_size=contents.max_fields)
-    )
+    chosen = draw(_unique(contents.field_names or names(), min_size, contents.max_fields))
     fields = []
     for position, name in enumerate(chosen):
-        if contents.unnamed and draw(st.integers(0, 4)) == 4:
+        if contents.unnamed and draw(_integers(0, 4)) == 4:
             name = t.positional(position)
-        fields.append(t.Field(name, draw(first if first is not None and position == 0 else inner)))
+        fields.append(t.Field(name, first() if first is not None and position == 0 else inner()))
     return tuple(fields)
 
 
@@ -147,14 +177,17 @@ def schemas(
     what is there. The other keywords are those of `Contents`.
     """
     holding = Contents(**contents)
-    count = draw(st.integers(0, 2)) if references else 0
-    name, *defined = draw(st.lists(st.sampled_from(SCHEMA_NAMES), unique=True, min_size=count + 1, max_size=count + 1))
-    back = (name, *defined) if references and recursion and draw(st.booleans()) else ()
-    inner = _types(holding, max_depth - 1, tuple(defined), back)
-    message = t.Tuple(draw(_fields(holding, inner, min_size=max(min_fields, len(back) > 0))))
+    count = draw(_integers(0, 2)) if references else 0
+    name, *defined = draw(_unique(_one_of(tuple(SCHEMA_NAMES)), count + 1, count + 1))
+    back = (name, *defined) if references and recursion and draw(BOOLEANS) else ()
+
+    def inner() -> t.Type:
+        return _type(draw, holding, max_depth - 1, tuple(defined), back)
+
+    message = t.Tuple(_fields(draw, holding, inner, min_size=max(min_fields, len(back) > 0)))
     definitions = []
     for position, definition in enumerate(defined):
-        kind = draw(_types(holding, max_depth - 1, tuple(defined[position + 1 :]), back))
+        kind = _type(draw, holding, max_depth - 1, tuple(defined[position + 1 :]), back)
         if isinstance(kind, t.Optional | t.Ref) or kind == t.Tuple(()):
             kind = t.Tuple((t.Field("only", kind),))  # a definition that may stand in any place
         definitions.append(t.Field(definition, kind))
@@ -194,32 +227,33 @@ _RULES = ["a > 1", "name like '%(' and (a in (1, 2))", 'x = "y)" or true', "a = 
 # -- values --------------------------------------------------------------------------------------------------------
 
 
-def values(schema: t.Schema, *, max_items: int = 3, max_recursion: int = 2) -> st.SearchStrategy[dict[str, Any]]:
-    """A message in the plain form. Lists have up to `max_items` items; recursion goes `max_recursion` deep."""
-    return _values(schema.type, schema, max_items, max_recursion)
-
-
 @st.composite
-def _values(draw: st.DrawFn, kind: t.Type, schema: t.Schema, items: int, left: int) -> Any:
+def values(draw: st.DrawFn, schema: t.Schema, *, max_items: int = 3, max_recursion: int = 2) -> dict[str, Any]:
+    """A message in the plain form. Lists have up to `max_items` items; recursion goes `max_recursion` deep."""
+    made: dict[str, Any] = _value(draw, schema.type, schema, max_items, max_recursion)
+    return made
+
+
+def _value(draw: st.DrawFn, kind: t.Type, schema: t.Schema, items: int, left: int) -> Any:
     """`left` is how many more references may be followed before the shortest way out is taken."""
     match kind:
         case t.Atom():
             return draw(atom_values(kind))
         case t.Dynamic():
-            return draw(_dynamic_values())
+            return draw(DYNAMIC_VALUES)
         case t.Tuple(fields):
-            return {item.name: draw(_values(item.type, schema, items, left)) for item in fields}
+            return {item.name: _value(draw, item.type, schema, items, left) for item in fields}
         case t.List(item):
-            size = draw(st.integers(0, items)) if left > 0 else 0
-            return [draw(_values(item, schema, items, left)) for _ in range(size)]
+            size = draw(_integers(0, items)) if left > 0 else 0
+            return [_value(draw, item, schema, items, left) for _ in range(size)]
         case t.Optional(inner):
-            present = left > 0 and draw(st.booleans())
-            return draw(_values(inner, schema, items, left)) if present else None
+            present = left > 0 and draw(BOOLEANS)
+            return _value(draw, inner, schema, items, left) if present else None
         case t.Variant(cases):
-            case = draw(st.sampled_from(cases)) if left > 0 else cases[0]
-            return {case.name: draw(_values(case.type, schema, items, left))}
+            case = draw(_one_of(cases)) if left > 0 else cases[0]
+            return {case.name: _value(draw, case.type, schema, items, left)}
         case t.Ref(name):
-            return draw(_values(schema.resolve(kind), schema, items, left - (name in schema.recursive)))
+            return _value(draw, schema.resolve(kind), schema, items, left - (name in schema.recursive))
     raise AssertionError(kind)
 
 
@@ -257,8 +291,12 @@ _ATOM_VALUES: dict[str, st.SearchStrategy[Any]] = {
 def _dynamic_values(draw: st.DrawFn) -> Any:
     from milepost.batch import DynamicValue
 
-    schema = draw(schemas(max_depth=1, max_fields=2, dynamic=False, references=False))
-    return DynamicValue(schema, draw(values(schema)))
+    schema = draw(SMALL_SCHEMAS)
+    return DynamicValue(schema, _value(draw, schema.type, schema, 3, 2))
+
+
+SMALL_SCHEMAS = schemas(max_depth=1, max_fields=2, dynamic=False, references=False)
+DYNAMIC_VALUES = _dynamic_values()
 
 
 def identical(a: Any, b: Any) -> bool:
