@@ -62,6 +62,34 @@ def test_whoever_waits_hears_of_what_comes_on_the_other_way(postgresql, waits):
     on(postgresql, body, broker=True)
 
 
+def test_one_who_waits_in_a_transaction_that_another_task_aborts_takes_nothing(postgresql):
+    async def body(client, other):
+        tx = client.transaction()
+        task = asyncio.create_task(tx.dequeue("quotes", timeout=None))
+        await client.types()  # behind the dequeue, which finds nothing
+        await tx.abort()
+        with pytest.raises(TransactionAborted):
+            await task
+        await fill(other, 1)
+        assert await drain(other) == [1], "nobody has it who was told that he has not"
+
+    on(postgresql, body)
+
+
+def test_what_is_due_is_for_the_database_to_say(postgresql):
+    async def body(client, other):
+        for each in (client, other):
+            keeper = each._session.connection._keeper
+            keeper.time_us._ahead_us += 3_600_000_000  # the clock of this machine jumps
+            await keeper._set_clock()
+        async with client.transaction() as tx:
+            await tx.enqueue("quotes", quote(1), delay=600)
+            await tx.enqueue("quotes", quote(2), expires=600)
+        assert await drain(other) == [2]
+
+    on(postgresql, body)
+
+
 def test_a_catalogue_that_somebody_else_changes_is_seen(postgresql):
     async def body(here, there):
         await fill(there, 1)

@@ -14,7 +14,7 @@ from milepost.batch.loose import Loose
 from milepost.client.connection import Connection, Inbox, Owner, as_lost
 from milepost.client.taken import TakenBatch
 from milepost.direct.dealing import Dealing
-from milepost.direct.keeper import Keeper, time_us
+from milepost.direct.keeper import Keeper
 from milepost.errors import (
     ConfigError,
     ConnectionLost,
@@ -79,8 +79,8 @@ class DirectConnection(Connection):
         self.alive = True
         store = self._keeper.store
         return self, Welcome(
-            broker="", broker_id=store.broker_id, publisher=self._writer, time_us=time_us(), window=self.put_window,
-            heartbeat_s=HEARTBEAT_S, store_id=store.id,
+            broker="", broker_id=store.broker_id, publisher=self._writer, time_us=self._keeper.time_us(),
+            window=self.put_window, heartbeat_s=HEARTBEAT_S, store_id=store.id,
         )  # fmt: skip
 
     def _too_late(self, opened: asyncio.Future[Keeper]) -> None:
@@ -169,7 +169,7 @@ class DirectConnection(Connection):
         if said.wait_s and (found is None or not found.count):
             until = self._loop.time() + said.wait_s
             look = partial(self._carry_out, dealing, step)
-            found = await waiting.take(said.queue, dealing.wish(said), until, found, look)
+            found = await waiting.take(said.queue, dealing, dealing.wish(said), until, found, look)
         groups = [] if found is None else found.groups
         rows = sum(len(group.mids) for group in groups)
         dealing.taken[said.queue] += rows
@@ -230,8 +230,9 @@ class DirectConnection(Connection):
         dealing.held = []
         await self._idle(dealing)
         try:
-            if dealing.number and dealing.over is None:
-                dealing.over = TransactionAborted("this transaction was aborted; begin another")
+            undone, dealing.over = dealing.over is not None, TransactionAborted("this transaction was aborted")
+            self._keeper.waiting.dismiss(dealing)
+            if dealing.number and not undone:
                 done = await self._perform(dealing, (steps.Abort(),))
                 self._keeper.waiting.stir(done.outcomes[-1].touched, dealing.taken)
         finally:

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
 from milepost.config import settings
+from milepost.direct.clock import Clock, Told
 from milepost.direct.waiting import Waiting
 from milepost.errors import MilepostError
 from milepost.queues import operations
@@ -37,16 +37,19 @@ class Keeper:
 
     def __init__(self, store: Store, lease_s: float, lost: Callable[[MilepostError], None]) -> None:
         self.store: Final = store
+        self.time_us: Final = Clock()
         self.lease_us: Final = int(lease_s * 1_000_000)
         self._lease_s = lease_s
         self._lost = lost
         self._loop = asyncio.get_running_loop()
-        self._writer = LoopWriter(store, time_us=time_us, done=self._done, brief=_brief)
+        self._writer = LoopWriter(store, time_us=self.time_us, done=self._done, brief=_brief)
         self._looks = ThreadPoolExecutor(LOOKS, "milepost-look")
         self._pulse: dict[int, int] | None = None  # how often the others had written, when that was last asked
         self._renewed = self._swept = self._loop.time()
+        self._renews = self._sweeps = False  # one is under way: more of them, while the store is away, would pile up
+        self._setting: asyncio.Task[None] | None = None  # of the clock
         self._timer = self._loop.call_later(TICK_S, self._tick)
-        self.waiting: Final = Waiting(time_us, self._news)
+        self.waiting: Final = Waiting(self.time_us, self._news)
         self.numbers: Callable[[], Iterable[int]] = tuple  # of the transactions under way; set by the connection
 
     @classmethod
@@ -59,7 +62,7 @@ class Keeper:
             broker=NAME,
             address=f"{socket.gethostname()} process {os.getpid()}",
             broker_id=int.from_bytes(os.urandom(4), "little"),
-            time_us=time_us(),
+            time_us=Clock()(),
             lease_s=chosen.lease_s,
             remember_s=chosen.remember_s,
             staged_s=chosen.staged_s,
@@ -67,6 +70,7 @@ class Keeper:
         )
         self = cls(store, chosen.queue_lease_s, lost)
         try:
+            await self._set_clock()
             await self.do(operations.Recover())
         except BaseException:
             await self.end()
@@ -87,7 +91,10 @@ class Keeper:
 
     async def look(self, operation: operations.Look) -> Any:
         """The outcome of something that changes nothing; raised when it is an error."""
-        return await self._loop.run_in_executor(self._looks, self.store.inspect, operation, time_us())
+        return await self._loop.run_in_executor(self._looks, self.store.inspect, operation, self.time_us())
+
+    async def _set_clock(self) -> None:
+        self.time_us.set(*await self.look(Told()))
 
     def _done(self, results: list[tuple[Any, Any]], _entries: Any) -> None:
         for then, outcome in results:
@@ -111,22 +118,43 @@ class Keeper:
         now = self._loop.time()
         sweeps = now - self._swept >= SWEEP_S
         # Before each sweep too: leases are of the clock of the day, which may have jumped.
-        if sweeps or now - self._renewed >= self._lease_s / RENEWALS:
+        if (sweeps or now - self._renewed >= self._lease_s / RENEWALS) and not self._renews:
             self._renewed = now
             numbers = tuple(self.numbers())
             if numbers:
-                self.give(Renew(numbers, self.lease_us), partial(_warn, "the leases of transactions cannot be renewed"))
+                self._renews = True
+                self.give(Renew(numbers, self.lease_us), self._renewed_once)
         if sweeps:
             self._swept = now
-            self.give(operations.Sweep(), self._sweeping)
+            if self._setting is None or self._setting.done():
+                self._setting = self._loop.create_task(self._keep_time(), name="milepost clock")
+            if not self._sweeps:
+                self._sweep()
 
-    def _sweeping(self, outcome: Any) -> None:
+    async def _keep_time(self) -> None:
+        try:
+            await self._set_clock()
+        except MilepostError:
+            pass  # the store is away: whoever wants something of it is told
+
+    def _renewed_once(self, outcome: Any) -> None:
+        self._renews = False
         if isinstance(outcome, MilepostError):
-            _warn("queues cannot be looked after", outcome)
+            log.warning("the leases of transactions cannot be renewed: %s", outcome)
+
+    def _sweep(self) -> None:
+        self._sweeps = True
+        self.give(operations.Sweep(), self._swept_once)
+
+    def _swept_once(self, outcome: Any) -> None:
+        self._sweeps = False
+        if isinstance(outcome, MilepostError):
+            log.warning("queues cannot be looked after: %s", outcome)
             return
         self.waiting.stir(outcome.touched)
-        if outcome.more and self._timer.when() > self._loop.time():  # behind what others have asked for meanwhile
-            self.give(operations.Sweep(), self._sweeping)
+        # Behind what others have asked for meanwhile; and not when this is the end.
+        if outcome.more and self._timer.when() > self._loop.time() and not self._timer.cancelled():
+            self._sweep()
 
     def undo(self, number: int) -> None:
         """Undo a transaction; when the store does not, its lease ends."""
@@ -139,14 +167,11 @@ class Keeper:
     async def end(self) -> None:
         """Write what was given, and give the log back."""
         self._timer.cancel()
+        if self._setting is not None:
+            self._setting.cancel()
         await self._writer.end()
         await asyncio.to_thread(self._looks.shutdown)
         await asyncio.to_thread(self.store.close)
-
-
-def time_us() -> int:
-    """Microseconds since 1970."""
-    return time.time_ns() // 1_000
 
 
 def _brief(operation: Operation) -> bool:
@@ -160,8 +185,3 @@ def _tell(future: asyncio.Future[Any], outcome: Any) -> None:
         future.set_exception(outcome)
     else:
         future.set_result(outcome)
-
-
-def _warn(what: str, outcome: Any) -> None:
-    if isinstance(outcome, MilepostError):
-        log.warning("%s: %s", what, outcome)

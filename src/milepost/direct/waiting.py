@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from milepost.errors import MilepostError
 from milepost.queues.line import Line
@@ -18,18 +18,29 @@ PROBE_S: Final = 1.0  # how often those who wait look again without a reason tha
 # transaction may have brought messages, or the store has undone one by itself
 PROBED: Final = 16  # wishes of one line that are looked after then
 
+NEVER: Final = -1  # of a line's changes: a try that says nothing about what is there
+
 _orders: Final = count(1)
+
+
+class Whose(Protocol):
+    """A transaction."""
+
+    over: MilepostError | None  # why nobody waits in it any longer
 
 
 class Waiter:
     """One of them: see `queues.line.Waiter`."""
 
-    __slots__ = ("changes", "order", "turn", "waiting", "wish")
+    __slots__ = ("changes", "late", "order", "trying", "turn", "waiting", "whose", "wish")
 
-    def __init__(self, wish: Any) -> None:
+    def __init__(self, whose: Whose, wish: Any) -> None:
+        self.whose = whose
         self.wish = wish
         self.order = next(_orders)
         self.waiting = False
+        self.trying = False  # it was given its turn: the line counts it until it has `came`
+        self.late = False  # its time is over
         self.changes = 0
         self.turn: asyncio.Future[None]
 
@@ -44,6 +55,7 @@ class Waiting:
         self._lines: dict[str, Line] = {}
         self._waiters: set[Waiter] = set()
         self._looking: asyncio.Task[None] | None = None  # there is one while there are lines
+        self._over: MilepostError | None = None  # why nobody may wait any longer
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -54,35 +66,39 @@ class Waiting:
         return line is not None and line.known(wish)
 
     async def take(
-        self, queue: str, wish: Any, until: float, first: Got | None, look: Callable[[], Awaitable[Got]]
+        self, queue: str, whose: Whose, wish: Any, until: float, first: Got | None, look: Callable[[], Awaitable[Got]]
     ) -> Got | None:
         """Wait for messages, up to a time of the event loop; None when none came. `first` was found before: nothing."""
-        waiter = Waiter(wish)
+        waiter = Waiter(whose, wish)
         found = first
         self._waiters.add(waiter)
         try:
             while True:
+                if (over := self._over or whose.over) is not None:  # it ended while this one was looking
+                    raise over
                 line = self._join(queue, waiter)
                 if found is not None and found.waits_us is not None:
                     line.due_us = found.waits_us if line.due_us is None else min(line.due_us, found.waits_us)
                 waiter.turn = self._loop.create_future()
-                timer = self._loop.call_at(until, self._late, waiter)
+                timer = self._loop.call_at(until, self._late, queue, line, waiter)
+                found = None
                 try:
                     await waiter.turn
+                    if waiter.late:
+                        return None
+                    found = await look()
+                except MilepostError:
+                    raise
+                except BaseException:
+                    waiter.changes = NEVER  # it has not looked: the next one with this wish may find something
+                    raise
                 finally:
                     timer.cancel()
                     if waiter.waiting:
                         line.leave(waiter)
                         self._tidy(queue, line)
-                    elif waiter.turn.cancelled() or waiter.turn.exception() is not None:
-                        self._came(queue, line, waiter, 0)
-                if waiter.changes < 0:
-                    return None
-                found = None
-                try:
-                    found = await look()
-                finally:
-                    self._came(queue, line, waiter, 0 if found is None else found.count)
+                    elif waiter.trying:
+                        self._came(queue, line, waiter, 0 if found is None else found.count)
                 if found.count:
                     return found
                 if self._loop.time() >= until:
@@ -90,10 +106,12 @@ class Waiting:
         finally:
             self._waiters.discard(waiter)
 
-    def _late(self, waiter: Waiter) -> None:
+    def _late(self, queue: str, line: Line, waiter: Waiter) -> None:
         """Its time is over; if it is its turn, it looks for the last time."""
         if waiter.waiting and not waiter.turn.done():
-            waiter.changes = -1
+            waiter.late = True
+            line.leave(waiter)
+            self._tidy(queue, line)
             waiter.turn.set_result(None)
 
     def _join(self, queue: str, waiter: Waiter) -> Line:
@@ -106,14 +124,17 @@ class Waiting:
         return line
 
     def _came(self, queue: str, line: Line, waiter: Waiter, messages: int) -> None:
+        waiter.trying = False
         line.came(waiter, messages)
         self._serve(queue, line)
 
     def _serve(self, queue: str, line: Line) -> None:
         while (waiter := line.next()) is not None:
-            if waiter.turn.done():  # it has gone meanwhile
+            if waiter.turn.done():  # it was cancelled, and has not heard of it yet: whoever is behind it looks
+                waiter.changes = NEVER
                 line.came(waiter, 0)
             else:
+                waiter.trying = True
                 waiter.turn.set_result(None)
         self._tidy(queue, line)
 
@@ -152,12 +173,23 @@ class Waiting:
                     self._serve(queue, line)
         self._looking = None
 
+    def dismiss(self, whose: Whose) -> None:
+        """A transaction is over: who still waits in it is told."""
+        for waiter in self._waiters:
+            if waiter.whose is whose and whose.over is not None:
+                self._tell(waiter, whose.over)
+
     def end(self, error: MilepostError) -> None:
         """Nobody waits any longer."""
+        self._over = error
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
         for waiter in self._waiters:
-            if not waiter.turn.done():
-                waiter.turn.set_exception(error)
-                waiter.turn.exception()  # seen, whether or not somebody still waits for it
+            self._tell(waiter, error)
+
+    @staticmethod
+    def _tell(waiter: Waiter, error: MilepostError) -> None:
+        if not waiter.turn.done():
+            waiter.turn.set_exception(error)
+            waiter.turn.exception()  # seen, whether or not somebody still waits for it
