@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -109,9 +110,14 @@ class Broker:
 class Troupe:
     """The workers."""
 
-    def __init__(self, folder: Path, broker: str, seed: int, pause_s: float, *, module: str = "soak.worker") -> None:
+    def __init__(
+        self, folder: Path, broker: str, seed: int, pause_s: float, *, module: str = "soak.worker",
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """`elsewhere`: the addresses of those who do not go to `broker`, by name."""
         self._folder = folder
         self._broker = broker
+        self._elsewhere = elsewhere or {}
         self._seed = seed
         self._pause_s = pause_s
         self._module = module  # that a worker runs
@@ -137,7 +143,8 @@ class Troupe:
             self._spares.append(self._spare())
         process = self._spares.popleft()
         assert process.stdin is not None
-        orders = Orders(role, self._broker, str(self.records(role)), f"{self._seed} {role.name} {life}", self._pause_s)
+        address = self._elsewhere.get(role.name, self._broker)
+        orders = Orders(role, address, str(self.records(role)), f"{self._seed} {role.name} {life}", self._pause_s)
         process.stdin.write(msgspec.json.encode(orders).decode() + "\n")
         process.stdin.close()
         self._running[role.name] = process

@@ -7,6 +7,7 @@
     writer-2 ─┘             └─ mover-2 ─┘              └─ drain-2
 
 There is a queue "in" and a queue "out" of each level. What a mover takes from one it writes to the other, in the same
-transaction. Each client notes what it is about to do, and what came of it; in the end `ledger` holds against each
-other what was committed and what came out, and the tables of the messages have to be empty.
+transaction. On PostgreSQL the second of each kind goes without a broker: it is a client of the database itself. Each
+client notes what it is about to do, and what came of it; in the end `ledger` holds against each other what was
+committed and what came out, and the tables of the messages have to be empty.
 """

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from milepost.errors import MilepostError
 from soak.cast import Role
 from soak.database import Database
 from soak.queues import cast
-from soak.queues.cast import DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
+from soak.queues.cast import DIRECT, DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
 from soak.queues.ledger import Ledger, Verdict
 from soak.queues.records import ENDS
 from soak.queues.tables import left_over
@@ -54,7 +54,11 @@ class QueuesPlay:
             told = f'name = "{name}"\nqueue_lease_s = {LEASE_S}\n{settings}'
             self.brokers.append(Broker(folder / name, store, settings=told))
         self._address = ",".join(broker.address for broker in self.brokers)
-        self.troupe = Troupe(folder, self._address, seed, PAUSE_S, module="soak.queues.worker")
+        self.direct = DIRECT if store.startswith("postgresql") else ()
+        elsewhere = dict.fromkeys((role.name for role in self.direct), store)
+        self.troupe = Troupe(
+            folder, self._address, seed, PAUSE_S, module="soak.queues.worker", elsewhere=elsewhere
+        )  # fmt: skip
         self.kills: Counter[str] = Counter()
         self.complaints: list[str] = []  # what went wrong beside what the ledger can see
         self._store = store
@@ -85,14 +89,22 @@ class QueuesPlay:
             return
         fallen = [broker for broker in self.brokers if self.dice.random() < 0.5 / len(self.brokers)]
         workers = self.dice.sample(ROLES, 0 if fallen and self.dice.random() < 0.6 else self.dice.choice((1, 1, 2)))
+        self.strike(fallen, workers, self.dice.choice(("anywhere", "inside", "committing")))
+
+    def strike(self, fallen: Sequence[Broker], workers: Sequence[Role], moment: str) -> None:
+        """Kill these, the first of the workers at a moment of its transaction, and start them again.
+
+        Clients without a broker have to be back: nobody else is there to take their place at the database.
+        """
         if workers:
-            self._watch(workers[0], self.dice.choice(("anywhere", "inside", "committing")))
+            self._watch(workers[0], moment)
         for broker in fallen:
             broker.kill()
             self.kills["broker"] += 1
         for role in workers:
             self.troupe.kill(role)
-            self.kills["writers" if role in WRITERS else "readers"] += 1
+            kind = "writers" if role in WRITERS else "readers"
+            self.kills[f"{kind} without a broker" if role in self.direct else kind] += 1
         marks = self._marks()
         for broker in fallen:
             broker.start()
@@ -100,7 +112,7 @@ class QueuesPlay:
             self.troupe.start(role)
         for broker in fallen:
             broker.wait()
-        self._served(marks)
+        self._served(marks, [role for role in workers if role in self.direct])
 
     def cycles(self, count: int) -> int:
         """So many kills or some more; how many it were."""
@@ -170,11 +182,12 @@ class QueuesPlay:
             file.seek(since if since >= 0 else max(0, path.stat().st_size + since))
             return file.read().split(b"\n")[:-1]
 
-    def _served(self, marks: dict[str, int]) -> None:
-        """Wait until a transaction of each kind has committed since. Other clients may still be on their way back."""
+    def _served(self, marks: dict[str, int], back: Sequence[Role] = ()) -> None:
+        """Wait until a transaction of each kind has committed since, and one of each client that must be back."""
 
         def missing() -> list[str]:
-            return [group[0].kind for group in (WRITERS, MOVERS, DRAINS) if not any(map(moved, group))]
+            kinds = [group[0].kind for group in (WRITERS, MOVERS, DRAINS) if not any(map(moved, group))]
+            return kinds + [role.name for role in back if not moved(role)]
 
         def moved(role: Role) -> bool:
             return any(line.startswith(b'["committed"') for line in self._lines(role, marks[role.name]))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from soak.queues import records
+from soak.queues.cast import DIRECT
 from soak.queues.ledger import KINDS, Ledger
 from soak.queues.play import SETTINGS, QueuesPlay
 from soak.queues.records import Book, read_records
@@ -46,6 +47,25 @@ def test_two_brokers_of_one_postgresql(postgresql, tmp_path):
         play.clear()
     assert verdict, verdict
     assert not play.complaints
+    assert verdict.figures["written"] == verdict.figures["moved"] == verdict.figures["drained"] > 0
+    assert left_over(postgresql) == []
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("soak")
+def test_clients_without_a_broker_are_killed_in_the_middle_of_a_transaction(postgresql, tmp_path):
+    play = QueuesPlay(tmp_path, postgresql, 16, settings=SETTINGS["postgresql"])
+    writer, mover, drain = DIRECT
+    try:
+        play.open()
+        for moment, *roles in (("committing", writer), ("inside", mover), ("committing", drain, mover)):
+            play.strike([], roles, moment)
+        verdict = play.close()
+    finally:
+        play.clear()
+    assert verdict, verdict
+    assert not play.complaints
+    assert play.kills == {"writers without a broker": 1, "readers without a broker": 3}
     assert verdict.figures["written"] == verdict.figures["moved"] == verdict.figures["drained"] > 0
     assert left_over(postgresql) == []
 
