@@ -14,7 +14,7 @@ SECONDS_OF_FUZZING ?= 60
 SOAK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check lint warm bench soak fuzz lock clean
+.PHONY: help setup java demo test check prepared lint warm bench soak fuzz lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -62,11 +62,16 @@ java:
 demo: $(READY) java
 	@$(BIN)/python -m milepost.cli demo
 
-test: lint warm java
+# Three workers for two cores: there is always one that waits for a disk, a broker or a clock.
+test: prepared java
 	@echo "running all tests"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=ci --durations=25 tests
+	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --hypothesis-profile=ci --durations=25 tests
 
-check: lint warm
+# One core each.
+prepared: $(READY)
+	@$(MAKE) --no-print-directory -j 2 lint warm
+
+check: prepared
 	@echo "running the unit tests, of stores those on SQLite"
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=check -m "not slow" -k "not postgresql" tests/unit
 
