@@ -92,7 +92,7 @@ def ends(run: Run) -> None:
 
 def peak(run: Run) -> None:
     """`paper_peak_ok` and `p99_s`."""
-    seconds = float(run.some(60, 4))
+    seconds = float(run.some(60, 3))
     run.progress(f"{PAPER_PEAK:,.0f} events a second for {seconds:.0f} s through both tiers and a monitor")
     found = parts.peak(run.world, seconds, PAPER_PEAK)
     run.report.figures |= {"paper_peak_ok": found["paper_peak_ok"], "p99_s": found["p99_s"], "p50_s": found["p50_s"]}

@@ -24,7 +24,7 @@ class World:
 
     def __init__(self, folder: Path, quick: bool) -> None:
         self.folder = folder
-        self._quick = quick
+        self.quick = quick
         self.broker = Broker(folder, str(folder / "store.db"))
         self.broker.start()
         self.broker.wait()
@@ -41,7 +41,7 @@ class World:
             from milepost.pipeline.session import make_session
             from milepost.pipeline.source.datasource import register
 
-            short = {"spark.driver.extraJavaOptions": SHORT} if self._quick else {}
+            short = {"spark.driver.extraJavaOptions": SHORT} if self.quick else {}
             self._spark = make_session("benchmark", MASTER, {"spark.driver.memory": "2g"} | short)
             register(self._spark)
             queries.register(self._spark)
