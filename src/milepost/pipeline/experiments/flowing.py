@@ -59,7 +59,7 @@ class Plan:
     first: int = 20_000  # events, put at once so that everything starts
 
 
-QUICK: Final = Plan(warm=2, settle=2, excite=0, before=0, hog=3, after=0, wrong=0, right=0, patience=0, first=4_000)
+QUICK: Final = Plan(warm=1, settle=1, excite=0, before=0, hog=3, after=0, wrong=0, right=0, patience=0, first=1_000)
 
 
 @dataclass
