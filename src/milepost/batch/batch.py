@@ -17,7 +17,7 @@ from milepost.batch.encode import Encoder
 from milepost.batch.format import BOXED, Format, format_of
 from milepost.batch.header import HEADER, Buffer, Header, seal, unseal
 from milepost.batch.ids import Ids, MessageId, ids_of_rows
-from milepost.batch.layout import aligned
+from milepost.batch.layout import Layout, aligned
 from milepost.batch.plain import plain
 from milepost.batch.row import row_class
 from milepost.batch.single import REFUSED
@@ -180,6 +180,11 @@ class Batch:
         if form.has_cases:
             return cls.trusted(data, form.schema)
         return cls(form, data, rows, (Group(0, Block(form.layout(), data, HEADER.size, rows), None),), ids)
+
+    @classmethod
+    def lone(cls, form: Format, layout: Layout, data: bytes, ids: Ids) -> Batch:
+        """A batch of one flat row that this process has just written, with its ID."""
+        return cls(form, data, 1, (_new(Group, (0, Block(layout, data, HEADER.size, 1), None)),), ids)
 
     @classmethod
     def decode(cls, data: Buffer, schema: Schema, *, _depth: int = 0) -> Batch:

@@ -9,7 +9,7 @@ refuses; `Batch.encode` then takes it, or says what is wrong with it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
@@ -31,6 +31,9 @@ __all__ = ["REFUSED", "Collector"]
 
 FIELDS: Final = 200  # of a schema that rows are collected of; the code that takes a row grows with them
 _PADDING: Final = tuple(bytes(size) for size in range(8))
+Alone = Callable[[Any, int, int, int], bytes]
+"""With publisher, broker and stamp: the bytes of a batch of one row."""
+
 TEXT_BYTES: Final = 1_024  # of text and bytes in one row: larger rows gain little, and would need a count of bytes
 
 
@@ -47,9 +50,11 @@ class Collector:
         self.parts: Final[list[Any]] = []
         self.row_bytes = 0  # the most that one row takes
         self.width = 1  # parts of a row
-        add, alone = self._written(root)
-        self.add: Final = add
-        self.alone: Final = alone  # with publisher, broker and stamp: the bytes of a batch of this row
+        self._layout = form.layout()
+        self.add: Callable[[Any], None]
+        self.alone: Alone  # of a row
+        self._lone: Alone  # of the parts of one
+        self._write(root)
 
     @classmethod
     def of(cls, schema: Schema) -> Collector | None:
@@ -77,8 +82,10 @@ class Collector:
         parts = self.parts.copy()
         self.parts.clear()
         rows = len(parts) // self.width
+        if rows == 1 and ids is not None:
+            return Batch.lone(self._form, self._layout, self._lone(parts, *ids[0]), ids)
         table = np.frombuffer(b"".join(parts[:: self.width]), self._dtype)
-        columns = Columns(self._form.layout(), rows)
+        columns = Columns(self._layout, rows)
         for shape, name in self._fixed:
             columns.fixed[shape.slot] = np.ascontiguousarray(table[name])
         for slot, name in self._bits:
@@ -89,11 +96,12 @@ class Collector:
             columns.var[shape.slot] = offsets, b"".join(parts[place :: self.width])
         return Batch.assemble(self._form, rows, {0: (columns, None)}, ids)
 
-    def _written(self, root: TupleShape) -> tuple[Callable[[Any], None], Callable[[Any, int, int, int], bytes]]:
-        """The functions that take a row, written out for its fields; a loop over them would take twice as long.
+    def _write(self, root: TupleShape) -> None:
+        """Write the functions that take a row, out for its fields; a loop over them would take twice as long.
 
-        `add` keeps it for later; `alone` makes it a batch of its own, with no object on the way but its bytes. Their
-        text is made of numbers, of positions in the schema, alone: no name and no value from outside gets into it.
+        `add` keeps it for later; `alone` makes it a batch of its own, with no object on the way but its bytes; `lone`
+        does so with what `add` has kept. Their text is made of numbers, of positions in the schema, alone: no name and
+        no value from outside gets into it.
         """
         names = tuple(root.fields)
         scope: dict[str, Any] = {
@@ -101,8 +109,9 @@ class Collector:
             "not_objects": NOT_OBJECTS, "encode": str.encode, "append": self.parts.append,
             "extend": self.parts.extend,
         }  # fmt: skip
-        flat = self._form.layout().flat
+        flat = self._layout.flat
         fixed, bits, ends = [""] * len(flat.fixed), [""] * len(flat.bits), [""] * len(flat.var)  # terms, by slot
+        kept_fixed, kept_bits = fixed.copy(), bits.copy()  # the same of a row that was kept: names of words
         checks: list[str] = []
         terms: list[str] = []
         codes: list[str] = []
@@ -122,7 +131,7 @@ class Collector:
             if shape.valid is not None:
                 self._bits.append((shape.valid, f"p{number}"))
                 word(f"p{number}", f"{value} is not None", "?", np.bool_)
-                bits[shape.valid] = terms[-1]
+                bits[shape.valid], kept_bits[shape.valid] = terms[-1], f"p{number}"
             if kind in ("string", "bytes"):
                 taken = f"encode({value})" if kind == "string" else f"content({value})"
                 scope["content"] = _content
@@ -136,7 +145,7 @@ class Collector:
                 scope["truth"] = _truth
                 self._bits.append((shape.slot, f"c{number}"))
                 word(f"c{number}", f"truth({value}){there and there + 'False'}", "?", np.bool_)
-                bits[shape.slot] = terms[-1]
+                bits[shape.slot], kept_bits[shape.slot] = terms[-1], f"c{number}"
             else:
                 convert = _CONVERTERS.get(kind)
                 scope[f"convert{number}"], scope[f"kind{number}"] = convert, shape.type
@@ -145,13 +154,13 @@ class Collector:
                 self._fixed.append((shape, f"c{number}"))
                 zero = "zeros" if code == "16s" else "0"
                 word(f"c{number}", f"{taken}{there and there + zero}", code, DTYPES[kind])
-                fixed[shape.slot] = terms[-1]
+                fixed[shape.slot], kept_fixed[shape.slot] = terms[-1], f"c{number}"
         layout = struct.Struct(f"<{''.join(codes)}")
         self._dtype = np.dtype(formats)
         assert self._dtype.itemsize == layout.size
         self.row_bytes = layout.size + (TEXT_BYTES if texts else 0)
         self.width = 1 + len(texts)
-        scope |= {"pack": layout.pack, "zeros": bytes(16)}
+        scope |= {"pack": layout.pack, "unpack": layout.unpack, "zeros": bytes(16)}
         taken = ", ".join(f"v{number}" for number in range(len(names)))
         begin = [
             "    if type(row) is dict:",
@@ -182,24 +191,22 @@ class Collector:
         row = struct.Struct(
             f"<IQ{''.join(codes[: len(wide)])}{'I' * len(offsets)}{''.join(codes[len(wide) :])}{'?' * len(bits)}"
         )
-        words = [
-            str(STAMPED_ROW),
-            str(self.schema.fingerprint),
-            *fixed[: len(wide)],
-            *offsets,
-            *fixed[len(wide) :],
-            *bits,
-        ]
-        lines += ["def alone(row, publisher, broker, stamp):", *begin]
-        at = 4 + row.size  # the checksum stands before it
-        lines.append(f"    e0 = {at}")
-        for place, text in enumerate(ends):
-            lines.append(f"    e{place + 1} = e{place} + len({text})")
-        last = f"e{len(ends)}"
-        parts = "".join(f"{text}, " for text in ends)
-        lines.append(f"    body = join((columns({', '.join(words)}), {parts}padding[-{last} & 7], ")
-        lines.append("        identity(stamp, 1, 1, publisher, broker)))")
-        lines.append("    return crc32(body).to_bytes(4, 'little') + body")
+        head = [str(STAMPED_ROW), str(self.schema.fingerprint)]
+
+        def whole(fixed: list[str], bits: list[str]) -> Iterator[str]:
+            """The lines that make a batch of words and texts."""
+            words = [*head, *fixed[: len(wide)], *offsets, *fixed[len(wide) :], *bits]
+            yield f"    e0 = {4 + row.size}"  # the checksum stands before it
+            for place, text in enumerate(ends):
+                yield f"    e{place + 1} = e{place} + len({text})"
+            parts = "".join(f"{text}, " for text in ends)
+            yield f"    body = join((columns({', '.join(words)}), {parts}padding[-e{len(ends)} & 7], "
+            yield "        identity(stamp, 1, 1, publisher, broker)))"
+            yield "    return crc32(body).to_bytes(4, 'little') + body"
+
+        lines += ["def alone(row, publisher, broker, stamp):", *begin, *whole(fixed, bits)]
+        lines += ["def lone(parts, publisher, broker, stamp):", f"    {', '.join(['kept', *texts])}, = parts"]
+        lines += [f"    {', '.join(name for name, _ in formats)}, = unpack(kept)", *whole(kept_fixed, kept_bits)]
         scope |= {
             "columns": row.pack,
             "join": b"".join,
@@ -208,7 +215,7 @@ class Collector:
             "padding": _PADDING,
         }
         exec("\n".join(lines), scope)  # noqa: S102 - numbers from the schema only, see above
-        return scope["add"], scope["alone"]
+        self.add, self.alone, self._lone = scope["add"], scope["alone"], scope["lone"]
 
 
 def _content(value: Any) -> bytes:

@@ -447,6 +447,8 @@ class Publisher:
 
     def ids(self, rows: int) -> Ids:
         """IDs of this client for so many rows, from now on."""
+        if rows == 1:
+            return Ids.one(self._publisher, self._broker, self.stamper.next())
         return Ids.single(self._publisher, self._broker, self.stamper.take(rows))
 
     def addressed(self, batch: Batch) -> Batch:
