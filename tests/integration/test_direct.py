@@ -1,11 +1,14 @@
 """Queues without a broker: what a client on a database shares with brokers and others there, and what it has not."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import AsyncExitStack
 
+import psycopg
 import pytest
 
 from milepost import AsyncClient, Client, testing
@@ -160,6 +163,62 @@ def test_a_database_that_ends_its_connections_is_connected_to_again(postgresql):
             store._session.connection.connection.driver_connection.close()
             await fill(client, number)
         assert await drain(other) == [1, 2, 3]
+
+    on(postgresql, body)
+
+
+class Stopped:
+    """The server's process for a client is stopped; it goes on by itself after a while, should nobody let it."""
+
+    def __init__(self, client):
+        store = client._session.connection._keeper.store
+        self.pid = store._session.connection.connection.driver_connection.info.backend_pid
+        self._timer = threading.Timer(PATIENCE, self._go_on)
+
+    def __enter__(self):
+        os.kill(self.pid, signal.SIGSTOP)
+        self._timer.start()
+        return self
+
+    def _go_on(self):
+        os.kill(self.pid, signal.SIGCONT)
+
+    def __exit__(self, *_):
+        assert self._timer.is_alive(), "nothing else went on meanwhile"
+        self._timer.cancel()
+        self._go_on()
+
+
+def test_the_event_loop_goes_on_while_the_database_does_not_answer(postgresql):
+    async def body(client, other):
+        await fill(client, 1, 2)
+        tx = client.transaction()
+        with Stopped(client):
+            task = asyncio.create_task(
+                tx.dequeue("quotes", select="size > 0", order="size desc")
+            )  # asked for first now
+            await fill(other, 3)
+        assert len(await task) == 1
+        await tx.commit()
+
+    on(postgresql, body)
+
+
+@pytest.mark.parametrize("first", ["enqueue", "dequeue"])
+def test_a_commit_whose_connection_is_ended_is_done_once(postgresql, first):
+    async def body(client, other):
+        await fill(client, 1)
+        tx = client.transaction()
+        if first == "dequeue":
+            assert sizes(await tx.dequeue("quotes")) == [1]
+        await tx.enqueue("quotes", quote(2))
+        with Stopped(client) as stopped:
+            task = asyncio.create_task(tx.commit())
+            await other.types()
+            async with await psycopg.AsyncConnection.connect(postgresql, autocommit=True) as server:
+                await server.execute("SELECT pg_terminate_backend(%s)", [stopped.pid])
+        await task
+        assert await drain(other) == ([2] if first == "dequeue" else [1, 2])
 
     on(postgresql, body)
 

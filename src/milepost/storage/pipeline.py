@@ -110,27 +110,42 @@ class Pipeline:
             return name
         self._made += 1
         name = b"milepost_%d" % self._made
-        result = self._connection.prepare(name, text.encode(), types)
+        result = self._prepare(name, text.encode(), types)
         if result.status != pq.ExecStatus.COMMAND_OK:
             raise self._error(result)
         self._names[key] = name
         return name
 
-    def _results(self) -> list[Any]:
+    def _prepare(self, name: bytes, text: bytes, types: tuple[int, ...]) -> Any:
+        """What libpq's own call for it does, but that an event loop goes on meanwhile."""
+        self._connection.send_prepare(name, text, types)
+        found: Any = None
+        while (result := self._result()) is not None:
+            found = result
+        if found is None:
+            raise OperationalError("the connection is lost")
+        return found
+
+    def _result(self) -> Any:
+        """The next result, waited for; None: there are no more of a statement, or at all."""
         connection, waiter = self._connection, waiting.current.get()
+        while True:
+            unsent = connection.flush()
+            if not unsent and not connection.is_busy():
+                return connection.get_result()
+            if waiter is not None:
+                waiter.ready(connection.socket, bool(unsent))
+            else:
+                self._poll.modify(connection.socket, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
+                self._poll.poll()
+            connection.consume_input()
+
+    def _results(self) -> list[Any]:
+        connection = self._connection
         found: list[Any] = []
         failed: Any = None
         while True:
-            unsent = connection.flush()
-            if unsent or connection.is_busy():
-                if waiter is not None:
-                    waiter.ready(connection.socket, bool(unsent))
-                else:
-                    self._poll.modify(connection.socket, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
-                    self._poll.poll()
-                connection.consume_input()
-                continue
-            result = connection.get_result()
+            result = self._result()
             if result is None:
                 if connection.status != pq.ConnStatus.OK:
                     raise failed or OperationalError("the connection is lost")
