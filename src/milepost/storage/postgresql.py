@@ -66,6 +66,7 @@ class Postgresql(Database):
         for setting in (
             *(f"enable_{way} = off" for way in ("sort", "bitmapscan", "seqscan")),
             "plan_cache_mode = force_generic_plan",
+            "jit = off",  # before PostgreSQL 18, a plan that cannot do without one of these counts as worth compiling
         ):
             connection.execute(f"SET {setting}")
 
