@@ -33,7 +33,7 @@ REPORT_CYCLES: Final = 10
 TAIL_BYTES: Final = 4096
 
 # A broker on PostgreSQL that was killed is started again at once, and takes over when its lease is over.
-SETTINGS: Final = {"sqlite": "", "postgresql": "lease_s = 0.5\n"}
+SETTINGS: Final = {"sqlite": "", "postgresql": "lease_s = 1.5\n"}
 BROKERS: Final = {"sqlite": 1, "postgresql": 2}  # of a PostgreSQL there may be several
 
 Show = Callable[[str], None]
