@@ -423,6 +423,9 @@ class Batch:
         """The rows from `start` up to but not including `stop`, under IDs of their own; written once."""
         start, stop, _ = slice(start, stop).indices(self._rows)
         stop = max(start, stop)
+        if self.ids is None and stop - start == self._rows > 0:
+            body = memoryview(self.data)[HEADER.size :]  # IDs stand behind the columns, which stay as they are
+            return Batch._sealed(self._form, [body], len(body), stop, ids)
         if self.groups[0].rows is None:
             return self._gathered(slice(start, stop), stop - start, ids)
         return self._gathered(np.arange(start, stop), stop - start, ids)
