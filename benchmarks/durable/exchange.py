@@ -52,17 +52,20 @@ class Contestant:
 
 BY_ROW, MANY = "put(wait=False), flush; loop", "put_many of 500; get_many"
 ROWS_IN_TURNS, MANY_IN_TURNS = "put(wait=False), 2 × 250; get_many", "put_many, 2 × 250; get_many"
+ENCODED = "put_many of 500, the next encoded meanwhile; get_many"
 
 
 def ours(broker: str, quick: bool) -> list[Contestant]:
-    """Milepost's ways to put and to get: by row or by list, and all 500 at once or in two halves, as Redis has them.
+    """Milepost's ways to put and to get.
 
-    The gets of the first are what is compared: message by message, as the peers are used. `get_many` promises more than
-    they do: what it returns will not come again. A long run on SQLite tries one more way to put.
+    Puts are by row or by list, and all 500 at once, in two halves, or with the next 500 made while the last are stored,
+    as Redis has them. The gets of the first are what is compared: message by message, as the peers are used; `get_many`
+    promises more than they do, as what it returns will not come again. A long run on SQLite tries one more way to put.
     """
     ways = {BY_ROW: ("Rows", "Iterate"), MANY: ("Many", "GetMany")}
     if broker == "milepost":
         ways |= {ROWS_IN_TURNS: ("Sliding", "GetMany"), MANY_IN_TURNS: ("ManyInTurns", "GetMany")}
+        ways[ENCODED] = ("Encoded", "GetMany")
         if not quick:
             ways["500 tasks of put; loop"] = ("Tasks", "Iterate")
     count = 20_000 if quick else 100_000
@@ -81,6 +84,9 @@ def peers(quick: bool) -> list[Contestant]:
         Contestant("redis streams, 500 XADDs in a pipeline", "redis", *redis, many),
         Contestant(
             "redis streams, 2 × 250 XADDs in two threads", "redis", f"{LOAD}.streams:AddInTurns", redis[1], many
+        ),
+        Contestant(
+            "redis streams, 500 XADDs, the next made meanwhile", "redis", f"{LOAD}.streams:AddAhead", redis[1], many
         ),
         Contestant("rabbitmq, 500 unconfirmed", "rabbitmq", *rabbitmq, few),
         Contestant("jetstream, unsynced, 500 pending", "jetstream", *jetstream, some, synced=False),

@@ -99,6 +99,20 @@ class ManyInTurns(Many):
         await asyncio.gather(*(put() for _ in range(HALVES)))
 
 
+class Encoded(Rows):
+    """A call of `put_many` for a batch of 500 messages; the next batch is encoded while the last one is stored."""
+
+    async def send(self, count: int) -> None:
+        put_many, topic, schema = self._client.put_many, self._topic, milepost.parse_schema(SCHEMA)
+        given = islice(cycle(self._rows), count)
+        batch = milepost.encode(schema, list(islice(given, IN_FLIGHT)))
+        while len(batch):
+            putting = asyncio.ensure_future(put_many(topic, batch))
+            await asyncio.sleep(0)  # the batch leaves
+            batch = milepost.encode(schema, list(islice(given, IN_FLIGHT)))
+            await putting
+
+
 class GetMany(_Connected):
     """A named subscription: `get_many` of up to 500 messages with one acknowledgement, a field read of each."""
 

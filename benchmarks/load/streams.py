@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from threading import Lock
@@ -76,6 +77,32 @@ class AddInTurns(Add):
         self._threads.shutdown()
         for client in self._clients:
             client.close()
+        await super().close()
+
+
+class AddAhead(Add):
+    """Pipelines of 500 in a thread; the next one is made while the last one is synced."""
+
+    def __init__(self, host: str, port: int, topic: str) -> None:
+        super().__init__(host, port, topic)
+        self._thread = ThreadPoolExecutor(1)
+
+    def _made(self, given: Iterator[dict[bytes, bytes]]) -> Any:
+        pipeline = self._client.pipeline(transaction=False)
+        for message in islice(given, IN_FLIGHT):
+            pipeline.xadd(self._topic, message)
+        return pipeline
+
+    async def send(self, count: int) -> None:
+        given = islice(cycle(self._messages), count)
+        pipeline = self._made(given)
+        while len(pipeline):
+            executing = asyncio.get_running_loop().run_in_executor(self._thread, pipeline.execute)
+            pipeline = self._made(given)
+            await executing
+
+    async def close(self) -> None:
+        self._thread.shutdown()
         await super().close()
 
 
