@@ -306,7 +306,7 @@ def test_a_paused_broker_that_resumes_its_commit_stores_nothing_twice(tmp_path, 
     import psycopg
 
     async def body():
-        first = Broker(tmp_path, postgresql, "first", heartbeat_s=0.2)
+        first = Broker(tmp_path, postgresql, "first", heartbeat_s=0.5)  # three of them: gone, and not only slow
         second = Broker(tmp_path, postgresql, "second", heartbeat_s=5.0)
         async with first, second:
             # A paused broker takes connections, and says nothing: the client gives it these seconds.

@@ -303,7 +303,7 @@ def test_a_pipeline_is_looked_at_drawn_and_stopped_from_the_command_line(broker:
         assert (tmp_path / "report.svg").read_text().lstrip().startswith("<?xml")
         stopped = ask("stop", "watched")
         assert "watched has stopped" in stopped.stdout, stopped.stderr
-        assert process.wait(60) == 0, (tmp_path / "log").read_text(errors="replace")[-2000:]
+        assert process.wait(200) == 0, (tmp_path / "log").read_text(errors="replace")[-2000:]
     finally:
         if process.poll() is None:
             os.killpg(process.pid, 9)

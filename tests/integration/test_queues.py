@@ -725,7 +725,9 @@ def test_whatever_frame_is_lost_a_transaction_is_carried_out_once(direction, kin
                         proxy.lose(direction, kind)
                         first = await tx.enqueue("quotes", quote(number + 7, symbol="new"))
                         if number:
-                            found = await tx.dequeue("quotes", "quote", count=2, select="symbol = 'IBM'", timeout=1)
+                            found = await tx.dequeue(
+                                "quotes", "quote", count=2, select="symbol = 'IBM'", timeout=PATIENCE
+                            )
                             assert sizes(found) == [number, number + 1]
                         second = await tx.enqueue("quotes", quote(number + 8))
                         await tx.flush() if number == 20 else None

@@ -30,7 +30,7 @@ from milepost.gateway.bodies import BODY_BYTES
 from milepost.gateway.zmq import Gateway
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 60  # what nothing here comes near; a test that hangs ends with it
+SECONDS = 120  # what nothing here comes near; a test that hangs ends with it
 
 
 class Req:
