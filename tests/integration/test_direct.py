@@ -14,6 +14,7 @@ import pytest
 from milepost import AsyncClient, Client, testing
 from milepost.client.queueing import Queueing
 from milepost.errors import ConfigError, InvalidValue, TransactionAborted
+from milepost.queues.operations import Renew
 from milepost.transport import parse_address
 from tests.integration.test_failures import PATIENCE, run
 from tests.integration.test_queues import QUOTE, drain, fill, quote, sizes
@@ -89,6 +90,31 @@ def test_what_is_due_is_for_the_database_to_say(postgresql):
             await tx.enqueue("quotes", quote(1), delay=600)
             await tx.enqueue("quotes", quote(2), expires=600)
         assert await drain(other) == [2]
+
+    on(postgresql, body)
+
+
+def test_those_who_wait_in_vain_write_nothing_for_each_other_to_look_at(postgresql):
+    async def body(client, other):
+        async def next_one():
+            async with client.transaction() as tx:
+                return sizes(await tx.dequeue("quotes", timeout=None))
+
+        task = asyncio.create_task(next_one())
+        await client.types()  # behind the dequeue, which finds nothing
+        keeper = client._session.connection._keeper
+        keeper._timer.cancel()  # what is done now and then is written, too
+        keeper._writer._timer.cancel()
+        await keeper.do(Renew((), 1))
+        written = keeper.store._commits
+        (line,) = keeper.waiting._lines.values()
+        for _ in range(3):
+            keeper.waiting.stir(["quotes"])  # as when another member has written, whatever it is
+            while line.tried:
+                await asyncio.sleep(0)
+        assert keeper.store._commits == written
+        await fill(other, 1)
+        assert await task == [1]
 
     on(postgresql, body)
 

@@ -33,7 +33,7 @@ class Hall:
         self.waiting = Waiting(lambda: 0, news)
         self.messages = 0
 
-    async def look(self):
+    async def look(self, _unsure):
         if not self.messages:
             return Got([])
         self.messages -= 1
@@ -96,7 +96,7 @@ def test_one_who_is_cancelled_while_he_looks_leaves_it_to_the_next():
     async def body(hall):
         looks = asyncio.Event()
 
-        async def long_look():
+        async def long_look(_):
             looks.set()
             await asyncio.Event().wait()
 
@@ -114,7 +114,7 @@ def test_one_who_looks_when_it_is_over_does_not_wait_again(whose):
     async def body(hall):
         looks, found = asyncio.Event(), asyncio.Event()
 
-        async def look():
+        async def look(_):
             looks.set()
             await found.wait()
             return Got([])

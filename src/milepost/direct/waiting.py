@@ -32,7 +32,7 @@ class Whose(Protocol):
 class Waiter:
     """One of them: see `queues.line.Waiter`."""
 
-    __slots__ = ("changes", "late", "order", "trying", "turn", "waiting", "whose", "wish")
+    __slots__ = ("changes", "late", "order", "trying", "turn", "unsure", "waiting", "whose", "wish")
 
     def __init__(self, whose: Whose, wish: Any) -> None:
         self.whose = whose
@@ -40,6 +40,7 @@ class Waiter:
         self.order = next(_orders)
         self.waiting = False
         self.trying = False  # it was given its turn: the line counts it until it has `came`
+        self.unsure = False  # it was given its turn though nothing is known to have come
         self.late = False  # its time is over
         self.changes = 0
         self.turn: asyncio.Future[None]
@@ -66,9 +67,13 @@ class Waiting:
         return line is not None and line.known(wish)
 
     async def take(
-        self, queue: str, whose: Whose, wish: Any, until: float, first: Got | None, look: Callable[[], Awaitable[Got]]
-    ) -> Got | None:
-        """Wait for messages, up to a time of the event loop; None when none came. `first` was found before: nothing."""
+        self, queue: str, whose: Whose, wish: Any, until: float, first: Got | None,
+        look: Callable[[bool], Awaitable[Got]],
+    ) -> Got | None:  # fmt: skip
+        """Wait for messages, up to a time of the event loop; None when none came. `first` was found before: nothing.
+
+        `look` takes them, and is told whether nobody knows that there are any.
+        """
         waiter = Waiter(whose, wish)
         found = first
         self._waiters.add(waiter)
@@ -86,7 +91,7 @@ class Waiting:
                     await waiter.turn
                     if waiter.late:
                         return None
-                    found = await look()
+                    found = await look(waiter.unsure)
                 except MilepostError:
                     raise
                 except BaseException:
@@ -134,7 +139,7 @@ class Waiting:
                 waiter.changes = NEVER
                 line.came(waiter, 0)
             else:
-                waiter.trying = True
+                waiter.trying, waiter.unsure = True, line.unsure
                 waiter.turn.set_result(None)
         self._tidy(queue, line)
 

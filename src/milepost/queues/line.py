@@ -137,6 +137,11 @@ class Line:
             self._empty[waiter.wish] = None
 
     @property
+    def unsure(self) -> bool:
+        """Whether nobody knows that something has come."""
+        return self._hope == math.inf
+
+    @property
     def idle(self) -> bool:
         """Whether nobody needs this line."""
         return not self.waiting and not self.tried

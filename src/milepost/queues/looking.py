@@ -10,6 +10,7 @@ from milepost.queues.engine import engine_of
 from milepost.queues.numbers import enqueued_us
 from milepost.queues.picking import Head, Wish
 from milepost.queues.steps import Got
+from milepost.queues.taking import nothing
 from milepost.storage.database import Session
 from milepost.storage.operations import Place
 from milepost.storage.statement import Statement
@@ -28,7 +29,7 @@ def peek(
     found = picking.pick(
         session, known, known.queue(queue), Wish(kind, select, order), count, _NOBODY, False, place.time_us, lock=False
     )
-    return messages.got(session, known, found)
+    return messages.got(session, known, found) if found else nothing(session, known.queue(queue), place.time_us)
 
 
 def browse(
