@@ -15,7 +15,7 @@ from soak.play import Play
 from soak.worker import last_sequence
 
 ROOT = Path(__file__).resolve().parents[2]
-CYCLES = 8
+CYCLES = 5
 # In one worker, one after the other: each has ten processes.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("soak")]
 
