@@ -17,9 +17,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from milepost import kernels
+from milepost import kernels, limits
 from milepost.batch.format import format_of
-from milepost.batch.header import fingerprint_of
+from milepost.batch.header import HEADER, fingerprint_of
 from milepost.broker.core.keeper import Row
 from milepost.wire.payload import Buffer, deliver_head, put_head
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 ENOUGH: Final = 16  # puts in a row, each alone and for one topic: such a client will go on like this
 NEVER: Final = -(1 << 62)  # as the number of puts of a client whose topic has no short way
 _HEAD: Final = len(put_head(0, 0))
+_new: Final = tuple.__new__  # what Row(...) comes to, without a function in between
 
 Judge = Callable[[int, int, int], int]
 """Of a batch from here to there, and the publisher's last stamp: its own stamp, if it is right, or 0."""
@@ -48,6 +49,9 @@ class ShortWays:
 
     def went(self, peer: Peer, connection: Connection, topic: Topic, data: Buffer) -> None:
         """A put that came alone went the long way."""
+        if HEADER.unpack_from(data)[1] & limits.BATCH_ROWS != 1:
+            peer.lone = 0
+            return
         if peer.lone_topic is not topic:
             peer.lone_topic, peer.lone = topic, 0
         peer.lone += 1
@@ -167,5 +171,5 @@ class StoredShort:
             return False
         connection.heard = broker.clock.monotonic()
         data = bytes(self._shared[_HEAD:count])
-        broker.row(Row(connection, count, topic, self._schema, stamp, data, connection.puts))
+        broker.row(_new(Row, (connection, count, topic, self._schema, stamp, data, connection.puts)))
         return True

@@ -44,12 +44,11 @@ class Storekeeper:
 
     def run(self, effect: Effect) -> None:
         """Begin what an effect asks for."""
-        if isinstance(effect, Store | Mend):
-            if self._ended:
-                return  # nothing is written any more, and nobody is told anything
-            if isinstance(effect, Store):
+        if isinstance(effect, Store):
+            if not self._ended:  # otherwise nothing is written any more, and nobody is told anything
                 self._writer.give(effect.operation, effect.then, effect.session)
-            else:
+        elif isinstance(effect, Mend):
+            if not self._ended:
                 self._writer.resume(effect.session)
         elif isinstance(effect, Read):
             self._read(effect)

@@ -201,7 +201,9 @@ class Store:
     def _attempt(
         self, session: Session, operations: Sequence[Operation], time_us: int, refused: dict[int, MilepostError]
     ) -> Committed:
-        promised = not operations or any(not isinstance(each, Work) or each.durable for each in operations)
+        promised = not operations or any(
+            isinstance(each, tuple) or each.durable for each in operations
+        )  # a tuple is no `Work`
         touch = self._database.begin_transaction(session, promised)
         holder = self._holder
         session.later(touch, self._require_held, raises=True, log=holder.log, epoch=holder.epoch, time_us=time_us)

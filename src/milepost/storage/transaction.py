@@ -63,6 +63,7 @@ from milepost.storage.staging import Staging
 
 _ELSEWHERE: Final = "this publisher is connected elsewhere by now, or was never announced here; connect again"
 _REMOVED: Final = b"-"  # before the token of a removal: tokens of puts have 16 bytes, so the two never meet
+_new: Final = tuple.__new__  # of a named tuple, without the function that its own constructor is
 _ONE_ROW: Final = Appended(1, 0)
 _DRAWS: Final = 100  # tries to draw a publisher's number; with a hundred million of them taken, two suffice
 
@@ -214,7 +215,7 @@ class Transaction:
             known = self._publisher(number)
             assert known is not None
             rows.append({"number": number, "epoch": known.epoch, "mark": marks[number]})
-            self._publishers[number] = Publisher(known.epoch, marks[number], known.home, known.trail)
+            self._publishers[number] = _new(Publisher, (known.epoch, marks[number], known.home, known.trail))
         if self._session.each(statements.MOVE_MARKS, rows) != len(rows):
             raise Stale  # another process has enrolled one of them
 

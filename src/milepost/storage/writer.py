@@ -46,7 +46,8 @@ class Writer:
         self._done = done
         self._maintain_s = maintain_s
         self._waiting: deque[_Given] = deque()
-        self._wake = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
         self._closing = False
         self._broken: dict[Hashable, MilepostError] = {}
         self._over: Fenced | None = None  # set once another process has the log
@@ -81,7 +82,7 @@ class Writer:
         self._thread.join()
 
     def _put(self, given: _Given) -> None:
-        with self._wake:
+        with self._lock:
             if self._closing:
                 raise Closed("the writer was closed")
             self._waiting.append(given)

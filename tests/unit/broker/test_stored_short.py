@@ -176,6 +176,20 @@ def test_many_at_once_and_pieces_of_frames_arrive_in_order():
     in_a_world(test)
 
 
+def test_who_puts_many_rows_at_once_has_none():
+    async def test(feed, desk):
+        for _ in range(2 * ENOUGH):
+            stamps = [feed.stamp + 1, feed.stamp + 2]
+            feed.stamp += 2
+            ids = Ids.single(feed.connection.publisher.number, feed.core.broker_id, stamps)
+            await feed.put(bytes(Batch.encode(QUOTE, [{"symbol": "x", "price": 1.0}] * 2, ids).data))
+            assert await feed.stranger.next() == Stored(feed.puts)
+        assert feed.broker._short._loading is None
+        assert feed.connection.link.glance is None
+
+    in_a_world(test)
+
+
 def test_a_question_behind_a_put_is_answered_behind_it():
     async def test(feed, desk):
         await feed.earned()

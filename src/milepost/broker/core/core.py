@@ -7,7 +7,7 @@ one client is said to that client and counted; no event raises.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -345,8 +345,7 @@ class Core:
         full: list[Outbox] = []
         if topic.number in self.numbered:  # it may have been deleted while the batch was being matched
             self._distribute(topic, batch, matches, effects, full)
-        for source in sources:
-            self.give_back(source, full, effects)
+        self.give_back(sources, full, effects)
         return effects
 
     def passed(
@@ -388,12 +387,13 @@ class Core:
         for share in shares(topic, batch, matches, self.connections):
             self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
 
-    def give_back(self, source: Source | Row, full: list[Outbox], effects: list[Effect]) -> None:
-        """A batch is dealt with: its bytes go back as credit, unless somebody whom it was for is full."""
-        if full:
-            self._hold(source, full)
-        elif source.connection.open:
-            self._give_back(source.connection, source.size, effects)
+    def give_back(self, sources: Sequence[Source | Row], full: list[Outbox], effects: list[Effect]) -> None:
+        """Batches are dealt with: their bytes go back as credit, unless somebody whom they were for is full."""
+        for source in sources:
+            if full:
+                self._hold(source, full)
+            elif source.connection.open:
+                self._give_back(source.connection, source.size, effects)
 
     def _deliver(
         self,

@@ -369,9 +369,10 @@ class Keeper:
             publisher.enrolled = True
             key = publisher.name or f"~{connection.instance.hex() or publisher.number}"
             effects.append(Store(Enrol(key, publisher.number), partial(self._enrolled, connection), connection))
-        token = next((part.key for part in parts if part.key), b"")
-        stored = Append(publisher.number, tuple(Part(part.topic.stored, part.batch) for part in parts), token)
-        return [*effects, Store(stored, partial(self._appended, connection, parts), connection)]
+        token = parts[0].key if len(parts) == 1 else next((part.key for part in parts if part.key), b"")
+        stored = Append(publisher.number, tuple([Part(part.topic.stored, part.batch) for part in parts]), token)
+        effects.append(Store(stored, partial(self._appended, connection, parts), connection))
+        return effects
 
     def _enrolled(self, connection: Connection, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
@@ -382,13 +383,8 @@ class Keeper:
         return []
 
     def _appended(self, connection: Connection, parts: list[Checked], outcome: Any) -> list[Effect]:
-        effects: list[Effect] = []
-        if isinstance(outcome, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the mark
-            return self.core.refused(connection, outcome)
         if isinstance(outcome, MilepostError):
-            for part in parts:
-                effects += self.core.misput(part.source, part.put, part.topic, outcome, examined=True)
-            return effects
+            return self._not_appended(connection, parts, outcome)
         for part in parts:
             topic, source = part.topic, part.source
             topic.rows_in += source.rows
@@ -399,6 +395,14 @@ class Keeper:
         if connection.open:
             self._settled[connection] = parts[-1].put
         self.core.totals["rows_repeated"] += outcome.repeated
+        return []
+
+    def _not_appended(self, connection: Connection, parts: list[Checked], error: MilepostError) -> list[Effect]:
+        if isinstance(error, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the mark
+            return self.core.refused(connection, error)
+        effects: list[Effect] = []
+        for part in parts:
+            effects += self.core.misput(part.source, part.put, part.topic, error, examined=True)
         return effects
 
     def _appended_rows(self, topic: Topic, rows: list[Row], outcome: Any) -> list[Effect]:
@@ -453,8 +457,7 @@ class Keeper:
                     topic.bytes_in += len(entry.batch.data)
                 full.setdefault(topic.number, []).extend(self.streams.entered(topic, entry, effects))
         for number, given in sources.items():
-            for source in given:
-                self.core.give_back(source, full.get(number) or [], effects)
+            self.core.give_back(given, full.get(number) or [], effects)
         return effects
 
     # Answers

@@ -496,7 +496,7 @@ class Queues:
 
         effects: list[Effect] = []
         for each in held:
-            self._core.give_back(Source(each.connection, each.size, 0), [], effects)
+            self._core.give_back([Source(each.connection, each.size, 0)], [], effects)
         return effects
 
     def require_store(self) -> None:

@@ -70,7 +70,7 @@ class Staging:
         connection.rows_in += source.rows
         value = {"rows": outcome.rows, "how": outcome.how}
         effects: list[Effect] = [Say(connection, Reply(request=checked.stage.request, value=value))]
-        self._core.give_back(source, [], effects)
+        self._core.give_back([source], [], effects)
         return effects
 
     def misstaged(self, source: Source, stage: Stage, error: MilepostError) -> list[Effect]:
@@ -81,7 +81,7 @@ class Staging:
         if not source.connection.open:
             return []
         effects: list[Effect] = [Say(source.connection, failure(error, request=stage.request))]
-        core.give_back(source, [], effects)
+        core.give_back([source], [], effects)
         return effects
 
     def asked(self, connection: Connection, request: Publish | Unstage | Published) -> list[Effect]:

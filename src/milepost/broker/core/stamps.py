@@ -12,11 +12,16 @@ def stamped_durable(connection: Connection, batch: Batch) -> None:
     ids = batch.ids
     if ids is None or not len(batch):
         raise InvalidValue("a put has messages, and they have IDs; this batch has none")
-    if any(run.publisher != connection.publisher.number for run in ids.runs):
-        raise InvalidValue("the message IDs of a put are those of its publisher, as WELCOME gave it")
-    if len(batch) > 1 and not (ids.stamps[1:] > ids.stamps[:-1]).all():
-        raise InvalidValue("the stamps of a publisher's messages increase; these do not")
-    if not 0 < ids[0].stamp <= ids[len(batch) - 1].stamp < 1 << 63:
+    number = connection.publisher.number
+    for run in ids.runs:
+        if run.publisher != number:
+            raise InvalidValue("the message IDs of a put are those of its publisher, as WELCOME gave it")
+    first = last = ids[0].stamp
+    if len(batch) > 1:
+        if not (ids.stamps[1:] > ids.stamps[:-1]).all():
+            raise InvalidValue("the stamps of a publisher's messages increase; these do not")
+        last = ids[len(batch) - 1].stamp
+    if not 0 < first <= last < 1 << 63:
         raise InvalidValue("the stamps of messages that are stored are above 0 and below 2**63")
 
 
