@@ -53,7 +53,6 @@ def collected(schema, row):
     lone = collector.batch(Ids.one(1, 2, 3))  # written without columns
     assert len(collector) == 0
     assert lone == Batch.encode(schema, [row], Ids.one(1, 2, 3)) == Batch.decode(lone.data, schema)
-    assert lone.to_pylist() == made.to_pylist() or "nan" in str(made.to_pylist()).lower()
     return made.data
 
 
