@@ -26,12 +26,17 @@ class World:
         self.folder = folder
         self.quick = quick
         self.broker = Broker(folder, str(folder / "store.db"))
-        self.broker.start()
-        self.broker.wait()
-        self.client = Client(self.broker.address, timeout=60.0).connect()
-        self.hosts = events.hosts(folder / "hosts.csv")
         self._spark: Any = None
         self._filled: dict[str, int] = {}
+        self.broker.start()
+        try:
+            self.spark  # noqa: B018, Java starts while the broker does
+            self.broker.wait()
+            self.client = Client(self.broker.address, timeout=60.0).connect()
+        except BaseException:
+            self.broker.kill()
+            raise
+        self.hosts = events.hosts(folder / "hosts.csv")
 
     @property
     def spark(self) -> Any:
