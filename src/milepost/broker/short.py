@@ -5,7 +5,7 @@ is on its way: some 50 µs through reading, checking, matching and delivering, w
 one frame of one row, has it judged by a builtin where it lies, and puts another head before it. It is 15 µs long.
 
 A message for a durable topic has a short way too, up to the store, where those of one round of the event loop go
-together: a hundred publishers that wait for each of their messages cost a broker half of what they did.
+together: a hundred publishers that wait for each of their messages cost a broker two thirds of what they did, or less.
 
 It is tried first and gives up on whatever is not so; then the bytes are read as if nobody had looked at them.
 """
