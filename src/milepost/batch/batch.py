@@ -189,12 +189,17 @@ class Batch:
     @classmethod
     def decode(cls, data: Buffer, schema: Schema, *, _depth: int = 0) -> Batch:
         """A batch from bytes of unknown origin, checked once and completely; `MalformedBatch` says what is wrong."""
-        if type(data) is bytes and type(schema) is Schema:
+        if type(schema) is Schema and type(data) in (bytes, bytearray, memoryview):
             form = format_of(schema)
             single = form.single
-            if single is not None and (at := single.first(data)):
+            if single is not None and type(data) is bytes and (at := single.first(data)):
                 group = _new(Group, (0, Block(single.layout, data, HEADER.size, 1), None))
                 return cls(form, data, 1, (group,), Ids.read_one(data, at))
+            several = form.several
+            if several is not None and (found := several.found(data)) is not None:
+                rows, end, at = found
+                group = _new(Group, (0, Block(several.layout, data, HEADER.size, rows, ((), (), end)), None))
+                return cls(form, data, rows, (group,), Ids.read_run(data, at, rows))
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidValue(f"decode takes the bytes of a batch, not a {type(data).__name__}")
         schema = as_schema(schema)

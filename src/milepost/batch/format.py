@@ -10,6 +10,7 @@ from typing import Final
 from milepost import limits
 from milepost.batch.header import HEADER
 from milepost.batch.layout import Layout
+from milepost.batch.several import Several
 from milepost.batch.single import Single
 from milepost.schema.flat import SuperVariant, boxed, super_variant
 from milepost.schema.types import Dynamic, Field, Ref, Schema, Tuple, Type, walk
@@ -66,6 +67,11 @@ class Format:
         if self.has_cases or self.schema.message_type is not None:
             return None
         return Single.compile(self.layout(), self.schema.fingerprint)
+
+    @cached_property
+    def several(self) -> Several | None:
+        """How rows that travel together are checked in one go, where the schema allows it."""
+        return None if self.single is None else Several(self.layout(), self.schema.fingerprint)
 
     def referred(self, ref: Ref) -> Schema:
         """The schema of a value stored for a recursive reference; wrapped in a tuple when it is none."""

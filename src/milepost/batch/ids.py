@@ -127,6 +127,11 @@ class Ids:
         return made
 
     @classmethod
+    def read_run(cls, data: Any, at: int, rows: int) -> Ids:
+        """The IDs of one publisher's rows, at a position of a batch that was found to be right."""
+        return cls._read((Run(*_RUN.unpack_from(data, at + 8 * rows + _COUNT.size)),), data, at, rows)
+
+    @classmethod
     def _read(cls, runs: tuple[Run, ...], raw: Any, at: int, rows: int) -> Ids:
         made = cls.__new__(cls)
         made.runs = runs  # type: ignore[misc]

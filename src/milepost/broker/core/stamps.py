@@ -16,11 +16,13 @@ def stamped_durable(connection: Connection, batch: Batch) -> None:
     for run in ids.runs:
         if run.publisher != number:
             raise InvalidValue("the message IDs of a put are those of its publisher, as WELCOME gave it")
-    first = last = ids[0].stamp
-    if len(batch) > 1:
-        if not (ids.stamps[1:] > ids.stamps[:-1]).all():
+    if len(batch) == 1:
+        first = last = ids[0].stamp
+    else:
+        stamps = ids.stamps
+        if not (stamps[1:] > stamps[:-1]).all():
             raise InvalidValue("the stamps of a publisher's messages increase; these do not")
-        last = ids[len(batch) - 1].stamp
+        first, last = int(stamps[0]), int(stamps[-1])
     if not 0 < first <= last < 1 << 63:
         raise InvalidValue("the stamps of messages that are stored are above 0 and below 2**63")
 
