@@ -6,6 +6,7 @@ import pytest
 KEYS = {
     "file_system", "postgresql", "enqueue_vs_best", "dequeue_vs_best", "single_vs_best", "exchange", "orders_per_s",
     "orders", "readers_gain", "readers", "messages_twice", "messages_lost", "select_ms", "select", "growth_ms",
+    "scan_ms", "scan_ratio",
 }  # fmt: skip
 STORES = ("Milepost through a broker on PostgreSQL", "Milepost through a broker on SQLite")
 

@@ -69,7 +69,7 @@ def balance(stage: Stage, plan: Plan, tell: Tell) -> Balancing:
     """Both parts."""
     first, other = stage.cores
     pipeline = pipelines.two_lanes("split", stage.address, (first, other), PATTERNS, balance=False)
-    spared = stage.all_cores - {first}  # all that is no lane is here before the hog as well: it hits a lane, and no more
+    spared = stage.all_cores - {first}  # all that is no lane is here before the hog, too: it hits a lane alone
     with Run(stage, pipeline, tier2=spared, others=spared, tell=tell) as run, Hog(first, PROCESSES) as hog:
         made = _BalanceRun(run, hog, plan, tell)
         run.run(made.script())
