@@ -31,7 +31,7 @@ def control(
 ) -> None:
     """Show what flow control and load balancing do, with a CPU hog on one of two cores.
 
-    Starts a broker, Spark and a source of events of its own, for about eight
+    Starts a broker, Spark and a source of events of its own, for about eleven
     minutes, and stops all of them. The last line is JSON.
     """
     from milepost.pipeline.experiments import bench
