@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.batch import Batch
+from milepost.batch import Batch, Ids
 from milepost.broker.core.connection import Connection
 from milepost.errors import InvalidValue
 
@@ -16,13 +16,7 @@ def stamped_durable(connection: Connection, batch: Batch) -> None:
     for run in ids.runs:
         if run.publisher != number:
             raise InvalidValue("the message IDs of a put are those of its publisher, as WELCOME gave it")
-    if len(batch) == 1:
-        first = last = ids[0].stamp
-    else:
-        stamps = ids.stamps
-        if not (stamps[1:] > stamps[:-1]).all():
-            raise InvalidValue("the stamps of a publisher's messages increase; these do not")
-        first, last = int(stamps[0]), int(stamps[-1])
+    first, last = _increasing(ids)
     if not 0 < first <= last < 1 << 63:
         raise InvalidValue("the stamps of messages that are stored are above 0 and below 2**63")
 
@@ -40,13 +34,18 @@ def stamped(connection: Connection, batch: Batch, broker_id: int) -> None:
     publisher = connection.publisher
     if len(ids.runs) != 1 or ids.runs[0][1:] != (publisher.number, broker_id):
         raise InvalidValue("the message IDs of a put are those of its publisher and its broker, as WELCOME gave them")
-    if len(batch) == 1:
-        first = last = ids[0].stamp
-    else:
-        stamps = ids.stamps
-        if not (stamps[1:] > stamps[:-1]).all():
-            raise InvalidValue("the stamps of a publisher's messages increase; these do not")
-        first, last = int(stamps[0]), int(stamps[-1])
+    first, last = _increasing(ids)
     if first <= publisher.last_stamp:
         raise InvalidValue("the stamps of a publisher's messages increase; these are not above the last ones")
     publisher.last_stamp = last
+
+
+def _increasing(ids: Ids) -> tuple[int, int]:
+    """The first stamp and the last one, which all others are between, in their order."""
+    if len(ids) == 1:
+        stamp = ids[0].stamp
+        return stamp, stamp
+    stamps = ids.stamps
+    if not (stamps[1:] > stamps[:-1]).all():
+        raise InvalidValue("the stamps of a publisher's messages increase; these do not")
+    return int(stamps[0]), int(stamps[-1])
