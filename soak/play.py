@@ -158,7 +158,7 @@ class Play:
             if time.monotonic() > deadline:
                 names = ", ".join(sorted(role.name for role in waiting))
                 raise Stuck(
-                    f"nothing of {names} for {RECOVERY_S:g} s; the broker's last words:\n{self.broker.last_words()}\n"
+                    f"nothing of {names} for {RECOVERY_S:g} s; the broker's last words:\n{self.broker.stuck_at()}\n"
                     f"and the workers':\n{self.troupe.last_words()}"
                 )
             time.sleep(LOOK_S)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -43,8 +44,8 @@ class Broker:
 
     def start(self) -> None:
         command = [
-            *self._before, sys.executable, "-m", "milepost.cli", "up", "--listen", f"127.0.0.1:{self.port}",
-            "--config", str(self._config),
+            *self._before, sys.executable, "-X", "faulthandler", "-m", "milepost.cli", "up",
+            "--listen", f"127.0.0.1:{self.port}", "--config", str(self._config),
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -102,6 +103,15 @@ class Broker:
         _reap(self._process)
         self._process = None
         return code
+
+    def stuck_at(self) -> str:
+        """End it, and say what its threads were doing; with that its log ends."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGABRT)  # which Python's fault handler answers with all stacks
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S)
+            self.kill()
+        return self.last_words()
 
     def last_words(self) -> str:
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
