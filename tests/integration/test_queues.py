@@ -436,6 +436,22 @@ def test_a_commit_in_the_middle_of_a_block_is_refused_and_can_go_on(store):
     at(body, **store)
 
 
+def test_leaving_a_transaction_in_the_middle_of_a_block_undoes_it_before_the_error_is_heard(store):
+    async def body(place, client, other):
+        await client.create_queue("blocks", ["quote"], level="blockwise")
+        async with client.transaction() as tx:
+            await tx.enqueue("blocks", [quote(1), quote(2)])
+        with pytest.raises(BlockIncomplete):
+            async with client.transaction() as tx:
+                await tx.dequeue("blocks")
+        with pytest.raises(NoTransaction, match="aborted"):
+            await tx.dequeue("blocks")
+        async with other.transaction() as tx:
+            assert sizes(await tx.dequeue("blocks", count=2)) == [1, 2]
+
+    at(body, **store)
+
+
 def test_administration(store):
     async def body(place, client, _):
         with pytest.raises(TypeExists):

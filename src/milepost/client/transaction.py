@@ -94,9 +94,9 @@ class Transaction:
             for order in await tx.dequeue("orders", "OrderMessage", count=10, timeout=5):
                 await tx.enqueue("invoices", invoice(order))
 
-    Leaving the block commits; leaving it by an exception aborts. The transaction outlives a lost connection, if the
-    client is back within the broker's lease; otherwise, and when the broker was started anew, it was undone, and
-    everything raises `TransactionAborted`: run the block again.
+    Leaving the block commits; leaving it by an exception, or with a writer's block taken in part, aborts. The
+    transaction outlives a lost connection, if the client is back within the broker's lease; otherwise, and when the
+    broker was started anew, it was undone, and everything raises `TransactionAborted`: run the block again.
     """
 
     def __init__(self, queueing: Queueing) -> None:
@@ -349,7 +349,11 @@ class Transaction:
         elif isinstance(self._over, TransactionAborted | OutcomeUnknown):
             raise self._over
         elif self._over is None:
-            await self.commit()
+            try:
+                await self.commit()
+            except BlockIncomplete:
+                await self.abort()  # whoever leaves the block takes no more
+                raise
 
     def _end(self, over: MilepostError) -> None:
         self._over, self._finished = over, True
