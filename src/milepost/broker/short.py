@@ -74,8 +74,6 @@ class ShortWays:
         version = topic.versions.get(fingerprint_of(data))
         if version is None or version.schema.checks or not (core.settings.cut_through or topic.stored):
             return None
-        if topic.stored and core.keeper.shared:
-            return None  # with a database that others share, brokers were seen to stop storing; until it is known why
         single = format_of(version.schema).single
         plan = None if single is None else single.judging(connection.publisher.number, core.broker_id)
         if plan is None:

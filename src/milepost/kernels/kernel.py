@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -41,7 +42,11 @@ _PACKAGE: Final = Path(__file__).parents[1]
 
 _progress: list[Progress] = []
 _made: list[str] = []
-_missed: set[str] = set()  # modules that were not at hand
+_found: dict[str, ModuleType] = {}  # modules that are at hand,
+_missed: set[str] = set()  # and those that were not
+# Held while a function is made. Of two threads that do so at once each may wait for a lock of Numba's that the other
+# has, for ever; and the folder of the cache, which is a setting of the process, is of one room at a time.
+_making: Final = threading.RLock()
 _unkept: list[str] = []  # compiled for this process only: the folder has no room, or cannot be written
 
 
@@ -80,28 +85,30 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 
 def keep(function: Callable[..., Any], compiled: Callable[..., Made]) -> Made:
     """What `compiled(cache=True)` makes, with the room's folder as Numba's cache; without one where there is none."""
-    numba = numba_()
-    room = function.__module__.split(".")[1]
-    usual = numba.config.CACHE_DIR
-    try:
-        place = folder(room)
-        place.mkdir(parents=True, exist_ok=True)
-        numba.config.CACHE_DIR = str(place)
-        made = compiled(cache=True)
-    except (OSError, RuntimeError):  # no folder that can be written: Numba finds "no locator available"
-        made = compiled()
-        _unkept.append(function.__name__)
-    finally:
-        numba.config.CACHE_DIR = usual
-    _made.append(function.__name__)
-    for report in _progress:
-        report(function.__name__, len(_made), len(KERNELS))
-    return made
+    with _making:
+        numba = numba_()
+        room = function.__module__.split(".")[1]
+        usual = numba.config.CACHE_DIR
+        try:
+            place = folder(room)
+            place.mkdir(parents=True, exist_ok=True)
+            numba.config.CACHE_DIR = str(place)
+            made = compiled(cache=True)
+        except (OSError, RuntimeError):  # no folder that can be written: Numba finds "no locator available"
+            made = compiled()
+            _unkept.append(function.__name__)
+        finally:
+            numba.config.CACHE_DIR = usual
+        _made.append(function.__name__)
+        for report in _progress:
+            report(function.__name__, len(_made), len(KERNELS))
+        return made
 
 
 def part(function: Function) -> Function:
     """A function that kernels of the same room call; compiled into each of them."""
-    return cast(Function, numba_().njit(nogil=True, error_model="numpy", boundscheck=False)(function))
+    with _making:
+        return cast(Function, numba_().njit(nogil=True, error_model="numpy", boundscheck=False)(function))
 
 
 def inner(function: Function) -> Function:
@@ -109,7 +116,9 @@ def inner(function: Function) -> Function:
 
     For parts that are given arrays, and give arrays, in a loop: passing them counts references, which takes time.
     """
-    return cast(Function, numba_().njit(nogil=True, error_model="numpy", boundscheck=False, inline="always")(function))
+    options = {"nogil": True, "error_model": "numpy", "boundscheck": False, "inline": "always"}
+    with _making:
+        return cast(Function, numba_().njit(**options)(function))
 
 
 def numba_() -> Any:
@@ -155,15 +164,18 @@ def at_hand(room: str, module: str) -> ModuleType | None:
     For whoever has another way. Nobody who reads a message waits for a compiler.
     """
     name = f"milepost.{room}.{module}"
-    found = sys.modules.get(name)
-    if found is not None or name in _missed:
+    found = _found.get(name)
+    if found is not None:
         return found
-    try:
-        found = import_module(name) if kept(room) else None
-    except ImportError:
-        pass
+    if name in sys.modules or (name not in _missed and kept(room)):
+        try:
+            found = import_module(name)  # waits for a thread that is at it: until then a module lacks half of its names
+        except ImportError:
+            pass
     if found is None:
         _missed.add(name)  # looking costs a thousand times as much as what is looked for brings
+    else:
+        _found[name] = found
     return found
 
 

@@ -59,3 +59,46 @@ def test_kernels_that_could_not_be_kept_are_not_said_to_be(monkeypatch: pytest.M
     monkeypatch.setattr(module, "_unkept", [])
     warm()
     assert kept()
+
+
+THREADS = """
+import sys, threading
+from importlib import import_module
+from milepost.kernels import at_hand
+
+first, usual_cache = sys.argv[1:]
+begin, modules = threading.Barrier(3), []
+
+
+def matching():
+    begin.wait()
+    for name in ("reading", "building", "probing", "grouping"):
+        import_module(f"milepost.match.{name}")
+
+
+def native():
+    begin.wait()
+    modules.append(at_hand("batch", "native"))
+
+
+sys.setswitchinterval(1e-5)  # so that they get in each other's way
+if first == "numba":  # whose import, if it is still to come, keeps one of them waiting
+    import numba
+threads = [threading.Thread(target=work) for work in (matching, native, native)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+import numba
+
+assert numba.config.CACHE_DIR == usual_cache, numba.config.CACHE_DIR
+assert all(module is not None and module.judge for module in modules)
+"""
+
+
+@pytest.mark.parametrize("first", ["numba", "nothing"])
+def test_threads_that_make_kernels_at_once_do_not_wait_for_each_other_for_ever(first: str) -> None:
+    warm()  # what is kept is loaded; that is what a broker's threads do
+    import numba
+
+    subprocess.run([sys.executable, "-c", THREADS, first, numba.config.CACHE_DIR], check=True, timeout=300)
