@@ -39,6 +39,18 @@ def on(url, body, clients=2, broker=False):
     run(whole())
 
 
+async def claimed(url, count):
+    """Wait until so many hold a log: a server notices when it can that somebody's connection has ended."""
+    claims = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = " \
+        "(SELECT oid FROM pg_database WHERE datname = current_database())"  # fmt: skip
+    async with (
+        asyncio.timeout(PATIENCE),
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as server,
+    ):
+        while await (await server.execute(claims)).fetchone() != (count,):
+            pass
+
+
 def test_a_broker_and_clients_without_one_share_a_queue(postgresql):
     async def body(here, there, client):
         await fill(here, 1, 2)
@@ -152,6 +164,7 @@ def test_what_a_killed_process_had_taken_is_there_for_the_next(postgresql):
             finally:
                 process.send_signal(signal.SIGKILL)
                 await asyncio.to_thread(process.wait)
+        await claimed(postgresql, 1)
         async with (
             asyncio.timeout(PATIENCE),
             AsyncClient(postgresql) as next_one,
@@ -168,8 +181,12 @@ def test_a_transaction_whose_log_is_taken_over_is_undone_and_the_client_goes_on(
         await fill(client, 1)
         tx = client.transaction()
         assert sizes(await tx.dequeue("quotes")) == [1]
-        store = client._session.connection._keeper.store
+        keeper = client._session.connection._keeper
+        keeper._timer.cancel()  # what is done now and then would claim its log again
+        keeper._writer._timer.cancel()
+        store = keeper.store
         store._session.connection.connection.driver_connection.close()  # the claim on its log ends with it
+        await claimed(postgresql, 0)
         async with AsyncClient(postgresql, timeout=PATIENCE) as other:
             assert other._session.connection._keeper.store.log == store.log
             with pytest.raises(TransactionAborted):
