@@ -382,7 +382,7 @@ def test_a_client_moves_to_another_broker_of_the_cell(postgresql):
 
     async def whole():
         async with asyncio.timeout(120):
-            options = {"store": postgresql, "lease_s": 1.0}
+            options = {"store": postgresql}
             async with testing.broker(name="b", listen="inproc://cell-b", **options):
                 async with testing.broker(name="a", listen="inproc://cell-a", **options):
                     client = await milepost.AsyncClient("inproc://cell-a,inproc://cell-b", timeout=30.0).connect()

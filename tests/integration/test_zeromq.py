@@ -30,9 +30,7 @@ from milepost.gateway.bodies import BODY_BYTES
 from milepost.gateway.zmq import Gateway
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = (
-    600  # a test that hangs ends with it: on busy cores a broker takes seconds to start, and one test starts twelve
-)
+SECONDS = 600  # for what hangs: on busy cores a broker takes seconds to start, and one test starts twelve
 
 
 class Req:

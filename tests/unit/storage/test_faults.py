@@ -296,7 +296,7 @@ def test_a_lock_that_nobody_gives_back(postgresql_rig: Rig) -> None:
     import psycopg
 
     rig = postgresql_rig
-    store = rig.open(lease_s=1.0)
+    store = rig.open(lease_s=3.0)
     topic, publisher = rig.topic(store), rig.enrol(store)
     with psycopg.connect(rig.url, options="-c search_path=milepost") as other:
         other.execute("SELECT * FROM publishers FOR UPDATE")
