@@ -399,7 +399,7 @@ def test_a_broker_whose_log_was_taken_over_says_so_and_ends(ups, tmp_path):
 @pytest.mark.slow
 def test_a_paused_broker_on_postgresql_finds_its_log_taken_over(ups, tmp_path, postgresql):
     config = tmp_path / "broker.toml"
-    config.write_text("[broker]\nlease_s = 3.0\n")  # busy cores may keep the first from saying for a while that it lives
+    config.write_text("[broker]\nlease_s = 3.0\n")  # on busy cores one that lives may be silent for a while
     options = (*ALONE, "--store", postgresql, "--config", config)
     first = ups(*options)
     assert "kept in postgresql://" in first.lines[1]
