@@ -24,7 +24,7 @@ def test_sqlite_as_the_command_runs_it():
     again = f"python -m soak --store sqlite --cycles {CYCLES} --seed 11 --faults none --queues none --pipeline none"
     done = subprocess.run(
         [sys.executable, *again.split()[1:]],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=900, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
@@ -37,7 +37,7 @@ def test_postgresql(postgresql, tmp_path):
     play = Play(tmp_path, postgresql, 12, settings=SETTINGS["postgresql"])
     try:
         play.open()
-        assert play.cycles(CYCLES, 200.0) == CYCLES
+        assert play.cycles(CYCLES, 900.0) == CYCLES
         verdict = play.close()
     finally:
         play.clear()

@@ -26,7 +26,7 @@ def test_sqlite_as_the_command_runs_it():
     again = f"python -m soak --queues only --store sqlite --queues-cycles {KILLS} --seed 14"
     done = subprocess.run(
         [sys.executable, *again.split()[1:]],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=900, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

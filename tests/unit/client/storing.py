@@ -371,7 +371,7 @@ def with_store(test, *, options=None, clients=1, eager=False):
     """Run a test with a store and clients of it; `eager` ones connect again without delay."""
 
     async def whole():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             address = f"inproc://storing-{next(_names)}"
             store = Store()
             listener = await transport.listen(parse_address(address), store.accept)

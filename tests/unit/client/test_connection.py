@@ -90,7 +90,7 @@ class Peer:
 
 def with_peer(test, *, connect=True, options=None, **welcome):
     async def whole():
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             address = f"inproc://peer-{next(_names)}"
             peer = Peer(**welcome)
             listener = await transport.listen(parse_address(address), lambda: peer)

@@ -26,7 +26,7 @@ from milepost.queues.forward import Carrier, Forwarder, coordinator_of, number_o
 
 NOTE = "note: [n: int]"
 OTHER = "other: [text: string]"
-PATIENCE = 30.0  # seconds, for what hangs
+PATIENCE = 120.0  # seconds, for what hangs
 
 
 class Nodes:
