@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-PATIENCE = 120  # seconds until something counts as hanging; the cores may be busy
+PATIENCE = 300  # seconds until something counts as hanging; the cores may be busy
 
 
 def environment(**changes):
