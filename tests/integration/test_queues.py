@@ -799,6 +799,7 @@ def test_a_client_that_leaves_is_undone_at_once_and_one_that_is_away_when_its_le
         await fill(other, 1, 2)
         async with AsyncClient(str(place.broker.address)) as client:
             assert len(await client.transaction().dequeue("quotes")) == 1
+        await place.until(lambda: len(place.broker.core.connections) == 1)
         assert await drain(other) == [1, 2]
         await fill(other, 3)
         gone = AsyncClient(str(place.broker.address), reconnect=False)
