@@ -246,13 +246,13 @@ def test_a_paused_broker_and_a_publisher_that_moved(postgresql_rig: Rig, when: s
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_paused_broker_whose_log_is_taken(postgresql_rig: Rig, when: str) -> None:
     """A new process of the same name takes the log over once the lease is over; the old one then has to end."""
-    rig = postgresql_rig
-    process = started(rig.url, "one", 1, 20, rig.LEASE_S, "pause", when, 10)
+    rig, lease_s = postgresql_rig, 4.0  # half of it ends the paused transaction, and whoever comes before is refused
+    process = started(rig.url, "one", 1, 20, lease_s, "pause", when, 10)
     paused(process)
     refused = 0
     while True:
         try:
-            store = rig.open("one")
+            store = rig.open("one", lease_s=lease_s)
             break
         except (ConfigError, StoreUnavailable):
             refused += 1
