@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 # Stamps, touched last: an environment that was interrupted half-way has none and is made from scratch.
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
+# The classes of Spark, as tests/spark_archive.py keeps them.
+ARCHIVE := $(VENV)/spark.jsa
 
 NAME ?=
 QUICK ?=
@@ -62,6 +64,7 @@ java:
 demo: $(READY) java
 	@$(BIN)/python -m milepost.cli demo
 
+test: ALSO := $(ARCHIVE)
 # Three workers for two cores: there is always one that waits for a disk, a broker or a clock.
 test: prepared java
 	@echo "running all tests"
@@ -69,7 +72,7 @@ test: prepared java
 
 # One core each.
 prepared: $(READY)
-	@$(MAKE) --no-print-directory -j 2 lint warm
+	@$(MAKE) --no-print-directory -j 2 lint warm $(ALSO)
 
 check: prepared
 	@echo "running the unit tests, of stores those on SQLite"
@@ -78,6 +81,9 @@ check: prepared
 # Before the tests and not within them: two of them at once would compile the same kernels.
 warm: $(READY)
 	@$(BIN)/python -m milepost.cli warm
+
+$(ARCHIVE): $(LOCKED) | $(READY) java
+	@$(BIN)/python -m tests.spark_archive $@
 
 lint: $(READY)
 	@echo "checking format, lint, types and import layers"

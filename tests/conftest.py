@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.spark_archive import java_options
+
 # No deadline: the machines that run these tests share their cores, and a slow example is not a wrong one.
 SLOW_IS_NOT_WRONG = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("check", max_examples=15, deadline=None, suppress_health_check=SLOW_IS_NOT_WRONG)
@@ -24,10 +26,8 @@ settings.register_profile(
 )
 settings.load_profile("check")
 
-# Every Java that a test starts, in whatever process, lives for some seconds or minutes: most of what it would compile
-# well is never used again, and threads that collect its garbage only take cores from others. The same Spark tests take
-# less than half of the CPU time with this.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Every Java that a test starts, in whatever process.
+os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
 
 
 @pytest.hookimpl(trylast=True)
