@@ -26,6 +26,7 @@ from milepost.wire import Ack
 
 AUTOMATIC_ROWS: Final = 500  # of one automatic acknowledgement: the sooner it is stored, the less comes again
 AUTOMATIC_FRAMES: Final = 8  # of them under way
+RETAINED_S: Final = 1.0  # until what the store did not take goes again by itself: a full disk stays so for a while
 
 
 class Span(NamedTuple):
@@ -125,7 +126,8 @@ class Acks:
         self._next: deque[Entry] = deque()
         self._idle: list[asyncio.Future[None]] = []  # wait until nothing is under way
         self._reserved = False  # a transaction's commit carries the next one: nothing else is sent until that is over
-        self._retained: list[Entry] = []  # automatic ones that the store did not take: they go with the next
+        self._retained: list[Entry] = []  # automatic ones that the store did not take: they go with the next,
+        self._later: asyncio.TimerHandle | None = None  # or when this is due
         self.sequence = 0  # of the last that was sent
 
     # What is acknowledged
@@ -248,7 +250,7 @@ class Acks:
         if error is None:
             self._succeed(pending.entries)
         elif isinstance(error, StoreError):
-            self._retained += [entry for entry in pending.entries if entry.automatic]
+            self._retain([entry for entry in pending.entries if entry.automatic])
             for entry in reversed(pending.entries):  # each grant goes before everything that waits
                 if entry.grant is not None:
                     entry.grant.settled = True
@@ -262,6 +264,18 @@ class Acks:
             self._fail(pending.entries, error)
         self._send()
         self._tell()
+
+    def _retain(self, entries: list[Entry]) -> None:
+        self._retained += entries
+        if self._retained and self._later is None:
+            self._later = asyncio.get_running_loop().call_later(RETAINED_S, self._again)
+
+    def _again(self) -> None:
+        """Nothing else has come to be acknowledged; perhaps nothing will, for long."""
+        self._later = None
+        self._next.extendleft(reversed(self._retained))
+        self._retained = []
+        self._send()
 
     def _succeed(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -325,6 +339,9 @@ class Acks:
     def end(self, error: MilepostError) -> None:
         """Nothing more will be acknowledged."""
         self._connection = None
+        self._retained = []
+        if self._later is not None:
+            self._later.cancel()
         flying, self._flying = self._flying, deque()
         gathered, self._next = self._next, deque()
         for pending in flying:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milepost.client import acks
 from milepost.client.logbatch import LogBatch
 from milepost.errors import (
     AckMismatch,
@@ -263,6 +264,24 @@ def test_what_the_store_did_not_take_can_be_acknowledged_again():
         await sub.ack(messages[0])
         await sub.ack()
         assert consumed(store) == [0, 1]
+
+    with_store(test)
+
+
+def test_what_the_store_did_not_take_of_automatic_ones_goes_again_when_nothing_else_comes(monkeypatch):
+    monkeypatch.setattr(acks, "RETAINED_S", 0.0)
+
+    async def test(store, client):
+        sub = await client.subscribe("kept", name="desk", ack="auto")
+        store.put("kept", [10])
+        messages = aiter(sub)
+        assert (await anext(messages)).n == 10
+        store.faults = iter(["store", "store"])
+        waiting = asyncio.ensure_future(anext(messages))  # coming back for the next is what acknowledges
+        await store.until(lambda: consumed(store) == [0])
+        assert len(store.heard(Ack)) == 3
+        store.put("kept", [11])
+        assert (await waiting).n == 11
 
     with_store(test)
 
