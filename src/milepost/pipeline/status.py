@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import UnknownTopic, did_you_mean
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from milepost.client import Client
 
 STALE_INTERVALS: Final = 5  # without a row of control: nobody runs it
+GAPS: Final = 5  # between such rows: what is usual, whether two came close together once, or nobody ran it for long
 
 
 @dataclass
@@ -62,7 +65,7 @@ class Status:
         self.watermark: Any = None  # up to which tier 2 has seen everything
         self.last: Any = None  # when it was last steered
         self._first: float | None = None
-        self._interval_s = 2.0
+        self._gaps: deque[float] = deque([2.0], GAPS)  # seconds
 
     def refresh(self) -> None:
         """Read on."""
@@ -92,7 +95,7 @@ class Status:
         lane.free, lane.reference, lane.queued = row.free, row.reference, row.queued
         lane.input, lane.weight, lane.response = row.input, row.weight, row.response
         if self.last is not None and row.at > self.last:
-            self._interval_s = (row.at - self.last).total_seconds()
+            self._gaps.append((row.at - self.last).total_seconds())
         self.last = row.at
         at = row.at.timestamp()
         self._first = at if self._first is None else self._first
@@ -114,4 +117,5 @@ class Status:
 
     def running(self, now: float) -> bool:
         """Whether somebody steers it."""
-        return self.last is not None and now - self.last.timestamp() < STALE_INTERVALS * max(self._interval_s, 1.0)
+        usual = max(median(self._gaps), 1.0)
+        return self.last is not None and now - self.last.timestamp() < STALE_INTERVALS * usual
