@@ -6,6 +6,7 @@ Profiles: `check` while one edits, `ci` for everything; plain `pytest` takes `ch
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import uuid
 import warnings
@@ -25,6 +26,12 @@ settings.register_profile(
     "ci", max_examples=200, deadline=None, suppress_health_check=SLOW_IS_NOT_WRONG, print_blob=True
 )
 settings.load_profile("check")
+
+# Nothing here pulls the plug of the machine: what a process has written outlives the process, synced or not, and no
+# test could tell. So tests have their folders in memory, where a sync is free, if there is room for a whole run.
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 << 30
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # Every Java that a test starts, in whatever process.
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
@@ -55,8 +62,7 @@ def _group(item: pytest.Item) -> str:
     return item.path.stem if any(each.scope == "module" for found in known.values() for each in found) else ""
 
 
-# Nothing here pulls the plug of the machine, and what a server has written outlives the server, synced or not: no test
-# could tell. The benchmarks, the soak's command and the demo have servers of their own, which sync.
+# For the same reason. The benchmarks, the soak's command and the demo have servers of their own, which sync.
 UNSYNCED = "fsync = off\n"
 
 
