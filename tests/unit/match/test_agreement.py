@@ -188,13 +188,13 @@ def test_any_schema_and_any_predicate(data: st.DataObject, table: tuple[Schema, 
 
 
 @pytest.mark.slow
-@settings(max_examples=8 * settings.default.max_examples)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(edge_messages(), seeds())
 def test_single_predicates(messages: list[Any], rng: Random) -> None:
-    """Each alone in an index; five for the same messages, which take longer to make than a predicate."""
+    """Each alone in an index; ten for the same messages, which take longer to make than a predicate."""
     batch = Batch.encode(EDGES, messages)
     author = TermAuthor(rng, EDGES, messages, 0)
-    for _ in range(5):
+    for _ in range(10):
         author.left = 4
         predicate = compiled(str(author.conjunction()), EDGES)
         index = Index(EDGES)
