@@ -4,6 +4,9 @@ The names below are what most programs need; what stands behind them is in the p
 flows: `milepost.schema`, `milepost.batch`, `milepost.query`, `milepost.wire`, `milepost.transport`, `milepost.client`.
 """
 
+from importlib import import_module
+from typing import Any
+
 from milepost import errors
 from milepost.batch import Batch, DynamicValue, Ids, MessageId, projection, reader, schema_of
 from milepost.client import (
@@ -60,3 +63,12 @@ __all__ = [
     # What can go wrong
     "errors",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What costs time, and most programs do not ask for."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("milepost")
+    if name == "pipeline":  # Spark's side: `milepost.pipeline.register(spark)`
+        return import_module("milepost.pipeline")
+    raise AttributeError(f"module 'milepost' has no attribute {name!r}")

@@ -105,7 +105,8 @@ def main() -> None:
     except (MilepostError, demo.ClaimFailed, OSError) as error:
         if isinstance(error, OSError) and not isinstance(error, MilepostError):
             _give_up_output()
-        Console(stderr=True).print(f"milepost: {error}", **PLAIN, style="red")
+        # Some errors of the system, such as one of time, have nothing to say.
+        Console(stderr=True).print(f"milepost: {str(error) or error.__class__.__name__}", **PLAIN, style="red")
         sys.exit(1)
 
 

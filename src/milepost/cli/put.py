@@ -74,6 +74,10 @@ def run(
                 raise
             # Of this batch nobody may know: it was asked for, and the store did not say that it has it.
             raise type(error)(f"{error} ({_counted(rows)} before {_was(rows)} stored)") from None
+        except KeyboardInterrupt:
+            if not quiet:
+                print(f"{_counted(rows)} {'stored in' if known.durable else 'put into'} {topic}", file=sys.stderr)
+            raise
         except InvalidValue as error:
             client.flush(PATIENCE_SECONDS)
             done = "stored" if known.durable else "put"

@@ -64,7 +64,7 @@ def run(
         str | None,
         typer.Option(
             metavar="PATH_OR_URL",
-            help='where durable topics are kept: a file, or postgresql://user@host/database; "" keeps nothing',
+            help='where topics and queues are kept: a file, or postgresql://user@host/database; "" keeps nothing',
         ),
     ] = None,
     zmq: Annotated[
@@ -78,9 +78,9 @@ def run(
     """Start a broker. It runs until Ctrl-C or SIGTERM.
 
     Without options it takes connections from this machine only, at port 7450,
-    and keeps durable topics in a file in your data folder. What is not given
-    here is taken from the file of settings, and what is not there from the
-    defaults.
+    and keeps durable topics and queues in a file in your data folder. What is
+    not given here is taken from the file of settings, and what is not there
+    from the defaults.
     """
     from milepost.config import settings
 

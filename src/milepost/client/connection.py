@@ -221,10 +221,7 @@ class Connection:
         was_alive, self.alive = self.alive, False
         if self._timer is not None:
             self._timer.cancel()
-        why = self._fatal or ConnectionLost(
-            f"the connection to the broker was lost{f': {reason}' if reason else ''}; "
-            "what was put into live topics and not yet confirmed by flush() may not have arrived"
-        )
+        why = self._fatal or ConnectionLost(f"the connection to the broker was lost{f': {reason}' if reason else ''}")
         self._fatal = why
         waiting: list[asyncio.Future[Any]] = [*self._requests.values(), *self._pings.values(), *self._roomless]
         for future, error in [(self._welcomed, why), *((each, as_lost(why)) for each in waiting)]:

@@ -60,11 +60,11 @@ class Host:
     def subscription_ended(self, number: int, error: MilepostError | None) -> None:
         self._subscriptions.ended(number, error)
 
-    def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:
+    def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> MilepostError:
         for place, count in enumerate((connection.rows, connection.batches, connection.bytes)):
             self.delivered[place] += count
-        self.publisher.lost(error, was_used)
         self._subscriptions.detached()
+        return self.publisher.lost(error, was_used)
 
     def failed(self, error: MilepostError) -> None:
         """Messages that are here can still be taken, unless the client was closed on purpose."""

@@ -36,6 +36,8 @@ CHUNK_ROWS: Final = 8_192  # of a source without a length: encoded and sent toge
 
 _log = logging.getLogger("milepost.client")
 
+UNSURE: Final = "what was put into live topics and not yet confirmed by flush() may not have arrived"
+
 
 class Publisher:
     """Outboxes by topic, and the stamps of what leaves them."""
@@ -112,11 +114,17 @@ class Publisher:
             box.gathering = False
         self._session.start(self._look_again(), "topics")
 
-    def lost(self, error: MilepostError, was_used: bool) -> None:
-        """A connection is gone, and perhaps what was sent last to live topics."""
+    def lost(self, error: MilepostError, was_used: bool) -> MilepostError:
+        """A connection is gone; the error, and with it, if so, that what was sent last to live topics may be."""
         self.storing.lost()
-        if was_used and self._unsure:
-            self.doubt = self.doubt or as_lost(error)
+        if not was_used or not self._unsure:
+            return error
+        known = as_lost(error)
+        if isinstance(known, ConnectionLost):
+            known = ConnectionLost(f"{known}; {UNSURE}")
+            known.__cause__ = error
+        self.doubt = self.doubt or known
+        return known
 
     def stop(self, error: MilepostError) -> None:
         """Nothing will be sent any more: every put takes the long way, and finds out why."""

@@ -36,8 +36,8 @@ class Host(Protocol):
     def stored(self, put: int) -> None: ...
     def subscription_ended(self, number: int, error: MilepostError | None) -> None: ...
 
-    def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> None:
-        """A connection is gone."""
+    def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> MilepostError:
+        """A connection is gone; the error, with what it means for this client."""
 
     def failed(self, error: MilepostError) -> None:
         """Nothing will work any more: it was closed, or cannot connect again. Called once."""
@@ -259,12 +259,12 @@ class Session:
         self._sent_away = not isinstance(error, ConnectionLost)
         if was_used:
             self.connection = None
-        self._host.lost(connection, error, was_used)
+        told = self._host.lost(connection, error, was_used)
         if was_used and self.failure is None:
             if not self._reconnects or not error.retriable:
                 self.fail(error)
             else:
-                _log.warning("%s; connecting again", error)
+                _log.warning("%s; connecting again", told)
 
     # Waiting
 

@@ -43,9 +43,6 @@ _MAKE_TYPE: Final = Statement("""
 _MAKE_QUEUE: Final = Statement("""
     INSERT INTO queues (name, level, direction, priority, prioritized, dead, most_aborts, created_us)
     VALUES (:name, :level, :direction, :priority, :prioritized, :dead, :most_aborts, :time_us) RETURNING number""")
-_CHANGE_QUEUE: Final = Statement("""
-    UPDATE queues SET priority = :priority, prioritized = :prioritized, dead = :dead, most_aborts = :most_aborts
-    WHERE number = :number""")
 _ACCEPT: Final = Statement("INSERT INTO queue_accepts (queue, type, function) VALUES (:queue, :type, :function)")
 _REFUSE: Final = Statement("DELETE FROM queue_accepts WHERE queue = :queue")
 _DROP_TYPE: Final = Statement("DELETE FROM queue_types WHERE number = :number")

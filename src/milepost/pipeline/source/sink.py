@@ -78,9 +78,13 @@ class Staging:
 
     def _schema(self, client: Client, topic: str, rows: StructType) -> Schema:
         option = "topic" if None in self.routes else "routes"
-        if self.options.create and not any(each.name == topic for each in client.topics(topic)):
+        there = any(each.name == topic for each in client.topics(topic))
+        if self.options.create and not there:
             client.declare_topic(topic, schema_of(rows, _schema_name(topic)), durable=True)
-        return topics.found(client, topic, option).schema
+        try:
+            return topics.found(client, topic, option).schema
+        except ConfigError as error:
+            raise error if there else ConfigError(f"{error} (option 'create' = 'true' would make it)") from None
 
     def stage(self, message: Staged, batches: Iterator[pa.RecordBatch]) -> None:
         """Send the rows of a task to where they wait; counts them in the message."""
