@@ -266,23 +266,28 @@ def _compared(what: str, expected: set[int], got: Counter[int]) -> list[str]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Everything that a process has started, and what that has."""
+    """Everything that a process has started, and what that has; of the leader of a session, also what is left of it.
+
+    When the process that forks Spark's workers is killed, they are nobody's children, and work on.
+    """
     children: dict[int, list[int]] = {}
+    found: list[int] = []
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
             try:
                 stat = (each / "stat").read_text()
             except OSError:
                 continue
-            parent = int(stat.rpartition(")")[2].split()[1])
+            parent, _, session = map(int, stat.rpartition(")")[2].split()[1:4])
             children.setdefault(parent, []).append(int(each.name))
-    found: list[int] = []
+            if session == pid != int(each.name):
+                found.append(int(each.name))
     waiting = [pid]
     while waiting:
         below = children.get(waiting.pop(), [])
         found += below
         waiting += below
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _command(pid: int) -> str:
