@@ -393,6 +393,31 @@ def test_top_shows_rates_until_ctrl_c(broker):
     assert b"Traceback" not in shown
 
 
+def test_top_says_that_the_broker_is_away_and_goes_on_when_it_is_back(tmp_path):
+    options = ("--http", "", "--zmq", "", "--store", "")
+    up = Up(tmp_path / "errors", "--listen", "127.0.0.1:0", *options)
+    ours, theirs = pty.openpty()
+    process = started("top", "--interval", "0.1", "--broker", up.address, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    try:
+        until(ours, b"rows/s")
+        up.kill()
+        until(ours, b"connecting again")
+        up = Up(tmp_path / "errors", "--listen", up.address.removeprefix("milepost://"), *options)
+        with Client(up.address) as client:
+            client.declare_topic("seen_again", QUOTE)
+            until(ours, b"seen_again")
+        process.send_signal(signal.SIGINT)
+        shown = rest_of(ours)
+        assert process.wait(PATIENCE) in (0, 130)
+        assert b"Traceback" not in shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        up.kill()
+
+
 # All
 
 

@@ -40,14 +40,15 @@ def known_topics(context: typer.Context, incomplete: str) -> list[str]:
 
 
 @contextmanager
-def connected(address: str, *, reconnect: bool = False) -> Iterator[Client]:
+def connected(address: str, *, reconnect: bool = False, say: bool = True, timeout: float = 10.0) -> Iterator[Client]:
     """A connection for one command. It has no name of its own: two commands at once would fence each other off.
 
-    Commands that watch come back when the broker does, and say so; the others fail, and leave it to their caller.
+    Commands that watch come back when the broker does, and say so, or draw it; the others fail, and leave it to their
+    caller.
     """
     from milepost.client import Client
 
-    with _said(reconnect), Client(address, reconnect=reconnect) as client:
+    with _said(reconnect and say), Client(address, reconnect=reconnect, timeout=timeout) as client:
         yield client
 
 

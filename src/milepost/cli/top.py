@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.errors import ConnectionLost, MilepostError, TimedOut
 
 EXAMPLES = """Examples:
   milepost top
@@ -23,6 +24,7 @@ HISTORY: Final = 40  # rates that a sparkline shows, the newest to the right
 SHOWN: Final = 12  # lines of each table; the rest is one sentence
 BARS: Final = " ▁▂▃▄▅▆▇█"
 SLOW_BAR: Final = 10  # characters of a bar of bytes that wait
+AWAY_S: Final = 3.0  # without an answer: what is shown is old, and says so
 PIPE_COLUMNS: Final = 140  # without a terminal to ask
 
 Status = Mapping[str, Any]
@@ -42,7 +44,7 @@ def run(
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_COLUMNS)
-    with connected(broker) as client:
+    with connected(broker, reconnect=not once, say=False, timeout=AWAY_S) as client:
         picture = Picture(broker)
         picture.look(client.status())
         if once:
@@ -53,7 +55,10 @@ def run(
         with Live(picture.drawn(), console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
-                picture.look(client.status())
+                try:
+                    picture.look(client.status())
+                except (ConnectionLost, TimedOut) as error:
+                    picture.away(error)
                 live.update(picture.drawn(), refresh=True)
 
 
@@ -65,6 +70,7 @@ class Picture:
         self._now: Status = {}
         self._before: dict[str, Any] = {}  # counters of the look before
         self._seconds = 0.0  # between the two; 0 at the first look
+        self._away = ""  # why there is no newer one
         self.history: dict[str, deque[float]] = {
             name: deque(maxlen=HISTORY) for name in ("rows_in", "rows_out", "bytes_in", "bytes_out")
         }
@@ -74,10 +80,14 @@ class Picture:
         if self._now:
             self._seconds = (status["time_us"] - self._now["time_us"]) / 1e6
             self._before = _counters(self._now)
-        self._now = status
+        self._now, self._away = status, ""
         if self._seconds > 0:
             for name, rates in self.history.items():
                 rates.append(self._rate(("totals", name), status["totals"][name]))
+
+    def away(self, error: MilepostError) -> None:
+        """The broker does not answer: what is shown is how it was."""
+        self._away = str(error)
 
     def _rate(self, key: tuple[Any, ...], value: float) -> float:
         before: float = self._before.get(str(key), 0)
@@ -95,6 +105,8 @@ class Picture:
         now = self._now
         connections = now["connections"]
         head = Text()
+        if self._away:
+            head.append(f"{self._away}; connecting again. It was like this:\n", "red")
         head.append(str(now["name"]), "bold")
         head.append(f"  {self._address}  ")
         if "uptime_s" in now:
@@ -121,7 +133,7 @@ class Picture:
         dropped = totals["rows_dropped"]
         refused = totals["batches_refused"]
         more = Text(f"{short(dropped)} rows dropped, {short(refused)} batches refused")
-        table.add_row("queues", waiting, more if dropped or refused else Text(""), "")
+        table.add_row("under way", waiting, more if dropped or refused else Text(""), "")
         return table
 
     def _topics(self) -> list[RenderableType]:

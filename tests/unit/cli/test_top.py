@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from milepost.cli.top import SHOWN, Picture, short, sparkline
+from milepost.errors import ConnectionLost
 
 
 def status(seconds=0, rows=0, clients=(), subscriptions=(), topics=None):
@@ -55,6 +56,17 @@ def test_a_broker_that_was_started_anew_has_no_negative_rates():
     picture.look(status(0, 1_000))
     picture.look(status(1, 10))
     assert list(picture.history["rows_in"]) == [0]
+
+
+def test_a_broker_that_is_away_is_shown_as_it_was():
+    picture = Picture("milepost://here")
+    picture.look(status(0, 1_000))
+    picture.away(ConnectionLost("the connection to the broker was lost"))
+    shown = drawn(picture)
+    assert "the connection to the broker was lost; connecting again" in shown
+    assert "1k rows " in shown
+    picture.look(status(1, 10))
+    assert "connecting again" not in drawn(picture)
 
 
 def test_who_is_slow_comes_first():
