@@ -27,13 +27,13 @@ PATTERNS: Final = 100  # that tier 2 looks for: some thousand events a second of
 FIRST_PIECE: Final = 4_000  # events of a lane's micro-batch, before the capacity is known
 FIRST_QUEUE: Final = 2_000_000  # bytes, likewise
 
-REFERENCE_S: Final = 14.0  # seconds of the capacity that fit into the free space to hold
-QUEUE_S: Final = 20.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
-PIECE_S: Final = 0.5  # … and into a micro-batch of the lane: the queue is seen to move in steps of it
+REFERENCE_S: Final = 28.0  # seconds of the capacity that fit into the free space to hold
+QUEUE_S: Final = 38.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
+PIECE: Final = 0.25  # of what is done in an interval, a micro-batch of the lane: it begins four of them
 BAND: Final = 0.05  # of the reference
 ENOUGH: Final = 1.05  # of the capacity: what is offered while things are found out
 OVERLOAD: Final = 1.2  # of the capacity: what is offered before and during the hog
-PROCESSES: Final = 2  # of the hog: it leaves about a third
+PROCESSES: Final = 2  # of the hog
 
 STEADY: Final = 3  # intervals within half the band: settled
 
@@ -47,7 +47,10 @@ DROPPING_S: Final = 4.0  # seconds of the capacity that fit into a queue that dr
 class Plan:
     """How long each part takes, in intervals."""
 
-    warm: int = 12
+    # Tier 2 takes what waits in micro-batches of about a second of the capacity, which last longer under the hog. With
+    # half the time between decisions, whether one has just ended is as much of what is seen as what the hog does.
+    interval: int = 4  # seconds
+    warm: int = 8
     settle: int = 4
     excite: int = 20
     before: int = 6
@@ -59,7 +62,9 @@ class Plan:
     first: int = 20_000  # events, put at once so that everything starts
 
 
-QUICK: Final = Plan(warm=1, settle=1, excite=0, before=0, hog=3, after=0, wrong=0, right=0, patience=0, first=1_000)
+QUICK: Final = Plan(
+    interval=2, warm=1, settle=1, excite=0, before=0, hog=3, after=0, wrong=0, right=0, patience=0, first=1_000
+)
 
 
 @dataclass
@@ -84,7 +89,7 @@ class Flowing:
 def flow(stage: Stage, plan: Plan, tell: Tell) -> Flowing:
     """Identification, Figure 6 and Figure 9, one after the other in one run."""
     first, other = stage.cores
-    pipeline = pipelines.one_lane("flow", stage.address, first, PATTERNS, FIRST_QUEUE)
+    pipeline = pipelines.one_lane("flow", stage.address, first, PATTERNS, FIRST_QUEUE, interval=plan.interval)
     with Run(stage, pipeline, tier2=[other], others=[first], tell=tell) as run, Hog(other, PROCESSES) as hog:
         made = _FlowRun(run, hog, plan, tell)
         run.run(made.script())
@@ -132,7 +137,7 @@ class _FlowRun:
         found.event_bytes = program.seen[-1].measured[0].event_bytes
         second = found.capacity * found.event_bytes
         program.bound(QUEUE_S * second, REFERENCE_S * second)
-        program.piece = round(PIECE_S * found.capacity)
+        program.piece = round(PIECE * self._each)
         self.tell(f"tier 2 takes {found.capacity:,.0f} events/s; {REFERENCE_S * second / 1e6:.1f} MB are to stay free")
         self._offer(ENOUGH)
         yield self.plan.settle

@@ -18,7 +18,9 @@ discard = "kind = 'test'"
 """
 
 
-def one_lane(name: str, broker: str, core: int, patterns: int, queue_bytes: int, *, flow: bool = True) -> Pipeline:
+def one_lane(
+    name: str, broker: str, core: int, patterns: int, queue_bytes: int, *, flow: bool = True, interval: int = 2
+) -> Pipeline:
     """A lane on a core of its own, whose results are taken by a tier 2 with `patterns` to look for."""
     return Pipeline.from_toml(f"""
         {_head(name, broker, 1)}
@@ -31,6 +33,7 @@ def one_lane(name: str, broker: str, core: int, patterns: int, queue_bytes: int,
         master = "local[1]"
         cores = [{core}]
         [control]
+        interval = "{interval}s"
         balance = false
         flow = {_word(flow)}
         queue_bytes = {queue_bytes}
