@@ -59,7 +59,7 @@ class Plan:
     wrong: int = 14
     right: int = 14
     patience: int = 30  # to wait until the free space is where it should be
-    first: int = 80_000  # events, put at once: everything starts, and tier 2 has enough to show what it can do
+    first: int = 20_000  # events, put at once so that everything starts
 
 
 QUICK: Final = Plan(
