@@ -209,6 +209,27 @@ def test_late_events_go_where_the_rule_says_and_are_counted(broker: str, tmp_pat
         assert 5_001 not in [row["number"] for row in held(client, "late-out")]
 
 
+def test_more_results_than_the_queue_holds_may_have_to_wait_for_their_order(
+    broker: str, tmp_path: Path, spark: Any
+) -> None:
+    """None of these can be merged before all are there, and the result queue has room for a few of them."""
+    text = RULES.format(name="held", broker=broker).replace('input = "events"', 'input = "held-events"')
+    pipeline = Pipeline.from_toml(
+        text.replace('disorder = "1s"', 'disorder = "1h"\nlanes = 1') + "\n[control]\nqueue_bytes = 65536\n"
+    )
+    count = 100_000  # more than are admitted before it is known how large they are
+    with Client(broker) as client:
+        client.declare_topic("held-events", SCHEMA, durable=True)
+        client.put_many("held-events", rows(count))
+        ended = monotonic() + 100
+        with Runner(pipeline, checkpoint=tmp_path / "held", once=True, keep_session=True) as runner:
+            runner.run(until=lambda: monotonic() > ended)
+            assert runner.totals.done == [count]
+        made = held(client, "held-out")
+    assert sorted(row["number"] for row in made) == [number for number in range(count) if number % 7]
+    assert [row["at"] for row in made] == sorted(row["at"] for row in made)
+
+
 def test_a_second_runner_takes_over(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline.from_toml(RULES.format(name="two", broker=broker))
     with Runner(pipeline, checkpoint=tmp_path / "a") as first:

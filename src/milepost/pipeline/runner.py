@@ -31,6 +31,7 @@ from milepost.pipeline.source.place import resolved
 from milepost.pipeline.splits import Runs
 from milepost.pipeline.splitter import Splitter
 from milepost.pipeline.steering import Commit, Measured, Steering
+from milepost.pipeline.watermark import Mark, Order
 from milepost.pipeline.workers import Workers
 
 TIDY_S: Final = 600.0  # between two times that old splits and marks are removed
@@ -47,6 +48,7 @@ class Totals:
     rows: list[int]
     bytes: list[int]
     commits: list[list[Commit]]  # by lane: since they were last taken
+    order: list[Order]  # by lane
     last: dict[int, tuple[int, int]] = field(default_factory=dict)  # by lane: where its last mark is
     rejected: int = 0
     dropped: int = 0
@@ -54,9 +56,11 @@ class Totals:
     alerts: int = 0
 
     @classmethod
-    def of(cls, lanes: int) -> Totals:
+    def of(cls, lanes: int, disorder_us: int) -> Totals:
         """Of a pipeline that has done nothing."""
-        return cls([0] * lanes, [0] * lanes, [0] * lanes, [[] for _ in range(lanes)])
+        none = [0] * lanes
+        commits: list[list[Commit]] = [[] for _ in none]
+        return cls(none.copy(), none.copy(), none.copy(), commits, [Order(disorder_us) for _ in none])
 
     def results(self, lane: int) -> float:
         """Results of an event, on average; 0 while that is not known."""
@@ -67,6 +71,7 @@ class Totals:
         self.last[row.lane] = (log, offset)
         if 0 <= row.lane < len(self.done):
             self.commits[row.lane].append(Commit(row.at.timestamp(), row.position, row.busy))
+            self.order[row.lane].take(Mark.of(log, offset, row))
             self.done[row.lane] = max(self.done[row.lane], row.position)
             self.rows[row.lane] += row.rows
             self.bytes[row.lane] += row.bytes
@@ -191,7 +196,7 @@ class Runner:
         for lane in range(lanes):
             client.hold(beside.splits, beside.hold(f"lane {lane}"))
         self.splitter = Splitter(client, beside, pipeline.input, lanes, starting, self._now) if lanes else None
-        self.totals = Totals.of(lanes)
+        self.totals = Totals.of(lanes, pipeline.disorder.us)
         self._row_bytes = [0.0] * lanes  # of a result, by lane
         self._marks = Tail(client, beside.marks)
         self._read_marks()
@@ -286,16 +291,17 @@ class Runner:
         measured = []
         for lane, runs in enumerate(self.splitter.runs):
             done = self.totals.done[lane]
-            queued = None
+            queued, held = None, 0.0
             if self._queues:
                 rows, each = queue(self.client, self.beside, lane)
                 # The same measure for what waits and for what will: an event must not grow when it is committed.
                 self._row_bytes[lane] = each or self._row_bytes[lane]
                 queued = rows * self._row_bytes[lane]
+                held = min(rows, self.totals.order[lane].held) * self._row_bytes[lane]
             event_bytes = self.totals.results(lane) * self._row_bytes[lane]
             commits = tuple(each._replace(turn=_turn(runs, each)) for each in self.totals.commits[lane])
             self.totals.commits[lane] = []
-            measured.append(Measured(runs.assigned, done, queued, event_bytes, commits, self.totals.dropped))
+            measured.append(Measured(runs.assigned, done, queued, event_bytes, commits, self.totals.dropped, held))
         decided = self.steering.step(self._now(), measured)
         self.splitter.weights = [each.weight for each in decided]
         self.splitter.probes |= {lane for lane, each in enumerate(decided) if each.probe}

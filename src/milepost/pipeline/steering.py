@@ -48,6 +48,7 @@ class Measured(NamedTuple):
     event_bytes: float  # that an event leaves in the result queue, on average; 0: not known yet
     commits: tuple[Commit, ...] = ()  # since the interval before
     dropped: int = 0  # events, ever: only where the result queue drops
+    held: float = 0.0  # bytes of `queued` that cannot be combined yet, since something may come before them
 
 
 class Decided(NamedTuple):
@@ -141,7 +142,9 @@ class Steering:
         for number, (lane, now, response) in enumerate(zip(self._lanes, measured, times, strict=True)):
             # What is under way will need its room: a queue measured without it jumps by a micro-batch at a time.
             under_way = max(0, min(lane.admitted, now.assigned) - now.done) * now.event_bytes
-            free = self._control.queue_bytes - (now.queued or 0.0) - (under_way if self._control.flow else 0.0)
+            free = self._control.queue_bytes - (now.queued or 0.0)
+            if self._control.flow:
+                free += self._excused(now.held) - under_way
             if not self._control.flow or now.queued is None:
                 given = float(now.assigned - lane.base)
                 lane.base, lane.admitted = now.assigned, EVERYTHING
@@ -160,6 +163,12 @@ class Steering:
                 Decided(lane.admitted, batch, weights[number], given, free, response, probe=number in probes)
             )
         return decided
+
+    def _excused(self, held: float) -> float:
+        """Bytes of the queue that do not count. What waits for the order goes when more is admitted, and not before; so
+        it may take half of the room that there is beside the reference, and no more.
+        """
+        return max(0.0, held - (self._control.queue_bytes - self._control.reference_bytes) / 2)
 
     def _worked(self, lane: _Lane, commit: Commit) -> float:
         """Seconds that a micro-batch took. What Spark does before and after its tasks is not in `busy`, and under a

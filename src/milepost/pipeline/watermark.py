@@ -112,6 +112,27 @@ def _within(marks: Mapping[int, int], others: Mapping[int, int]) -> bool:
     return all(offset <= others.get(log, 0) for log, offset in marks.items())
 
 
+class Order:
+    """How many results of one lane have to wait for the order, however fast they are combined: those within `disorder`
+    of the latest event, as one that comes before them may still be made.
+    """
+
+    def __init__(self, disorder_us: int) -> None:
+        self._disorder_us = disorder_us
+        self._fold = LaneFold()
+
+    def take(self, mark: Mark) -> None:
+        """One more mark."""
+        fold = self._fold
+        fold.take(mark)
+        fold.settle(fold.before(fold.end.time_us - self._disorder_us))
+
+    @property
+    def held(self) -> int:
+        """Results behind the last reach that can be merged."""
+        return sum(self._fold.end.rows.values()) - sum(self._fold.low.rows.values())
+
+
 class Quiet(NamedTuple):
     """What is known of a pipeline whose lanes are read, beside its marks."""
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.pipeline.merging import Cut, cut, merged
-from milepost.pipeline.watermark import NEVER, NOWHERE, LaneFold, Mark, Quiet, Reach, least, watermark
+from milepost.pipeline.watermark import NEVER, NOWHERE, LaneFold, Mark, Order, Quiet, Reach, least, watermark
 
 DISORDER = 50
 
@@ -96,6 +96,22 @@ def test_whatever_the_lanes_do_every_result_comes_once_and_in_order(data: st.Dat
         pass
     assert model.late == 0
     assert model.out == sorted(time for rows in model.results for time in rows)
+
+
+@given(st.lists(st.integers(-DISORDER + 1, 120), max_size=60), st.integers(1, 15))
+def test_what_one_lane_holds_for_the_order_is_what_its_combiner_leaves(steps: list[int], epoch: int) -> None:
+    times, latest = [], 0
+    for step in steps:
+        times.append(latest + step)
+        latest = max(latest, times[-1])
+    model = Lanes([*times, latest], 1, len(times) + 1, 10_000)  # the last one is never done: more is to come
+    order = Order(DISORDER)
+    while model.done[0] < len(times):
+        model.process(0, min(epoch, len(times) - model.done[0]), 1)
+        order.take(model.marks[-1])
+        while model.combine():
+            pass
+        assert order.held == model.done[0] - sum(model.at.lows[0].rows.values())
 
 
 def test_an_idle_lane_holds_nobody_back_and_a_busy_one_does() -> None:

@@ -40,6 +40,26 @@ def test_free_space_is_held_at_its_reference_while_more_comes_than_goes() -> Non
             assert decided.input == pytest.approx(lane.drained, rel=0.05)
 
 
+def test_what_waits_for_the_order_does_not_stop_what_it_waits_for() -> None:
+    steering = Steering(CONTROL, [0])
+    assigned, admitted, done = 1_000_000, 0, 0
+    for interval in range(100):
+        done = min(admitted, assigned)
+        queued = done * 100.0  # nothing of it can be combined before the last event is there
+        measured = Measured(assigned, done, queued, 100.0, (Commit(interval * 2.0, done, 1.0),), held=queued)
+        (decided,) = steering.step(interval * 2.0, [measured])
+        admitted = decided.admitted
+        if done > 5_000:
+            assert decided.free == pytest.approx(750_000)
+    assert done == assigned
+
+
+def test_a_little_that_waits_for_the_order_counts() -> None:
+    found = [Steering(CONTROL, [0]).step(0.0, [Measured(9, 0, 400_000.0, 100.0, held=held)]) for held in (0.0, 250_000)]
+    assert found[0] == found[1]
+    assert found[0][0].free == 600_000
+
+
 def test_without_flow_control_and_without_a_combiner_everything_is_admitted() -> None:
     free = Steering(Control(flow=False), [0])
     assert free.step(0.0, [Measured(10, 0, 0.0, 0.0)])[0].admitted == EVERYTHING
