@@ -20,9 +20,7 @@ from milepost.pipeline.tier2.applying import Tier2
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-EVERY: Final = (
-    0.25  # of an interval of control: no micro-batch begins sooner after the one before, or cores are never idle
-)
+EVERY: Final = 0.25  # of an interval of control: from one micro-batch to the next at least, or cores are never idle
 WORK: Final = 0.25  # of an interval of control: a micro-batch of tier 2, as result queues empty in steps of it
 POOL: Final = "spark.scheduler.pool"  # a local property: queries in pools of their own take turns
 

@@ -25,7 +25,9 @@ from milepost.pipeline.experiments.stage import Stage
 
 PATTERNS: Final = 100  # that tier 2 looks for: some thousand events a second of one core
 FIRST_PIECE: Final = 4_000  # events of a lane's micro-batch, before the capacity is known
-FIRST_QUEUE: Final = 2_000_000  # bytes, likewise
+FIRST_QUEUE: Final = 6_000_000  # bytes, likewise
+FIRST_RATE: Final = 2_000.0  # events a second, likewise
+WAITING: Final = 4.0  # intervals of the capacity that wait at the input, where whatever is admitted has to be there
 
 REFERENCE_S: Final = 28.0  # seconds of the capacity that fit into the free space to hold
 QUEUE_S: Final = 38.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
@@ -38,7 +40,7 @@ PROCESSES: Final = 2  # of the hog
 STEADY: Final = 3  # intervals within half the band: settled
 
 STEPS: Final = (0.6, 0.8, 1.0, 1.2, 1.4, 1.6)  # of the capacity: what is offered where nothing is controlled
-STEP_INTERVALS: Final = 3
+STEP_INTERVALS: Final = 5
 DROPPING_PIECE_S: Final = 1.0  # … of a micro-batch there: a lane begins two a second, and must do more than tier 2
 DROPPING_S: Final = 4.0  # seconds of the capacity that fit into a queue that drops
 
@@ -128,8 +130,13 @@ class _FlowRun:
         yield from run.started()
         self.tell("Spark runs; finding out what tier 2 can do")
         for _ in range(self.plan.warm):
-            run.load.offer(max(1_000.0, OVERLOAD * taken(run, 4)))
+            self._enough(max(FIRST_RATE, taken(run, 2)))
             yield 1
+
+    def _enough(self, rate: float) -> None:
+        """Let enough wait for whatever is admitted, and little more: it has to be done in the end."""
+        waiting = self.run.load.put() - self.run.program.seen[-1].measured[0].done
+        self.run.load.offer(2 * rate if waiting < WAITING * rate * self._interval else 0.9 * rate)
 
     def _sized(self) -> Script:
         run, program, found = self.run, self.run.program, self.found
@@ -228,9 +235,7 @@ class _FlowRun:
         start = run.now
         run.program.law = Later(controller, 1)
         for _ in range(self.plan.wrong if wrong else self.plan.right):
-            # Enough waits for whatever is admitted, and little more: it has to be done in the end.
-            waiting = run.load.put() - run.program.seen[-1].measured[0].done
-            self._offer(1.2 if waiting < 8 * self._each else 0.0)
+            self._enough(found.capacity)
             yield 1
         trace = run.trace(start, run.now)
         run.program.renew()

@@ -116,7 +116,7 @@ class Run:
         for waited in range(DRAIN_INTERVALS):
             left = self.load.put() - sum(self.runner.totals.done)
             if waited and waited % 5 == 0:
-                self._tell(f"draining: {left:,} events wait")
+                self._tell(f"draining: {left:,} events wait for a lane, {self._uncombined():,.0f} for tier 2")
             if left == 0 and not ended:
                 assert self.runner.splitter is not None
                 self.runner.splitter.end()  # nothing more comes: the combiner need not wait for what is out of order
@@ -125,6 +125,10 @@ class Run:
                 return
             yield 1
         self._tell("it is not through yet, and is left as it is")
+
+    def _uncombined(self) -> float:
+        last = self.program.seen[-1].measured
+        return sum((each.queued or 0.0) / each.event_bytes for each in last if each.event_bytes)
 
     # What is told afterwards
 
