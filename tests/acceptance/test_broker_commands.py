@@ -200,7 +200,10 @@ def test_a_topic_from_its_making_to_its_end(ask, tmp_path):
 def test_topics_that_cannot_be_are_refused(ask, topic, tmp_path):
     refused(ask("topic", "create", "t", "quote: [symbol string]"), "line 1, column", "^")
     refused(ask("topic", "create", "not a name", QUOTE), "not a name")
-    refused(ask("topic", "create", "t", f"@{tmp_path}/none.txt"), "cannot read the schema")
+    refused(ask("topic", "create", "t", f"@{tmp_path}/none.txt"), "there is no file")
+    refused(ask("topic", "create", "t", "none.txt"), "there is no file none.txt")
+    (tmp_path / "other.txt").write_bytes(b"\xff")
+    refused(ask("topic", "create", "t", f"{tmp_path}/other.txt"), "is not text in UTF-8")
     refused(ask("topic", "create", topic, "quote: [symbol: int]"), "symbol")
     refused(ask("topic", "delete", topic[:-1]), f"did you mean '{topic}'")
     refused(ask("topic", "show", topic[:-1]), f"did you mean '{topic}'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -21,7 +22,7 @@ from milepost.errors import BrokerError, ConfigError
 from milepost.pipeline.beside import Beside, ends
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.runner import Runner
-from soak.pipeline import PipelinePlay
+from soak.pipeline import PipelinePlay, descendants
 from soak.stage import Broker
 from tests.integration.spark_cluster import Cluster
 
@@ -230,6 +231,59 @@ def test_more_results_than_the_queue_holds_may_have_to_wait_for_their_order(
     assert [row["at"] for row in made] == sorted(row["at"] for row in made)
 
 
+def test_a_schema_that_evolves_while_it_runs(broker: str, tmp_path: Path, spark: Any) -> None:
+    text = RULES.format(name="evolving", broker=broker).replace('input = "events"', 'input = "evolving-events"')
+    pipeline = Pipeline.from_toml(text)
+    with Client(broker) as client:
+        client.declare_topic("evolving-events", SCHEMA, durable=True)
+        client.put_many("evolving-events", rows(500))
+        with Runner(pipeline, checkpoint=tmp_path / "evolving", keep_session=True) as runner:
+            runner.run(until=lambda: sum(runner.totals.done) == 500)
+            client.declare_topic("evolving-events", SCHEMA.replace("]", ", more: string?]"))
+            client.put_many("evolving-events", [{**row, "more": "x"} for row in rows(1_000)[500:]])
+            runner.run_on(until=lambda: sum(runner.totals.done) == 1_000)
+        client.put_many("evolving-events", [{**row, "more": None} for row in rows(1_200)[1_000:]])
+        with Runner(pipeline, checkpoint=tmp_path / "evolving", once=True, keep_session=True) as runner:
+            runner.run()
+            assert (runner.totals.rejected, runner.totals.late) == (0, 0)
+        made = sorted(row["number"] for row in held(client, "evolving-out"))
+    assert made == [number for number in range(1_200) if number % 7]
+
+
+def test_a_lane_apart_that_is_killed_is_started_again(broker: str, tmp_path: Path, spark: Any) -> None:
+    text = RULES.format(name="apart", broker=broker).replace('input = "events"', 'input = "apart-events"')
+    pipeline = Pipeline.from_toml(
+        text.replace("[[tier1]]", 'apart = true\n\n[spark]\nmaster = "local[1]"\n\n[[tier1]]', 1)
+    )
+    killed: list[int] = []
+
+    def kill() -> bool:
+        """When both lanes have done something, and at once."""
+        if not killed and all(runner.totals.done):
+            killed.extend(each for each in descendants(os.getpid()) if b"pipeline.iap\0" in command(each))
+            assert len(killed) == 2
+            os.killpg(killed[0], signal.SIGKILL)
+            client.put_many("apart-events", rows(2_000)[1_000:])
+        return bool(killed)
+
+    with Client(broker) as client:
+        client.declare_topic("apart-events", SCHEMA, durable=True)
+        client.put_many("apart-events", rows(1_000))
+        with Runner(pipeline, checkpoint=tmp_path / "apart", once=True, keep_session=True) as runner:
+            runner.run(until=kill)
+            runner.run_on()
+            assert sum(runner.totals.done) == 2_000
+        made = sorted(row["number"] for row in held(client, "apart-out"))
+    assert made == [number for number in range(2_000) if number % 7]
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
 def test_a_second_runner_takes_over(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline.from_toml(RULES.format(name="two", broker=broker))
     with Runner(pipeline, checkpoint=tmp_path / "a") as first:
@@ -293,7 +347,7 @@ def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: P
 
 def test_a_pipeline_is_looked_at_drawn_and_stopped_from_the_command_line(broker: str, tmp_path: Path) -> None:
     file = tmp_path / "watched.toml"
-    file.write_text(RULES.format(name="watched", broker=broker))
+    file.write_text(RULES.format(name="watched", broker=broker).replace('input = "events"', 'input = "watched-events"'))
     command = [sys.executable, "-m", "milepost.cli", "pipeline"]
 
     def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -308,30 +362,49 @@ def test_a_pipeline_is_looked_at_drawn_and_stopped_from_the_command_line(broker:
             assert done.returncode == 0, done.stderr
             if "does not run" not in done.stdout:
                 return done.stdout
-            assert process.poll() is None, (tmp_path / "log").read_text(errors="replace")[-2000:]
+            assert process.poll() is None, said()
+
+    def start() -> subprocess.Popen[bytes]:
+        """As a shell does: what Ctrl-C means is for the process and all that it has started."""
+        with (tmp_path / "log").open("ab") as log:
+            return subprocess.Popen(
+                [*command, "run", str(file), "--checkpoint", str(tmp_path / "checkpoint")],
+                stdout=log, stderr=log, start_new_session=True, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+            )  # fmt: skip
+
+    def until_done(events: int) -> None:
+        while not any(each.name == "watched.marks" for each in client.topics("watched.*")) or events != sum(
+            max((row["position"] for row in held(client, "watched.marks") if row["lane"] == lane), default=0)
+            for lane in (0, 1)
+        ):
+            assert process.poll() is None, said()
+            pause()
+
+    def said() -> str:
+        return (tmp_path / "log").read_text(errors="replace")[-4_000:]
 
     unknown = ask("status", "watchd")
     assert unknown.returncode == 1
     assert "no pipeline 'watchd' has run at this broker" in unknown.stderr
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "run", str(file), "--checkpoint", str(tmp_path / "checkpoint")],
-            stdout=log, stderr=log, start_new_session=True, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-        )  # fmt: skip
-    try:
-        with Client(broker) as client:
-            while not any(each.name == "watched.marks" for each in client.topics("watched.*")) or not any(
-                row["lane"] == 0 for row in held(client, "watched.marks")
-            ):
-                assert process.poll() is None, (tmp_path / "log").read_text(errors="replace")[-2000:]
-                pause()
-        assert "watched  runs" in told("status", "watched")
-        drawn = ask("status", "watched", "--report", str(tmp_path / "report.svg"))
-        assert drawn.returncode == 0, drawn.stderr
-        assert (tmp_path / "report.svg").read_text().lstrip().startswith("<?xml")
-        assert "watched has stopped" in told("stop", "watched")
-        assert process.wait(200) == 0, (tmp_path / "log").read_text(errors="replace")[-2000:]
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, 9)
-            process.wait()
+    with Client(broker) as client:
+        client.declare_topic("watched-events", SCHEMA, durable=True)
+        client.put_many("watched-events", rows(500))
+        process = start()
+        try:
+            until_done(500)
+            assert "watched  runs" in told("status", "watched")
+            drawn = ask("status", "watched", "--report", str(tmp_path / "report.svg"))
+            assert drawn.returncode == 0, drawn.stderr
+            assert (tmp_path / "report.svg").read_text().lstrip().startswith("<?xml")
+            assert "watched has stopped" in told("stop", "watched")
+            assert process.wait(200) == 0, said()
+            client.put_many("watched-events", rows(1_000)[500:])
+            process = start()
+            until_done(1_000)
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(200) == 0, said()
+            assert "Traceback" not in said()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, 9)
+                process.wait()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from milepost.cli.definition import METAVAR, given
 from milepost.cli.session import durable_topic, talk
-from milepost.errors import ConfigError, SchemaError
+from milepost.errors import ConfigError
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient
@@ -34,7 +35,7 @@ Broker = Annotated[
 @app.command(
     epilog="""Examples:
   milepost pipeline check dns.toml
-  milepost pipeline check dns.toml --schema @event.schema
+  milepost pipeline check dns.toml --schema event.schema
   milepost pipeline check dns.toml --schema 'event: \\[at: timestamp, host: string]'
 """
 )
@@ -42,7 +43,7 @@ def check(
     file: File,
     schema: Annotated[
         str | None,
-        typer.Option(metavar="TEXT|@FILE", help="the schema of the input; without it, the broker is asked"),
+        typer.Option(metavar=METAVAR, help="the schema of the input; without it, the broker is asked"),
     ] = None,
     broker: Broker = None,
 ) -> None:
@@ -56,24 +57,11 @@ def check(
     from milepost.pipeline.definition.checking import check as checked
 
     pipeline = load_pipeline(file)
-    events = _given(schema) if schema is not None else _known(pipeline, broker or pipeline.broker)
+    events = given(schema) if schema is not None else _known(pipeline, broker or pipeline.broker)
     found = checked(pipeline, events)
     Console().print(plan.drawn(found))
     for warning in found.warnings:
         Console(stderr=True).print(f"note: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-
-
-def _given(text: str) -> Schema:
-    from milepost.query import parse_schema
-
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text("utf-8")
-        except OSError as error:
-            raise SchemaError(f"cannot read the schema from {text[1:]}: {error.strerror}") from None
-        except UnicodeDecodeError as error:
-            raise SchemaError(f"{text[1:]} is not text in UTF-8: {error.reason} at byte {error.start}") from None
-    return parse_schema(text)
 
 
 def _known(pipeline: Pipeline, broker: str) -> Schema:

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from milepost.cli.pipeline import Broker, File
-from milepost.cli.session import DEFAULT_BROKER, connected
+from milepost.cli.session import ANSWER_S, DEFAULT_BROKER, connected
 from milepost.cli.session import Broker as Address
-from milepost.cli.top import short
-from milepost.errors import ConfigError, TimedOut
+from milepost.cli.top import AWAY_S, short
+from milepost.errors import ConfigError, ConnectionLost, TimedOut
 
 if TYPE_CHECKING:
     from milepost.pipeline.runner import Runner
@@ -141,7 +141,7 @@ def status(
     from milepost.pipeline.status import Status
 
     console = Console()
-    with connected(broker) as client:
+    with connected(broker, reconnect=watch, say=False, timeout=AWAY_S if watch else ANSWER_S) as client:
         told = Status(client, name)
         told.refresh()
         if report is not None:
@@ -157,8 +157,12 @@ def status(
         with Live(drawn(told), console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
-                told.refresh()
-                live.update(drawn(told), refresh=True)
+                away = ""
+                try:
+                    told.refresh()
+                except (ConnectionLost, TimedOut) as error:
+                    away = f"{error}; connecting again. It was like this:\n"
+                live.update(Group(Text(away, "red"), drawn(told)) if away else drawn(told), refresh=True)
 
 
 def drawn(told: Status) -> RenderableType:

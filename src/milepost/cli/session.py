@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_BROKER: Final = "milepost://127.0.0.1:7450"
+ANSWER_S: Final = 10.0  # for a broker to answer a command
 
 Broker = Annotated[
     str, typer.Option("--broker", "-b", envvar="MILEPOST_BROKER", metavar="ADDRESS", help="the broker to talk to")
@@ -40,7 +41,9 @@ def known_topics(context: typer.Context, incomplete: str) -> list[str]:
 
 
 @contextmanager
-def connected(address: str, *, reconnect: bool = False, say: bool = True, timeout: float = 10.0) -> Iterator[Client]:
+def connected(
+    address: str, *, reconnect: bool = False, say: bool = True, timeout: float = ANSWER_S
+) -> Iterator[Client]:
     """A connection for one command. It has no name of its own: two commands at once would fence each other off.
 
     Commands that watch come back when the broker does, and say so, or draw it; the others fail, and leave it to their

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from milepost.cli import position, quantity
+from milepost.cli.definition import METAVAR, given
 from milepost.cli.session import (
     DEFAULT_BROKER,
     Broker,
@@ -22,7 +22,7 @@ from milepost.cli.session import (
     talk,
     topic_of,
 )
-from milepost.errors import BrokerError, ConfigError, SchemaError
+from milepost.errors import BrokerError, ConfigError
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient, TopicInfo
@@ -47,14 +47,14 @@ class Slow(StrEnum):
 @app.command(
     epilog="""Examples:
   milepost topic create quotes 'quote: \\[symbol: string, price: double]'
-  milepost topic create orders @orders.txt --slow drop
-  milepost topic create trades @trades.txt --durable --keep 30d --keep-bytes 10GB
+  milepost topic create orders orders.txt --slow drop
+  milepost topic create trades trades.txt --durable --keep 30d --keep-bytes 10GB
 """
 )
 def create(
     name: Annotated[str, typer.Argument(help="as in orders.eu; patterns such as orders.* go by the dots")],
     schema: Annotated[
-        str, typer.Argument(help="the text of a schema, @FILE for one in a file, or - for standard input")
+        str, typer.Argument(metavar=METAVAR, help="a schema: a file, the text itself, or - for standard input")
     ],
     slow: Annotated[
         Slow | None,
@@ -83,12 +83,10 @@ def create(
     older than --keep or more than --keep-bytes, and, unless you say --no-hold,
     until every named subscription has consumed them.
     """
-    from milepost.query import parse_schema
-
     retain = _retention(keep, keep_bytes, hold)
     if retain and not durable:
         raise typer.BadParameter("only a durable topic keeps anything: add --durable")
-    parsed = parse_schema(_schema_text(schema))
+    parsed = given(schema)
 
     async def declare(client: AsyncClient) -> None:
         await client.declare_topic(
@@ -248,17 +246,6 @@ def delete(
 
     rows = talk(broker, remove)
     print(f"{name} is gone{f', and {_rows(rows)} with it' if rows else ''}")
-
-
-def _schema_text(given: str) -> str:
-    try:
-        if given == "-":
-            return sys.stdin.read()
-        return Path(given[1:]).read_text("utf-8") if given.startswith("@") else given
-    except OSError as error:
-        raise SchemaError(f"cannot read the schema from {given[1:]}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise SchemaError(f"{given} is not text in UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _one_line(schema: Schema) -> str:

@@ -15,12 +15,12 @@ from rich.text import Text
 
 from milepost.batch.format import format_of
 from milepost.cli import parts, queue_picture, tree, values
+from milepost.cli.definition import METAVAR, file_of, given, read
 from milepost.cli.queue_options import Json
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.sub import write
-from milepost.errors import BrokerError, IncompatibleSchema, SchemaError, UnknownType, did_you_mean
-from milepost.query import rules
-from milepost.schema import Schema, breaks, dataclass_source, parse, python_source
+from milepost.errors import BrokerError, IncompatibleSchema, UnknownType, did_you_mean
+from milepost.schema import Schema, breaks, dataclass_source, python_source
 
 app = typer.Typer(no_args_is_help=True, help="Schemas and message types: in files, and in a broker for its queues.")
 
@@ -37,7 +37,7 @@ File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="a schem
 )
 def define(
     definition: Annotated[
-        str, typer.Argument(metavar="FILE|TEXT|-", help="a file, the text itself, or - for standard input")
+        str, typer.Argument(metavar=METAVAR, help="a file, the text itself, or - for standard input")
     ],
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
@@ -47,10 +47,7 @@ def define(
     messages are selected by. Doing it again changes nothing; another
     definition of the same name is refused.
     """
-    file = _file(definition.removeprefix("@"))
-    if file is None and definition.startswith("@"):
-        raise SchemaError(f"there is no file {definition[1:]}")
-    schema = _parsed(sys.stdin.read()) if definition == "-" else _parsed(definition) if file is None else _read(file)
+    schema = given(definition)
     with connected(broker) as client:
         made = client.define_type(schema)
     print(f"{made.name} {made.fingerprint:016x}")
@@ -94,8 +91,8 @@ def show(
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Draw a schema as a tree, and the places of its columns in a message that travels alone."""
-    file = _file(name)
-    schema = _known(name, broker) if file is None else _read(file)
+    file = file_of(name)
+    schema = _known(name, broker) if file is None else read(file)
     console = Console()
     console.print(tree.drawn(schema))
     count = format_of(schema).cases.count
@@ -106,14 +103,6 @@ def show(
         console.print(parts.places(schema, code))
     if count > SHOWN_CASES:
         console.print(f"\nand {count - SHOWN_CASES} more cases, laid out when they first occur")
-
-
-def _file(name: str) -> Path | None:
-    """The file of that name, if there is one: a text that was given may be no name at all."""
-    try:
-        return Path(name) if Path(name).is_file() else None
-    except (OSError, ValueError):
-        return None
 
 
 def _known(name: str, broker: str) -> Schema:
@@ -138,9 +127,9 @@ def check(
     ] = None,
 ) -> None:
     """Say whether a file holds a schema that can be, and whether it may follow the version before."""
-    schema = _read(file)
+    schema = read(file)
     if against is not None:
-        broken = breaks(_read(against), schema)
+        broken = breaks(read(against), schema)
         if broken:
             where = "".join(f"\n  {item.path}: {item.reason}" for item in broken)
             raise IncompatibleSchema(
@@ -153,7 +142,7 @@ def check(
 @app.command()
 def python(file: File) -> None:
     """Print Python classes for a schema or message type, for editors and type checkers."""
-    schema = _read(file)
+    schema = read(file)
     source = dataclass_source(schema) if schema.message_type is None else python_source(schema.message_type)
     print(source, end="")
 
@@ -164,17 +153,3 @@ def drop(name: str, broker: Broker = DEFAULT_BROKER) -> None:
     with connected(broker) as client:
         client.drop_type(name)
     print(f"{name} is gone")
-
-
-def _read(file: Path) -> Schema:
-    try:
-        text = file.read_text()
-    except UnicodeDecodeError as error:
-        raise SchemaError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from None
-    return _parsed(text)
-
-
-def _parsed(text: str) -> Schema:
-    schema = parse(text)
-    rules(schema)  # a check that does not fit the schema is found here, as it would be where a topic is declared
-    return schema

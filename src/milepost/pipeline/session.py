@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,10 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_SPARK: Final = "pipelines run on Spark: pip install 'milepost[spark]'"
+JAVA: Final = 17  # the oldest that Spark runs on
 NO_JAVA: Final = (
-    "Spark needs Java 17 or newer, and there is none: install it (Debian, Ubuntu: apt install openjdk-17-jre-headless) "
-    "or set JAVA_HOME"
+    f"Spark needs Java {JAVA} or newer, and there is {{}}: install it "
+    f"(Debian, Ubuntu: apt install openjdk-{JAVA}-jre-headless) or set JAVA_HOME"
 )
+JAVA_S: Final = 30.0  # for Java to say its version; only there to end what hangs
 
 DEFAULTS: Final[Mapping[str, str]] = {
     # Where the driver listens. A cluster elsewhere needs another address.
@@ -51,8 +58,17 @@ DEFAULTS: Final[Mapping[str, str]] = {
 def require_java() -> None:
     """Say in one sentence what is missing, before Spark says it in a page."""
     home = os.environ.get("JAVA_HOME")
-    if not (home and (Path(home) / "bin" / "java").exists()) and shutil.which("java") is None:
-        raise ConfigError(NO_JAVA)
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise ConfigError(NO_JAVA.format(f"none in JAVA_HOME, {home}" if home else "none"))
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_S, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(NO_JAVA.format(f"one that does not run, {java}: {error}")) from None
+    # As in: openjdk version "17.0.13" 2024-10-15; until Java 8 it was "1.8.0".
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found is not None and int(found[1]) < JAVA:
+        raise ConfigError(NO_JAVA.format(f"Java {found[1]} ({java})"))
 
 
 def unpack_python() -> None:
@@ -99,4 +115,17 @@ def make_session(name: str, master: str = "local[2]", conf: Mapping[str, str] | 
     builder = SparkSession.builder.appName(f"milepost {name}").master(master)
     for key, value in {**DEFAULTS, **(conf or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _interruptible():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Whoever has said what Ctrl-C does is not overruled: Spark cancels its jobs instead, and raises."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        mine = before is not signal.default_int_handler and before is not None
+        if mine and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)

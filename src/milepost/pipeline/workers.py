@@ -69,6 +69,8 @@ class Workers:
         """End all queries; what they have not committed is done again when they are started."""
         jobs, self._jobs = self._jobs, []
         for job in jobs:
+            job.leave()
+        for job in jobs:
             job.stop()
 
     def start(self) -> None:
@@ -153,7 +155,13 @@ class Job:
         if self._failures >= FAILURES:
             raise PipelineFailed(f"{self.name} failed {self._failures} times in a row, last with: {failure}")
         log.warning("%s has failed: %s", self.name, failure)
+        self._running.stop()
         self._again = now + DELAY_S[self._failures - 1]
+
+    def leave(self) -> None:
+        """Ask it to end, and do not wait."""
+        if self._running is not None and self._again is None:
+            self._running.leave()
 
     def stop(self) -> None:
         if self._running is not None and self._again is None:
@@ -175,6 +183,9 @@ class Query:
         except Exception as gone:  # Py4J has a dozen ways to say it
             raise PipelineFailed(f"Spark's Java process is gone ({gone!s:.200}); start the pipeline again") from None
         return "it was stopped" if error is None else shortened(str(error))
+
+    def leave(self) -> None:
+        """A query is stopped by whoever waits for it."""
 
     def stop(self) -> None:
         try:
@@ -208,14 +219,18 @@ class Process:
         said = self._errors.read().decode(errors="replace").strip()
         return f"its process ended with {code}: {shortened(said)}"
 
-    def stop(self) -> None:
+    def leave(self) -> None:
         if self._process.poll() is None:
             self._process.terminate()
-            try:
-                self._process.wait(LEAVE_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+
+    def stop(self) -> None:
+        self.leave()
+        try:
+            self._process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._errors.close()
 
 
 def shortened(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from ipaddress import ip_network
@@ -10,6 +9,7 @@ from ipaddress import ip_network
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
 
 from milepost.errors import ConfigError
 from milepost.pipeline.definition.lookup import load
@@ -61,18 +61,20 @@ def test_parquet(tmp_path) -> None:
     assert str(found.types["seen"]) == "timestamp"
 
 
-def test_tables_and_queries_of_a_database(tmp_path) -> None:
-    with sqlite3.connect(tmp_path / "t.db") as base:
-        base.execute("create table host (ip text, name text, floor integer)")
-        base.executemany("insert into host values (?, ?, ?)", [("1.1.1.1", "one", 1), ("2.2.2.2", None, 2)])
-    base.close()
-    url = f"sqlite:///{tmp_path}/t.db"
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_tables_and_queries_of_a_database(tmp_path, request: pytest.FixtureRequest, kind: str) -> None:
+    url = f"sqlite:///{tmp_path}/t.db" if kind == "sqlite" else request.getfixturevalue("postgresql")
+    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+    with engine.begin() as base:
+        base.execute(sa.text("create table host (ip text, name text, floor integer)"))
+        base.execute(sa.text("insert into host values ('1.1.1.1', 'one', 1), ('2.2.2.2', null, 2)"))
+    engine.dispose()
     found = load(Enrich(url=url, table="host", by="ip", take=["name", "floor"]), kinds.STRING)
     assert found.values.to_pylist() == [{"name": "one", "floor": 1}, {"name": None, "floor": 2}]
     step = Enrich(url=url, query="select ip as k, floor * 2 as v from host where floor > 1", by="k", take=["v"])
     assert load(step, kinds.STRING).values.to_pylist() == [{"v": 4}]
     for wrong in ({"query": "select nothing from host"}, {"table": "hots"}):
-        with pytest.raises(ConfigError, match="cannot read sqlite:///"):
+        with pytest.raises(ConfigError, match=f"cannot read {kind}://"):
             load(Enrich(url=url, by="k", take=["v"], **wrong), kinds.STRING)
 
 
