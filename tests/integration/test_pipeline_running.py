@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import pytest
@@ -21,7 +21,9 @@ from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
 from milepost.pipeline.beside import Beside, ends
 from milepost.pipeline.definition import Pipeline
+from milepost.pipeline.definition.quantity import Duration
 from milepost.pipeline.runner import Runner
+from milepost.pipeline.status import Status
 from soak.pipeline import PipelinePlay, descendants
 from soak.stage import Broker
 from tests.integration.spark_cluster import Cluster
@@ -73,6 +75,9 @@ def rows(count: int) -> list[dict[str, Any]]:
         }
         for number in range(count)
     ]
+
+
+plain_rows = rows
 
 
 def run(broker: str, name: str, folder: Path, *more: str, during: Any = None) -> str:
@@ -155,12 +160,23 @@ def test_a_cluster_makes_the_same_as_one_machine_and_goes_on_without_a_worker(
 
 def test_it_goes_on_where_it_was_and_without_its_checkpoint_too(broker: str, tmp_path: Path, spark: Any) -> None:
     pipeline = Pipeline.from_toml(RULES.format(name="again", broker=broker))
-    for folder in ("first", "first", "second"):
+
+    def run(folder: str) -> None:
         with Runner(pipeline, checkpoint=tmp_path / folder, once=True, keep_session=True) as runner:
             runner.run()
+
     with Client(broker) as client:
+        run("first")
+        run("first")
+        marks = held(client, "again.marks")
+        run("second")
+        # Whoever goes on with the first one, not knowing of the second, writes nothing.
+        for sink in {mark["sink"] for mark in marks}:
+            assert client.publish(sink, 1_000, [], {"again.marks": marks[-1:]}).repeated
         numbers = [row["number"] for row in held(client, "again-out")]
     assert sorted(numbers) == [number for number in range(6_000) if number % 7]
+    with pytest.raises(ConfigError, match=r"has gone on with another checkpoint than .*/first; remove that folder"):
+        run("first")
 
 
 def test_a_checkpoint_of_another_pipeline_is_refused(broker: str, tmp_path: Path) -> None:
@@ -221,7 +237,8 @@ def test_more_results_than_the_queue_holds_may_have_to_wait_for_their_order(
     count = 100_000  # more than are admitted before it is known how large they are
     with Client(broker) as client:
         client.declare_topic("held-events", SCHEMA, durable=True)
-        client.put_many("held-events", rows(count))
+        earlier = timedelta(days=60 * 365)  # there were events before 1970, too
+        client.put_many("held-events", [{**row, "at": row["at"] - earlier} for row in rows(count)])
         ended = monotonic() + 100
         with Runner(pipeline, checkpoint=tmp_path / "held", once=True, keep_session=True) as runner:
             runner.run(until=lambda: monotonic() > ended)
@@ -231,15 +248,22 @@ def test_more_results_than_the_queue_holds_may_have_to_wait_for_their_order(
     assert [row["at"] for row in made] == sorted(row["at"] for row in made)
 
 
-def test_a_schema_that_evolves_while_it_runs(broker: str, tmp_path: Path, spark: Any) -> None:
+def test_a_schema_that_evolves_while_it_runs_and_a_time_that_tier_1_makes(
+    broker: str, tmp_path: Path, spark: Any
+) -> None:
     text = RULES.format(name="evolving", broker=broker).replace('input = "events"', 'input = "evolving-events"')
-    pipeline = Pipeline.from_toml(text)
+    pipeline = Pipeline.from_toml(text.replace("[[tier1]]", "[[tier1]]\nderive = { at = 'seen' }\n\n[[tier1]]", 1))
+    schema = SCHEMA.replace("]", ", seen: timestamp]")
+
+    def rows(count: int) -> list[dict[str, Any]]:
+        return [{**row, "seen": row["at"] + timedelta(hours=1)} for row in plain_rows(count)]
+
     with Client(broker) as client:
-        client.declare_topic("evolving-events", SCHEMA, durable=True)
+        client.declare_topic("evolving-events", schema, durable=True)
         client.put_many("evolving-events", rows(500))
         with Runner(pipeline, checkpoint=tmp_path / "evolving", keep_session=True) as runner:
             runner.run(until=lambda: sum(runner.totals.done) == 500)
-            client.declare_topic("evolving-events", SCHEMA.replace("]", ", more: string?]"))
+            client.declare_topic("evolving-events", schema.replace("]", ", more: string?]"))
             client.put_many("evolving-events", [{**row, "more": "x"} for row in rows(1_000)[500:]])
             runner.run_on(until=lambda: sum(runner.totals.done) == 1_000)
         client.put_many("evolving-events", [{**row, "more": None} for row in rows(1_200)[1_000:]])
@@ -319,6 +343,53 @@ def test_a_probe_is_a_few_events_at_once_and_a_lane_that_is_late_gets_none(broke
             assert splitter.age(0) > 0.0
         runs = held(client, Beside("probed").splits)
     assert sorted(offset for run in runs for offset in range(run["start"], run["stop"])) == list(range(3_000))
+
+
+def test_what_came_while_nobody_ran_it_is_not_passed_over(broker: str, tmp_path: Path) -> None:
+    text = RULES.format(name="latest", broker=broker).replace('input = "events"', 'input = "latest-events"')
+    pipeline = Pipeline.from_toml(f'starting = "latest"\n{text}')
+    with Client(broker) as client:
+        client.declare_topic("latest-events", SCHEMA, durable=True)
+        client.put_many("latest-events", rows(10))
+        with Runner(pipeline, checkpoint=tmp_path / "a") as runner:
+            assert runner.splitter is not None
+            assert runner.splitter.assign() == 0
+        client.put_many("latest-events", rows(7))
+        with Runner(pipeline, checkpoint=tmp_path / "a") as runner:
+            assert runner.splitter is not None
+            assert runner.splitter.assign() == 7
+
+
+def test_fewer_lanes_are_refused_while_one_has_something_to_do(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline.from_toml(RULES.format(name="fewer", broker=broker))
+    with Runner(pipeline, checkpoint=tmp_path / "a") as runner:
+        assert runner.splitter is not None
+        runner.splitter.assign()
+    with pytest.raises(ConfigError, match="lane 1 of pipeline 'fewer' has 3,000 events to do, and there is 1 lane now"):
+        with Runner(replace(pipeline, lanes=1), checkpoint=tmp_path / "b"):
+            pass
+
+
+def test_a_pipeline_that_others_feed_knows_their_disorder_and_is_seen_to_run(broker: str, tmp_path: Path) -> None:
+    text = RULES.format(name="feeder", broker=broker)
+    feeder = Pipeline.from_toml(text[: text.index("[[tier2]]")].replace('output = "feeder-out"', ""))
+    reader = Pipeline.from_toml(
+        RULES.format(name="reader", broker=broker)
+        .replace('input = "events"', 'from = ["feeder"]\ncontrol = { interval = "60s" }')
+        .replace('[[tier1]]\ndiscard = "number % 7 = 0"', "")
+        .replace('disorder = "1s"\noutput = "reader-out"', 'disorder = "1h"')
+    )
+    with Runner(feeder, checkpoint=tmp_path / "a") as fed, Client(broker) as client:
+        for disorder in ("1h", "1s"):  # while nobody has run the feeder, the reader's own
+            with Runner(reader, checkpoint=tmp_path / "b") as runner:
+                assert [each.disorder_us for each in runner.feeding] == [Duration.of(disorder).us]
+                runner.steer()
+                told = Status(client, "reader")
+                told.refresh()
+                assert told.running(time() + 100)
+                assert not told.running(time() + 1_000)
+                assert (len(told.lanes), len(told.trace)) == (0, 0)
+            fed.steer()
 
 
 def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: Path) -> None:

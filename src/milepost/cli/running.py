@@ -251,11 +251,15 @@ def stop(
 
 @contextmanager
 def _leaving() -> Iterator[list[int]]:
-    """Signals that ask to leave are gathered, and what runs ends in order."""
+    """Signals that ask to leave are gathered, and what runs ends in order; who asks twice does not want to wait."""
     got: list[int] = []
-    before = {
-        number: signal.signal(number, lambda found, _: got.append(found)) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+
+    def leave(number: int, frame: object) -> None:
+        if got:
+            raise KeyboardInterrupt
+        got.append(number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield got
     finally:

@@ -5,7 +5,8 @@ A pipeline `dns` has, beside its input and its outputs:
 - `dns.splits`: which run of the input's offsets belongs to which lane (the load splitter writes, lanes read).
 - `dns.lane.0`, …: what a lane has made of its events (a lane writes, the combiner reads and thereby consumes).
 - `dns.marks`: how far a lane is, written in the transaction that makes its results visible.
-- `dns.control`: what the controllers measured and decided, a row for each lane and interval.
+- `dns.control`: what the controllers measured and decided, a row for each lane and interval; of a pipeline without
+  lanes a row of tier 2, which says that it runs.
 - `dns.monitor`: the monitors' statistics.
 - `dns.orders`: what an operator wants of whoever runs it.
 
@@ -27,12 +28,13 @@ SPLIT: Final = """
 """
 MARK: Final = """
     mark: [lane: int, epoch: long, position: long, time: timestamp?, rows: long, bytes: long, rejected: long,
-           dropped: long, late: long, busy: double, at: timestamp, offset: string?]
+           dropped: long, late: long, busy: double, at: timestamp, offset: string?, elsewhere: bool?,
+           sink: string?]
 """
 CONTROL: Final = """
     control: [interval: long, at: timestamp, lane: int, assigned: long, admitted: long, batch: long, done: long,
               reference: double, free: double, queued: double, input: double, response: double?, weight: double,
-              dropped: long]
+              dropped: long, every: double?, disorder: double?]
 """
 STATISTIC: Final = """
     statistic: [monitor: string, start: timestamp, stop: timestamp, count: long, rate: double, mean: double?,
@@ -84,12 +86,15 @@ class Beside:
             client.declare_topic(self.lane(lane), schema, durable=True, retain=_CONSUMED if combined else _WEEK)
 
 
-def done_of(client: Client, beside: Beside) -> dict[int, int]:
-    """The position of each lane's last mark."""
-    found: dict[int, int] = {}
-    for _, _, row in Tail(client, beside.marks).news():
-        found[row.lane] = max(found.get(row.lane, 0), row.position)
-    return found
+def last_mark(client: Client, beside: Beside, lane: int) -> Any | None:
+    """The farthest mark of a lane, or of tier 2; None before the first. It is among the last rows, nearly always."""
+    stops = ends(client, beside.marks)
+    for back in (1_000, 1 << 62):
+        rows = Tail(client, beside.marks, {log: max(0, stop - back) for log, stop in stops.items()}).news()
+        found = [row for _, _, row in rows if row.lane == lane]
+        if found:
+            return max(found, key=lambda row: int(row.position))
+    return None
 
 
 def combiner_hold(reader: str, topic: str) -> str:
@@ -129,6 +134,12 @@ def tidy(client: Client, topic: str, before: datetime, keep: Mapping[int, int]) 
 def ends(client: Client, topic: str) -> dict[int, int]:
     """Where each log of a topic ends."""
     return {int(each["log"]): int(each["next"]) for each in client.look(topic)["logs"]}
+
+
+def newest(client: Client, topic: str) -> list[Any]:
+    """The last row of each log."""
+    last = {log: max(0, offset - 1) for log, offset in ends(client, topic).items()}
+    return [row for _, _, row in Tail(client, topic, last).news()]
 
 
 class Tail:

@@ -21,8 +21,9 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder.absolute()
+        self.shards = 0  # of tier 2's state: as many as when the folder was taken
 
-    def claim(self, pipeline: Pipeline, broker_id: str) -> None:
+    def claim(self, pipeline: Pipeline, broker_id: str, shards: int) -> None:
         """Take the folder for a pipeline; `ConfigError` when it is another's."""
         told = {
             "pipeline": pipeline.name,
@@ -42,12 +43,15 @@ class Checkpoint:
                 raise ConfigError(
                     f"{self.folder} is not empty, and no pipeline's checkpoint; name another folder with --checkpoint"
                 )
-            path.write_text(json.dumps(told, indent=2) + "\n")
+            path.write_text(json.dumps({**told, "shards": shards}, indent=2) + "\n")
+            self.shards = shards
             return
         for name, ours in told.items():
             theirs = found.get(name)
             if theirs != ours:
                 raise ConfigError(f"the checkpoint {self.folder} {_WHY[name].format(theirs=theirs, ours=ours)}")
+        # A key's state is in the shard that the number of shards says. Spark goes on with as many partitions, too.
+        self.shards = int(found.get("shards", shards))
 
 
 _WHY: Final = {

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -21,19 +22,30 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold
+from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, last_mark
 from milepost.pipeline.lane import MARK, Monitors, constant, mark_row, monitor_type
-from milepost.pipeline.merging import BATCH_ROWS, Cut, cut, merged, rows_between
+from milepost.pipeline.merging import BATCH_ROWS, Cut, cut, merged, rows_between, wanted
 from milepost.pipeline.pace import Pace
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.to_spark import ToSpark
-from milepost.pipeline.watermark import NEVER, NOWHERE, LaneFold, Mark, Quiet, Reach, least, watermark
+from milepost.pipeline.watermark import (
+    NEVER,
+    NOWHERE,
+    LaneFold,
+    Mark,
+    Quiet,
+    Reach,
+    beginning,
+    least,
+    watermark,
+)
 from milepost.schema import Schema
 
 OUT_ROWS: Final = 50_000  # of one record batch
 WORK_S: Final = 0.5  # that a micro-batch should take
 LEAST_ROWS: Final = 5_000  # of a micro-batch: below that, what it costs anyway is most of it
+EARLIEST_US: Final = -62_135_596_800_000_000  # the year 1: what Python can tell for NEVER
 IDLE_S: Final = 5.0  # without anything assigned, after which the order of what is there is final
 
 
@@ -124,16 +136,13 @@ class CombinedReader(DataSourceStreamReader):
         return self.__dict__ | {"_driver": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where tier 2's last mark is; of a pipeline that never ran, the beginning."""
+        """Where tier 2's last mark is; of a pipeline that never ran, the first results that lanes still have."""
         client = connection.client(self._setting.broker, self._setting.timeout)
-        last: str | None = None
-        for _, _, row in Tail(client, Beside(self._setting.pipeline).marks).news():
-            if row.lane == IEP and row.offset is not None:
-                last = row.offset
+        last = last_mark(client, Beside(self._setting.pipeline), IEP)
         if last is not None:
-            return {**json.loads(last), "initial": True}
-        lanes = len(self._setting.lanes)
-        return offset_of(Cut(NEVER, (NOWHERE,) * lanes, (NOWHERE,) * lanes), {}) | {"initial": True}
+            return {**json.loads(last.offset), "initial": True}
+        lows = tuple(reach for each in self._setting.feeding for reach in _beginnings(client, each))
+        return offset_of(Cut(NEVER, lows, lows), {}) | {"initial": True}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The bound is in the offsets themselves."""
@@ -160,8 +169,8 @@ class CombinedReader(DataSourceStreamReader):
         found = cut_of(offset)
         if len(found.lows) != len(self._setting.lanes):
             raise ConfigError(
-                f"checkpointLocation: the checkpoint has {len(found.lows)} lanes, and there are "
-                f"{len(self._setting.lanes)}; begin with a new checkpoint"
+                f"tier 2 has last combined {len(found.lows)} lanes, and there are {len(self._setting.lanes)} now; "
+                "keep their number, or give the pipeline another name"
             )
         return found
 
@@ -193,7 +202,7 @@ class CombinedReader(DataSourceStreamReader):
             )
         told = {
             "position": sum(sum(low.rows.values()) for low in partition.stop.lows),
-            "time": max(partition.stop.time_us, 0),
+            "time": max(partition.stop.time_us, EARLIEST_US),
             "offset": partition.offset,
         }
         yield mark_row(arrow, told, partition.monitor)
@@ -210,23 +219,50 @@ def combine(
     """The results of one micro-batch: (late, some rows), first those that are too late, then the others in order."""
     client = connection.client(setting.broker, setting.timeout)
     found: list[pa.RecordBatch] = []
-    seen: list[np.ndarray[Any, np.dtype[np.bool_]]] = []
-    for topic, low, before, end in zip(setting.lanes, start.lows, start.ends, stop.ends, strict=True):
-        wanted = {log: offset for log, offset in end.rows.items() if offset > low.rows.get(log, 0)}
-        if not wanted:
+    times: list[npt.NDArray[np.int64]] = []
+    seen: list[npt.NDArray[np.bool_]] = []
+    # Of what was looked at before, nothing is handed on before time goes on.
+    firsts = start.lows if stop.time_us > start.time_us else start.ends
+    for topic, begin, before, end in zip(setting.lanes, firsts, start.ends, stop.ends, strict=True):
+        stops = {log: offset for log, offset in end.rows.items() if offset > begin.rows.get(log, 0)}
+        if not stops:
             continue
-        for batch in client.read(topic, {log: low.rows.get(log, 0) for log in wanted}, wanted):
-            found.append(convert(batch))
-            seen.append(batch.offsets < np.uint64(before.rows.get(batch.log, 0)))
+        for batch in client.read(topic, {log: begin.rows.get(log, 0) for log in stops}, stops):
+            rows = convert(batch)
+            at = rows.column(setting.time).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+            old = batch.offsets < np.uint64(before.rows.get(batch.log, 0))
+            # At once, and not when all is read: what waits for its time may be a lot.
+            some = wanted(at, old, start.time_us, stop.time_us)
+            found.append(rows if some.all() else rows.filter(pa.array(some)))
+            times.append(at[some])
+            seen.append(old[some])
     if not found:
         return
     table = pa.Table.from_batches(found)
-    times = table.column(setting.time).combine_chunks().cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    order = merged(times, np.concatenate(seen), start.time_us, stop.time_us)
+    order = merged(np.concatenate(times), np.concatenate(seen), start.time_us, stop.time_us)
     for late, rows in ((True, order.rows[: order.late]), (False, order.rows[order.late :])):
         for first in range(0, len(rows), OUT_ROWS):
             chosen = table.take(pa.array(rows[first : first + OUT_ROWS])).combine_chunks()
             yield from ((late, batch) for batch in chosen.to_batches() if len(batch))
+
+
+def _beginnings(client: Any, feeding: Feeding) -> list[Reach]:
+    """Where to begin in each lane of a pipeline."""
+    beside = Beside(feeding.pipeline)
+    tail = Tail(client, beside.marks)
+    marks: list[Mark] = []
+    while news := tail.news():  # until it is still: the marks and where lanes' topics end have to belong together
+        marks += (Mark.of(*each) for each in news)
+        logs = [client.look(beside.lane(lane))["logs"] for lane in range(feeding.lanes)]
+    return [
+        beginning(
+            [mark for mark in marks if mark.lane == lane],
+            {int(each["log"]): (int(each["start"]), int(each["next"])) for each in logs[lane]},
+        )
+        if marks
+        else NOWHERE
+        for lane in range(feeding.lanes)
+    ]
 
 
 class _Feed:
@@ -293,10 +329,12 @@ class _Driver:
         folds = [fold for feed in self._feeds for fold in feed.folds]
         disorder = max(each.disorder_us for each in self._setting.feeding)
         after = cut(folds, before, least(told), disorder, self._pace.rows)
-        if after.time_us == before.time_us and not all(silent for _, silent in told):
+        news = rows_between(before.ends, after.ends)
+        if after.time_us == before.time_us and news < self._pace.rows and not all(silent for _, silent in told):
             return before  # nothing to merge yet: a micro-batch would cost as much as one with results
         if after != before:
-            self._pace.began(time.time(), rows_between(before.lows, after.ends))
+            read = rows_between(before.lows, after.ends) if after.time_us > before.time_us else news
+            self._pace.began(time.time(), read)
         return after
 
     def release(self, at: Cut) -> None:

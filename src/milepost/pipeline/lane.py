@@ -24,7 +24,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from milepost.client import Client
 from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError
-from milepost.pipeline.beside import Beside, Tail, done_of
+from milepost.pipeline.beside import Beside, Tail, last_mark
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.ranges import Part, Range, RangeReader
@@ -183,8 +183,8 @@ class LaneReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         """Where this lane's last mark is: a pipeline whose checkpoint is gone does nothing twice."""
         client = connection.client(self._setting.broker, self._setting.timeout)
-        position = done_of(client, self._beside).get(self._setting.lane, 0)
-        return {"position": position, "splits": {}, "monitor": {}}
+        last = last_mark(client, self._beside, self._setting.lane)
+        return {"position": 0 if last is None else last.position, "splits": {}, "monitor": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """How much is asked of `latestOffset`, every time: it changes, and Spark asks this only once."""

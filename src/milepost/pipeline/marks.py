@@ -7,15 +7,21 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from milepost.pipeline.beside import Beside, queued_bytes
+from milepost.client import Client
+from milepost.errors import ConfigError
+from milepost.pipeline.beside import Beside, last_mark, queued_bytes
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import Options
 from milepost.pipeline.source.sink import Staged, StreamSink
+
+CLOSED: Final = 1 << 62  # the epoch of a sink that has written its last one
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,9 @@ class MarkSetting:
     lane: int
     result: str = "event"  # the column with results; empty: all columns
     reject: str = "reject"  # … and with what was refused
+    time: str = ""  # the field of results that is their time; empty: it is the one that events came with
     late: str = ""  # … and with what came too late, also when it begins with _ and goes nowhere
+    elsewhere: bool = False  # results go to the output, and not to a lane's topic
     queue_bytes: int = 0  # a result queue that drops what it has no room for: only for showing what that does
 
     def json(self) -> str:
@@ -64,8 +72,15 @@ class MarkSink(StreamSink):
             for mark in marks.drop_null().to_pylist():  # one or a few in each task
                 if mark["position"] >= note.get("position", -1):
                     note["position"], note["offset"] = mark["position"], mark["offset"]
-                if mark["time"] is not None and (note.get("time") is None or mark["time"] > note["time"]):
-                    note["time"] = mark["time"]
+                self._latest(note, None if self._setting.time else mark["time"])
+        if self._setting.time and self._setting.result in batch.schema.names:
+            # Events that are left out have no such time; what was read before and after them has.
+            self._latest(note, pc.max(pc.struct_field(batch.column(self._setting.result), self._setting.time)).as_py())
+
+    @staticmethod
+    def _latest(note: dict[str, Any], time: datetime | None) -> None:
+        if time is not None and (note.get("time") is None or time > note["time"]):
+            note["time"] = time
 
     def extra(self, messages: Sequence[Staged]) -> Mapping[str, Any] | None:
         """In the driver: the row for the topic of marks; none when no mark came."""
@@ -90,6 +105,8 @@ class MarkSink(StreamSink):
             "busy": max(0.0, now - min(each.note.get("begun", now) for each in messages)),
             "at": datetime.fromtimestamp(now, UTC),
             "offset": last["offset"],
+            "elsewhere": self._setting.elsewhere or None,
+            "sink": messages[0].sink,
         }
         return {self._beside.marks: [row | counts]}
 
@@ -102,6 +119,42 @@ class MarkSink(StreamSink):
             if full:
                 messages = [None if each is None else _without_results(each, self._setting.result) for each in messages]
         super().publish(messages)
+
+
+def take_over(client: Client, beside: Beside, lane: int, folder: Path) -> None:
+    """Before a query begins, with its checkpoint in a folder: see to it that nobody else goes on writing its marks.
+
+    Results are exactly once by a query's checkpoint. A query with a new one goes on at the last mark; so whoever wrote
+    that must have written his last one. His sink is closed, by an epoch that is beyond all others.
+    """
+    own = _query_of(folder)
+    if own is not None:
+        last = _last_sink(client, beside, lane)
+        if _closed(client, own) or (last not in (None, own) and not _closed(client, last)):
+            raise ConfigError(
+                f"pipeline {beside.pipeline!r} has gone on with another checkpoint than {folder.parent}; "
+                "remove that folder, and it goes on at the last mark"
+            )
+        return
+    while (last := _last_sink(client, beside, lane)) is not None and not _closed(client, last):
+        client.publish(last, CLOSED, [])
+
+
+def _last_sink(client: Client, beside: Beside, lane: int) -> str | None:
+    return getattr(last_mark(client, beside, lane), "sink", None)  # which marks of older versions do not say
+
+
+def _closed(client: Client, sink: str | None) -> bool:
+    return sink is not None and (client.published(sink) or 0) >= CLOSED
+
+
+def _query_of(folder: Path) -> str | None:
+    """The ID that Spark has noted for the query of a checkpoint: the name of its sink. None before it began."""
+    file = folder / "metadata"
+    try:
+        return str(json.loads(file.read_text())["id"]) if file.exists() else None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"the checkpoint {folder} cannot be used: {file.name}: {error}") from None
 
 
 def _count(messages: Sequence[Staged], columns: Iterable[str | None]) -> int:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from milepost.pipeline.watermark import LaneFold, Reach
+from milepost.pipeline.watermark import LaneFold, Reach, complete
 
 BATCH_ROWS: Final = 500_000  # most results of one micro-batch: what one task sorts at once, some 100 MB
 
@@ -24,16 +24,21 @@ class Cut(NamedTuple):
 def cut(folds: Sequence[LaneFold], before: Cut, time_us: int, disorder_us: int, most: int = BATCH_ROWS) -> Cut:
     """The end of the next micro-batch: as far as `time_us`, the watermark, and as `most` rows allow.
 
-    A lane's results behind a reach are later than its time less the disorder; so for a time that is that much before
+    A lane's results behind a reach are not before its time less the disorder; so for a time that is before that, for
     the reach of every lane, nothing behind these reaches is needed. Of the times that reaches give, the latest within
-    the bound is taken; when none is, the earliest that brings the time on.
+    the bound is taken; when none is, the earliest that brings the time on. Where time does not go on, what came since
+    is looked at all the same, as many rows as are allowed: it may be too late.
     """
     ends = tuple(fold.end for fold in folds)
-    if time_us > before.time_us and rows_between(before.lows, ends) > most:
-        for candidate in sorted({reach.time_us - disorder_us for fold in folds for reach in fold.later}, reverse=True):
-            if before.time_us < candidate < time_us:
-                time_us = candidate
-                ends = tuple(_first_at(fold, candidate + disorder_us) for fold in folds)
+    if time_us <= before.time_us:
+        share = max(1, most // len(folds))
+        ends = tuple(_first_beyond(fold, end, share) for fold, end in zip(folds, before.ends, strict=True))
+    elif rows_between(before.lows, ends) > most:
+        times = {reach.time_us for fold in folds for reach in fold.later}
+        for latest in sorted(times, reverse=True):
+            if before.time_us < complete(latest, disorder_us) < time_us:
+                time_us = complete(latest, disorder_us)
+                ends = tuple(_first_at(fold, latest) for fold in folds)
                 if rows_between(before.lows, ends) <= most:
                     break
     ends = tuple(_further(end, old) for end, old in zip(ends, before.ends, strict=True))
@@ -50,6 +55,11 @@ def _first_at(fold: LaneFold, time_us: int) -> Reach:
     return next((reach for reach in fold.later if reach.time_us >= time_us), fold.end)
 
 
+def _first_beyond(fold: LaneFold, end: Reach, rows: int) -> Reach:
+    """The first reach with so many rows behind an earlier one; the last when there is none."""
+    return next((reach for reach in fold.later if rows_between([end], [reach]) >= rows), fold.end)
+
+
 def _behind(low: Reach, end: Reach) -> bool:
     return sum(low.marks.values()) <= sum(end.marks.values())
 
@@ -61,6 +71,14 @@ def _further(one: Reach, other: Reach) -> Reach:
 def rows_between(lows: Sequence[Reach], ends: Sequence[Reach]) -> int:
     """How many results a micro-batch reads."""
     return sum(sum(end.rows.values()) - sum(low.rows.values()) for low, end in zip(lows, ends, strict=True))
+
+
+def wanted(
+    times: npt.NDArray[np.int64], seen: npt.NDArray[np.bool_], after_us: int, until_us: int
+) -> npt.NDArray[np.bool_]:
+    """Which rows a micro-batch hands on: those of its time, and those that are too late. `seen`: as in `merged`."""
+    found: npt.NDArray[np.bool_] = (times <= until_us) & ((times > after_us) | ~seen)
+    return found
 
 
 class Merged(NamedTuple):

@@ -13,8 +13,10 @@ from milepost.pipeline.beside import IEP, Beside
 from milepost.pipeline.combined import CombinedSetting, Feeding
 from milepost.pipeline.definition.checked import Checked
 from milepost.pipeline.lane import LaneSetting
-from milepost.pipeline.marks import MarkSetting
+from milepost.pipeline.marks import MarkSetting, take_over
 from milepost.pipeline.plumbing import FORMAT, PipelineDataSource
+from milepost.pipeline.source import connection
+from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.tier2.applying import Tier2
 
 if TYPE_CHECKING:
@@ -49,13 +51,14 @@ def start_lane(
         pipeline.broker, pipeline.name, lane, tuple(pipeline.input), pipeline.time, monitors_of(checked)
     )
     frame = tier1.apply(_stream(spark, "lane", setting.json()), checked)
-    result = names.lane(lane) if has_tier2(checked) or pipeline.output is None else pipeline.output
-    routes = {"event": result}
+    elsewhere = not has_tier2(checked) and pipeline.output is not None
+    routes = {"event": pipeline.output if elsewhere and pipeline.output else names.lane(lane)}
     if checked.rejecting:
         routes["reject"] = pipeline.rejects_topic
     else:
         frame = frame.drop("reject")
-    marks = MarkSetting(pipeline.name, lane, queue_bytes=drops)
+    time = checked.time if checked.retimed else None
+    marks = MarkSetting(pipeline.name, lane, time=time or "", elsewhere=elsewhere, queue_bytes=drops)
     return _start(
         spark, checked, frame, routes, marks, f"{pipeline.name} lane {lane}", Path(checkpoint) / f"lane-{lane}"
     )
@@ -67,6 +70,7 @@ def start_tier2(
     feeding: tuple[Feeding, ...],
     checkpoint: Path | str,
     *,
+    shards: int,
     idle_s: float,
 ) -> StreamingQuery:
     """The IEP: tier 2 over what all lanes made, in time order."""
@@ -82,7 +86,6 @@ def start_tier2(
         idle_s=idle_s,
     )
     made = Tier2(checked)
-    shards = int(spark.conf.get("spark.sql.shuffle.partitions") or "2")
     frame = made.apply(_stream(spark, "combined", setting.json()), shards)
     marks = MarkSetting(pipeline.name, IEP, result="", late="late")
     return _start(spark, checked, frame, made.routes(), marks, f"{pipeline.name} tier 2", Path(checkpoint) / "tier-2")
@@ -101,6 +104,8 @@ def _start(
     name: str,
     checkpoint: Path,
 ) -> StreamingQuery:
+    with connection.using(checked.pipeline.broker, PATIENCE_S) as client:
+        take_over(client, Beside(marks.pipeline), marks.lane, checkpoint)
     spark.sparkContext.setLocalProperty(POOL, name)
     try:
         writer: Any = frame.writeStream.format(FORMAT).queryName(name).outputMode("append")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,13 +20,15 @@ from typing import Any, Final
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
 from milepost.pipeline import steering
-from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, queue, tidy
+from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, newest, queue, tidy
 from milepost.pipeline.checkpoint import Checkpoint
 from milepost.pipeline.combined import Feeding
 from milepost.pipeline.control.pauses import late
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.checked import Checked
 from milepost.pipeline.definition.checking import check
+from milepost.pipeline.session import shards_of
+from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.place import resolved
 from milepost.pipeline.splits import Runs
 from milepost.pipeline.splitter import Splitter
@@ -50,6 +52,7 @@ class Totals:
     commits: list[list[Commit]]  # by lane: since they were last taken
     order: list[Order]  # by lane
     last: dict[int, tuple[int, int]] = field(default_factory=dict)  # by lane: where its last mark is
+    others: dict[int, int] = field(default_factory=dict)  # what lanes had done that are no more
     rejected: int = 0
     dropped: int = 0
     late: int = 0
@@ -77,6 +80,8 @@ class Totals:
             self.bytes[row.lane] += row.bytes
             self.rejected += row.rejected
             self.dropped += row.dropped
+        elif row.lane > 0:
+            self.others[row.lane] = max(self.others.get(row.lane, 0), row.position)
         elif row.lane == IEP:
             self.late += row.late
             self.alerts += row.rows
@@ -112,9 +117,11 @@ class Runner:
         self._keep_session = keep_session
         self._drops = pipeline.control.queue_bytes if drops else 0
         self._tidied = now()
+        self._beats = 0
         self.checked: Checked
         self.client: Client
         self.steering: Steering
+        self.splitter: Splitter | None
 
     # Beginning
 
@@ -132,18 +139,21 @@ class Runner:
     def _begin(self) -> None:
         pipeline = self.pipeline
         # Its name fences a second runner of the same pipeline: whoever began later is the one.
-        self.client = self._stack.enter_context(Client(pipeline.broker, name=self.beside.hold("runner")))
+        self.client = self._stack.enter_context(
+            Client(pipeline.broker, name=self.beside.hold("runner"), timeout=PATIENCE_S)
+        )
         self.checked = check(pipeline, self._input_schema())
         for warning in self.checked.warnings:
             log.warning("%s", warning)
-        self._checkpoint.claim(pipeline, self.client.broker_id)
-        feeding = self._prepare()
+        self._checkpoint.claim(pipeline, self.client.broker_id, shards_of(pipeline.spark.conf))
+        self.feeding = self._prepare()
         self.workers = self._stack.enter_context(
             Workers(
                 self.checked,
-                feeding,
+                self.feeding,
                 self._master,
                 self._checkpoint.folder,
+                shards=self._checkpoint.shards,
                 drops=self._drops,
                 keep_session=self._keep_session,
             )
@@ -176,7 +186,7 @@ class Runner:
         for topic, schema in self.checked.outputs.items():
             client.declare_topic(topic, schema, durable=True)
         if pipeline.sources:
-            feeding = tuple(Feeding(each, self._lanes_of(each), pipeline.disorder.us) for each in pipeline.sources)
+            feeding = tuple(Feeding(each, self._lanes_of(each), self._disorder_of(each)) for each in pipeline.sources)
         else:
             beside.declare_lanes(client, pipeline.lanes, self.checked.result, combined=self.combines)
             feeding = (Feeding(pipeline.name, pipeline.lanes, pipeline.disorder.us),)
@@ -188,18 +198,26 @@ class Runner:
         starting: dict[str, dict[int, int]] = {}
         for name in pipeline.input:
             starting[name] = resolved(client, name, _place(pipeline.starting), "starting")
-            held = {each["name"] for each in client.look(name)["subscriptions"]}
+            held = {each["name"]: each["cursor"] for each in client.look(name)["subscriptions"] if each.get("hold")}
             for lane in range(lanes):
                 who = f"{beside.hold(f'lane {lane}')} of {name}"
-                if who not in held:  # one that is there knows better: "latest" is somewhere else by now
+                if who in held:  # it knows better: "latest" is somewhere else by now
+                    starting[name] |= {int(log): int(offset) for log, offset in held[who].items()}
+                else:
                     client.hold(name, who, starting[name])
         for lane in range(lanes):
             client.hold(beside.splits, beside.hold(f"lane {lane}"))
-        self.splitter = Splitter(client, beside, pipeline.input, lanes, starting, self._now) if lanes else None
+        self.splitter = None
+        if lanes:
+            self.splitter = Splitter(
+                client, beside, pipeline.input, lanes, starting, self._now, within_us=pipeline.disorder.us
+            )
         self.totals = Totals.of(lanes, pipeline.disorder.us)
         self._row_bytes = [0.0] * lanes  # of a result, by lane
         self._marks = Tail(client, beside.marks)
         self._read_marks()
+        if self.splitter is not None:
+            self._require_lanes(self.splitter.given)
         done = list(self.totals.done)
         self.totals.commits = [[] for _ in done]  # of runs before this one: they say nothing about now
         if done:
@@ -207,6 +225,18 @@ class Runner:
         self._orders = Tail(client, beside.orders)
         self._orders.news()
         return feeding
+
+    def _require_lanes(self, given: Mapping[int, int]) -> None:
+        """Refuse to go on with fewer lanes than there were, while one of them has something to do."""
+        lanes = self.pipeline.lanes
+        for lane in sorted(each for each in given if each >= lanes):
+            left = given[lane] - self.totals.others.get(lane, 0)
+            if left:
+                raise ConfigError(
+                    f"lane {lane} of pipeline {self.pipeline.name!r} has {left:,} events to do, and there "
+                    f"{'is 1 lane' if lanes == 1 else f'are {lanes} lanes'} now; "
+                    f"run it with lanes = {max(given) + 1} and --once before"
+                )
 
     @property
     def combines(self) -> bool:
@@ -225,6 +255,13 @@ class Runner:
         while Beside(pipeline).lane(lanes) in names:
             lanes += 1
         return lanes
+
+    def _disorder_of(self, pipeline: str) -> int:
+        """How much out of order the results of another pipeline may be, in microseconds: as it has last run with. While
+        nobody knows, this one's.
+        """
+        told = [getattr(row, "disorder", None) for row in newest(self.client, Beside(pipeline).control)]
+        return max((round(each * 1e6) for each in told if each is not None), default=self.pipeline.disorder.us)
 
     # Running
 
@@ -286,7 +323,10 @@ class Runner:
 
     def steer(self) -> list[dict[str, Any]]:
         """One interval of control."""
+        control, disorder_us = self.pipeline.control, self.pipeline.disorder.us
         if self.splitter is None:
+            self._beats += 1
+            self.client.put(self.beside.control, steering.beat(self._beats, self._now(), control, disorder_us))
             return []
         measured = []
         for lane, runs in enumerate(self.splitter.runs):
@@ -305,7 +345,7 @@ class Runner:
         decided = self.steering.step(self._now(), measured)
         self.splitter.weights = [each.weight for each in decided]
         self.splitter.probes |= {lane for lane, each in enumerate(decided) if each.probe}
-        told = steering.rows(self.steering.intervals, self._now(), self.pipeline.control, measured, decided)
+        told = steering.rows(self.steering.intervals, self._now(), control, disorder_us, measured, decided)
         self.client.put_many(self.beside.control, told)
         return told
 

@@ -29,6 +29,7 @@ NO_JAVA: Final = (
 )
 JAVA_S: Final = 30.0  # for Java to say its version; only there to end what hangs
 
+SHARDS: Final = "spark.sql.shuffle.partitions"
 DEFAULTS: Final[Mapping[str, str]] = {
     # Where the driver listens. A cluster elsewhere needs another address.
     "spark.driver.host": "127.0.0.1",
@@ -37,7 +38,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     # Tasks of several queries take turns; first come, first served would let one lane wait for another's backlog.
     "spark.scheduler.mode": "FAIR",
     # As many as there are cores on one machine. A shuffle of tier 2 moves a few packed rows, not events.
-    "spark.sql.shuffle.partitions": "2",
+    SHARDS: "2",
     # How often a query without news asks its source; 10 ms would be a load of its own.
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.streaming.numRecentProgressUpdates": "50",
@@ -53,6 +54,11 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.log.level": "ERROR",
 }
+
+
+def shards_of(conf: Mapping[str, str]) -> int:
+    """Into how many parts a shuffle goes, with such settings."""
+    return int({**DEFAULTS, **conf}[SHARDS])
 
 
 def require_java() -> None:

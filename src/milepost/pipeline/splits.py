@@ -2,16 +2,22 @@
 
 A lane's *position* is a number of events: those that were assigned to it before. A run says at which position it
 begins, so a range of positions is a few ranges of offsets of the input. No event is looked at for that, or copied.
+
+Several logs are dealt side by side, in *steps* of the time at which their rows were stored.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 RUNS_KEPT: Final = 1_000  # behind a lane's position, before those that are done are forgotten in one step
+LONG_AGO_US: Final = 0  # 1970: no row was stored before
+FAR_US: Final = 1 << 56  # the year 4253: no row was stored after, and a datetime can still say it
+
+Place: TypeAlias = tuple[int, int]  # which of the pipeline's inputs, and which log of it
 
 
 class Run(NamedTuple):
@@ -36,6 +42,44 @@ class Run(NamedTuple):
         """Out of a row of the topic of splits."""
         at_us = round(row.at.timestamp() * 1_000_000)
         return cls(row.source, row.log, row.start, row.stop, row.lane, row.first, at_us, (log, offset))
+
+
+class Step(NamedTuple):
+    """What was stored from one time to before another: of each log what is before `stops`, and in no earlier step."""
+
+    since_us: int
+    until_us: int
+    stops: Mapping[Place, int]
+
+    def logs(self, starts: Mapping[Place, int]) -> list[Place]:
+        """Those that have something in it, from `starts` on."""
+        return [place for place, stop in self.stops.items() if starts.get(place, stop) < stop]
+
+    def middle(self, starts: Mapping[Place, int], short_us: int, near_us: int) -> int | None:
+        """Where to cut it; None: it can be dealt as it is, because it is short or one log alone has something in it.
+
+        A step whose beginning or end nobody knows is cut at distances from `near_us` that double: what came during a
+        pause of a second is found with a few cuts, and what came during one of a day with a few more.
+        """
+        since, until = self.since_us, self.until_us
+        if until - since <= short_us or len(self.logs(starts)) < 2:
+            return None
+        cut = since
+        if since == LONG_AGO_US and until == FAR_US:
+            cut = near_us
+        elif since == LONG_AGO_US:
+            cut = near_us - max(short_us, 2 * (near_us - until))
+        elif until == FAR_US:
+            cut = near_us + max(short_us, 2 * (since - near_us))
+        return cut if since < cut < until else (since + until) // 2
+
+    def cut(self, at_us: int, position: Mapping[Place, int]) -> tuple[Step, Step]:
+        """What is before a time, and the rest; `position` has the first row of each log that was stored then or later.
+
+        A log that it does not name has nothing in this step.
+        """
+        stops = {place: min(stop, position.get(place, stop)) for place, stop in self.stops.items()}
+        return Step(self.since_us, at_us, stops), self._replace(since_us=at_us)
 
 
 class Piece(NamedTuple):
@@ -112,12 +156,16 @@ class Runs:
 
 
 def partitioned(pieces: list[Piece], count: int) -> list[list[Piece]]:
-    """The same events in at most `count` parts of about as many each, in order."""
+    """The same events in at most `count` parts of about as many each, those of one log together.
+
+    Nobody asks for their order within a micro-batch, and one task reads one input: inputs that were dealt in turns
+    would make a task of every turn.
+    """
     total = sum(piece.stop - piece.start for piece in pieces)
     size = max(1, -(-total // max(1, count)))
     parts: list[list[Piece]] = [[]]
     room = size
-    for piece in pieces:
+    for piece in sorted(pieces):
         while piece.start < piece.stop:
             if not room:
                 parts.append([])

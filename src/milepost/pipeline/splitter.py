@@ -3,18 +3,23 @@
 It looks at where logs end and at nothing else, so its cost goes with the number of runs and not with that of events.
 What it decides is in the topic of splits, under a publisher's name: a second splitter of the same pipeline fences the
 first off, and one that begins anew goes on where the topic ends.
+
+What a lane is given must be in the order of event time, but for `disorder`. A log alone is. Several logs are dealt side
+by side, by the time at which their rows were stored: a step of that time of all of them, then the next step. As long as
+whatever is new came just now, it is one step, and nothing is asked for. When much has waited, the broker is asked where
+its logs were at some time (`look`), and what is new is halved until steps are short, or have rows of one log alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milepost.pipeline.beside import Beside, Tail
 from milepost.pipeline.control.pauses import EVENTS
 from milepost.pipeline.control.split import split, without
-from milepost.pipeline.splits import Run, Runs
+from milepost.pipeline.splits import FAR_US, LONG_AGO_US, Place, Run, Runs, Step
 
 if TYPE_CHECKING:
     from milepost.client import Client
@@ -22,6 +27,11 @@ if TYPE_CHECKING:
 AHEAD_ROWS: Final = 1_000_000  # that a lane may have before it: more could not be given to another when it slows down
 RUN_ROWS: Final = 50_000  # most of one run: a backlog is dealt out in turns, not in one half to each lane
 NOBODY: Final = -1  # the lane of a row that ends the splits
+STEPS: Final = 4  # in `within_us`: most of it is left to events that were out of order when they were stored
+LEAST_US: Final = 50_000  # of a step. Finer ones could be slower to find than rows come, and would never be through
+LOOKS: Final = 128  # for positions in one call, at a millisecond or less each: the runner has other things to do
+NEVER: Final = float("-inf")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Targets: TypeAlias = Mapping[str, Mapping[int, int]]  # by input: the offset in each log up to which it is assigned
 
@@ -37,19 +47,31 @@ class Splitter:
         lanes: int,
         starting: Mapping[str, Mapping[int, int]],
         now: Callable[[], float],
+        *,
+        within_us: int = 1_000_000,
     ) -> None:
-        """`starting`: for each input where it begins, for logs of which nothing was assigned before."""
+        """`starting`: for each input where it begins, for logs of which nothing was assigned before.
+
+        `within_us`: how far events may be out of order. What several logs have is put into steps that are a small
+        part of it.
+        """
         self._client = client
         self._beside = beside
         self._inputs: Final = tuple(inputs)
         self._now = now
-        self._next: dict[tuple[int, int], int] = {}  # by source and log: the first offset not yet assigned
+        self._next: dict[Place, int] = {}  # the first offset of each log that is not yet assigned
+        self._gone: dict[Place, int] = {}  # the first offset of each log that was there, when it was last looked at
+        self._short_us: Final = max(LEAST_US, within_us // STEPS)
+        self._steps: list[Step] = []  # what was found to be new and is not yet assigned: the next one is the last
+        self._found = NEVER  # when the ends of logs were looked at, up to which everything was assigned or in steps
+        self._near_us = 0  # … and steps were made: most of what is in them was stored a while before
         self._starting: Final = {source: dict(starting.get(name, {})) for source, name in enumerate(inputs)}
         self._carry: list[float] = [0.0] * lanes
         self.runs: Final = [Runs(lane) for lane in range(lanes)]
         self.weights: list[float] = [1.0 / lanes] * lanes
         self.late: list[int] = []  # lanes that get nothing at the moment, whatever their weights are
         self.probes: set[int] = set()  # lanes that get a few events at once, whatever their weights are
+        self.given: dict[int, int] = {}  # by lane, also by those that are no more: events that it was given, ever
         self.done: list[int] = [0] * lanes  # positions up to which lanes are finished: set by whoever reads the marks
         self._tail = Tail(client, beside.splits)
         self._last: dict[
@@ -65,6 +87,7 @@ class Splitter:
             if run.lane == NOBODY:
                 continue
             key = (run.source, run.log)
+            self.given[run.lane] = max(self.given.get(run.lane, 0), run.first + run.stop - run.start)
             if run.place[0]:
                 self._last["lane", run.lane, 0] = self._last["log", run.source, run.log] = run.place
             self._next[key] = max(self._next.get(key, 0), run.stop)
@@ -91,30 +114,82 @@ class Splitter:
         return self.runs[lane].assigned - self.done[lane]
 
     def assign(self, targets: Targets | None = None) -> int:
-        """Assign what is new, as far as lanes have room for it, and not beyond `targets`; the number of events."""
+        """Assign what is new, as far as lanes have room for it, and not beyond `targets`; the number of events.
+
+        Of much that has waited in several logs only so much is assigned as can be found out in a moment, which may be
+        nothing; the next call goes on from there.
+        """
+        looked = self._now()
+        next_, stops, whole = self._looked(targets)
+        steps, found = list(self._steps), self._found
+        if steps and any(stop > stops.get(place, stop) for place, stop in steps[0].stops.items()):
+            steps, found = [], NEVER  # of a call that was allowed more
         runs: list[Run] = []
         assigned = [lane.assigned for lane in self.runs]
-        at_us = round(self._now() * 1_000_000)
+        at_us = round(looked * 1_000_000)
+        asked = 0
+        while self.probes or self._room(assigned) > 0:
+            if not steps:
+                just_now = 0 <= (looked - found) * 1_000_000 <= self._short_us
+                step = Step(at_us, at_us, stops) if just_now else Step(LONG_AGO_US, FAR_US, stops)
+                found, self._near_us = looked if whole else NEVER, at_us
+                if not step.logs(next_):
+                    break
+                steps.append(step)
+            step = steps[-1]
+            middle_us = step.middle(next_, self._short_us, self._near_us)
+            if middle_us is not None:
+                if asked >= LOOKS:
+                    break
+                sources = {source for source, _ in step.logs(next_)}
+                asked += len(sources)
+                steps[-1:] = reversed(step.cut(middle_us, self._stored(sources, middle_us)))
+                continue
+            for source, log in step.logs(next_):
+                start, stop = next_[source, log], step.stops[source, log]
+                some = self._deal(source, log, start, stop, assigned, at_us)
+                next_[source, log] = some[-1].stop if some else start
+                runs += some
+            if step.logs(next_):
+                break  # there is no more room, and nothing may overtake what is left of it
+            steps.pop()
+        if runs:
+            self._put(runs)
+            self._assigned(runs)
+            for lane, done in zip(self.runs, self.done, strict=True):
+                lane.forget(done)
+        self._steps, self._found = steps, found  # not before: of what could not be written, nothing is assigned
+        return sum(run.stop - run.start for run in runs)
+
+    def _looked(self, targets: Targets | None) -> tuple[dict[Place, int], dict[Place, int], bool]:
+        """What can be assigned: in each log from where on, and up to where; and whether that is all there is."""
+        starts: dict[Place, int] = {}
+        stops: dict[Place, int] = {}
+        whole = True
         for source, name in enumerate(self._inputs):
             for each in self._client.look(name)["logs"]:
                 log, stop = int(each["log"]), int(each["next"])
-                if targets is not None:
-                    stop = min(stop, targets[name].get(log, 0))
                 begin = self._starting[source].get(log, 0)
-                start = max(self._next.get((source, log), begin), int(each["start"]))
-                runs += self._deal(source, log, start, stop, assigned, at_us)
-        if not runs:
-            return 0
-        self._put(runs)
-        self._assigned(runs)
-        for lane, done in zip(self.runs, self.done, strict=True):
-            lane.forget(done)
-        return sum(run.stop - run.start for run in runs)
+                starts[source, log] = max(self._next.get((source, log), begin), int(each["start"]))
+                self._gone[source, log] = int(each["start"])
+                stops[source, log] = stop if targets is None else min(stop, targets[name].get(log, 0))
+                whole = whole and stops[source, log] == stop
+        return starts, stops, whole
+
+    def _stored(self, sources: Collection[int], at_us: int) -> dict[Place, int]:
+        """Of each log of some inputs the first row that was stored at a time or later; a request for each input."""
+        at = _EPOCH + timedelta(microseconds=at_us)
+        return {
+            (source, int(log)): int(offset)
+            for source in sources
+            for log, offset in self._client.look(self._inputs[source], at)["position"].items()
+        }
 
     def reached(self, targets: Targets) -> bool:
         """Whether everything before `targets` is assigned."""
         return all(
-            self._next.get((source, log), self._starting[source].get(log, 0)) >= stop
+            max(self._next.get((source, log), self._starting[source].get(log, 0)), self._gone.get((source, log), 0))
+            >= stop
             for source, name in enumerate(self._inputs)
             for log, stop in targets[name].items()
         )
@@ -152,9 +227,8 @@ class Splitter:
             assigned[lane] += count
             start += count
         while start < stop:
-            room = min(AHEAD_ROWS - (assigned[lane] - self.done[lane]) for lane in range(lanes) if weights[lane])
-            turn = min(stop - start, RUN_ROWS * lanes, max(0, room))
-            if not turn:
+            turn = min(stop - start, RUN_ROWS * lanes, self._room(assigned))
+            if turn <= 0:
                 break
             counts, self._carry = split(turn, weights, self._carry)
             for lane, count in enumerate(counts):
@@ -163,3 +237,12 @@ class Splitter:
                     assigned[lane] += count
                     start += count
         return runs
+
+    def _room(self, assigned: Sequence[int]) -> int:
+        """Of the lane that has least, of those that get anything."""
+        weights = without(self.weights, self.late)
+        return min(
+            AHEAD_ROWS - (given - done)
+            for given, done, weight in zip(assigned, self.done, weights, strict=True)
+            if weight
+        )

@@ -65,6 +65,7 @@ class Status:
         self.watermark: Any = None  # up to which tier 2 has seen everything
         self.last: Any = None  # when it was last steered
         self._first: float | None = None
+        self._every = 0.0  # seconds between two decisions, as they say
         self._gaps: deque[float] = deque([2.0], GAPS)  # seconds
 
     def refresh(self) -> None:
@@ -80,7 +81,7 @@ class Status:
         if row.lane == IEP:
             self.late += row.late
             self.sent += row.rows
-            self.watermark = row.time
+            self.watermark = row.time if row.time is None or row.time.year > 1 else None  # which is before all events
             return
         lane = self.lanes.setdefault(row.lane, Lane(row.lane))
         lane.done = max(lane.done, row.position)
@@ -90,13 +91,14 @@ class Status:
         self.dropped += row.dropped
 
     def _decision(self, row: Any) -> None:
+        if row.lane == IEP:
+            self._seen(row)
+            return
         lane = self.lanes.setdefault(row.lane, Lane(row.lane))
         lane.assigned, lane.admitted = row.assigned, row.admitted
         lane.free, lane.reference, lane.queued = row.free, row.reference, row.queued
         lane.input, lane.weight, lane.response = row.input, row.weight, row.response
-        if self.last is not None and row.at > self.last:
-            self._gaps.append((row.at - self.last).total_seconds())
-        self.last = row.at
+        self._seen(row)
         at = row.at.timestamp()
         self._first = at if self._first is None else self._first
         self.trace.add(
@@ -115,7 +117,13 @@ class Status:
             )
         )
 
+    def _seen(self, row: Any) -> None:
+        if self.last is not None and row.at > self.last:
+            self._gaps.append((row.at - self.last).total_seconds())
+        self.last = row.at
+        self._every = getattr(row, "every", None) or 0.0  # which rows of older versions do not say
+
     def running(self, now: float) -> bool:
         """Whether somebody steers it."""
-        usual = max(median(self._gaps), 1.0)
+        usual = max(median(self._gaps), self._every, 1.0)
         return self.last is not None and now - self.last.timestamp() < STALE_INTERVALS * usual

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from milepost.pipeline.beside import IEP
 from milepost.pipeline.control.balance import Balancer
 from milepost.pipeline.control.flow import FlowController
 from milepost.pipeline.control.model import Model
@@ -208,20 +209,23 @@ class Steering:
 
 
 def rows(
-    interval: int, at: float, control: Control, measured: Sequence[Measured], decided: Sequence[Decided]
+    interval: int,
+    at: float,
+    control: Control,
+    disorder_us: int,
+    measured: Sequence[Measured],
+    decided: Sequence[Decided],
 ) -> list[dict[str, Any]]:
     """Rows of the topic of control."""
-    moment = datetime.fromtimestamp(at, UTC)
+    always = _always(interval, at, control, disorder_us)
     return [
         {
-            "interval": interval,
-            "at": moment,
+            **always,
             "lane": lane,
             "assigned": now.assigned,
             "admitted": to_do.admitted,
             "batch": to_do.batch,
             "done": now.done,
-            "reference": float(control.reference_bytes),
             "free": to_do.free,
             "queued": now.queued or 0.0,
             "input": to_do.input,
@@ -231,3 +235,20 @@ def rows(
         }
         for lane, (now, to_do) in enumerate(zip(measured, decided, strict=True))
     ]
+
+
+def beat(interval: int, at: float, control: Control, disorder_us: int) -> dict[str, Any]:
+    """The row of a pipeline that has no lanes: it runs."""
+    nothing = {"assigned": 0, "admitted": 0, "batch": 0, "done": 0, "dropped": 0, "response": None}
+    none = {"free": 0.0, "queued": 0.0, "input": 0.0, "weight": 0.0}
+    return {**_always(interval, at, control, disorder_us), "lane": IEP, **nothing, **none}
+
+
+def _always(interval: int, at: float, control: Control, disorder_us: int) -> dict[str, Any]:
+    return {
+        "interval": interval,
+        "at": datetime.fromtimestamp(at, UTC),
+        "reference": float(control.reference_bytes),
+        "every": control.interval.us / 1e6,
+        "disorder": disorder_us / 1e6,
+    }

@@ -1,8 +1,8 @@
 """How far the lanes' results can be put into one order: the fold over marks, and the least watermark.
 
 A lane's results are in the order of its input, which is that of time but for `disorder`: no event comes more than
-that much after a later one. So when a lane has gone through events up to time t, whatever it makes later is later
-than t - disorder; and what all lanes have left behind in this sense can be merged, and is complete.
+that much after a later one. So when a lane has gone through events up to time t, whatever it makes later is not before
+t - disorder; and what all lanes have left behind in this sense can be merged, and is complete.
 
 An *offset* of the combined stream says, for each lane, which marks were taken into account (`end`), up to which of
 them everything is merged (`low`), and the watermark. Everything here is a pure function of offsets and marks, so a
@@ -18,13 +18,20 @@ from typing import Any, Final, NamedTuple
 NEVER: Final = -(1 << 62)  # microseconds: before every event
 
 
+def complete(time_us: int, disorder_us: int) -> int:
+    """The time up to which everything has come, when the latest event is of `time_us`: the last moment before those
+    that may still come.
+    """
+    return NEVER if time_us == NEVER else time_us - disorder_us - 1
+
+
 class Mark(NamedTuple):
     """How far a lane is, as the transaction said that made its results visible."""
 
     lane: int
     log: int  # where the mark is, and the results with it: both were written by one transaction of one broker
     offset: int
-    rows: int  # results
+    rows: int  # results in the lane's topic
     position: int  # of the lane: events it has finished
     time_us: int  # the latest event it has seen in this epoch; NEVER: none
 
@@ -32,7 +39,8 @@ class Mark(NamedTuple):
     def of(cls, log: int, offset: int, row: Any) -> Mark:
         """Out of a row of the topic of marks."""
         time_us = NEVER if row.time is None else round(row.time.timestamp() * 1_000_000)
-        return cls(row.lane, log, offset, row.rows, row.position, time_us)
+        rows = 0 if getattr(row, "elsewhere", None) else row.rows  # which marks of older versions do not say
+        return cls(row.lane, log, offset, rows, row.position, time_us)
 
 
 class Reach(NamedTuple):
@@ -73,6 +81,26 @@ class Reach(NamedTuple):
 
 
 NOWHERE: Final = Reach({}, {})
+
+
+def beginning(marks: Sequence[Mark], logs: Mapping[int, tuple[int, int]]) -> Reach:
+    """Where a combiner begins that has never read a lane: at the first of its marks of which all results are there.
+
+    Old marks are removed, and so are old results, each by a rule of its own; only their ends belong together. `logs`:
+    the first offset that is there and the one behind the last, of each log of the lane's results.
+    """
+    found = NOWHERE
+    for log in sorted({mark.log for mark in marks} | set(logs)):
+        start, stop = logs.get(log, (0, 0))
+        place, position = None, 0
+        for mark in sorted((mark for mark in marks if mark.log == log), key=lambda mark: -mark.offset):
+            if stop - mark.rows < start:
+                position = mark.position
+                place = mark.offset + 1 if place is None else place
+                break
+            stop, place = stop - mark.rows, mark.offset
+        found = Reach({**found.marks, log: place or 0}, {**found.rows, log: stop}, max(found.position, position), NEVER)
+    return found
 
 
 class LaneFold:
@@ -125,7 +153,7 @@ class Order:
         """One more mark."""
         fold = self._fold
         fold.take(mark)
-        fold.settle(fold.before(fold.end.time_us - self._disorder_us))
+        fold.settle(fold.before(complete(fold.end.time_us, self._disorder_us)))
 
     @property
     def held(self) -> int:
@@ -152,8 +180,7 @@ def watermark(folds: Sequence[LaneFold], quiet: Quiet, disorder_us: int) -> int 
     ]
     if not busy and quiet.silent:
         return None if latest == NEVER else latest
-    least = min(busy, default=latest)
-    return NEVER if least == NEVER else least - disorder_us
+    return complete(min(busy, default=latest), disorder_us)
 
 
 def least(found: Iterable[tuple[int | None, bool]]) -> int:

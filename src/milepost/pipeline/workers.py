@@ -44,6 +44,7 @@ class Workers:
         master: str,
         checkpoint: Path,
         *,
+        shards: int,
         drops: int = 0,
         keep_session: bool = False,
     ) -> None:
@@ -51,6 +52,7 @@ class Workers:
         self._feeding = feeding
         self._master = master
         self._checkpoint = checkpoint
+        self._shards = shards
         self._idle_s = IDLE_S
         self._drops = drops
         self._keep_session = keep_session
@@ -115,7 +117,14 @@ class Workers:
         from milepost.pipeline import queries
 
         return Query(
-            queries.start_tier2(self.spark, self._checked, self._feeding, self._checkpoint, idle_s=self._idle_s)
+            queries.start_tier2(
+                self.spark,
+                self._checked,
+                self._feeding,
+                self._checkpoint,
+                shards=self._shards,
+                idle_s=self._idle_s,
+            )
         )
 
     def _process(self, lane: int) -> Callable[[], Any]:

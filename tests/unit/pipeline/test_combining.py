@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.pipeline.merging import Cut, cut, merged
-from milepost.pipeline.watermark import NEVER, NOWHERE, LaneFold, Mark, Order, Quiet, Reach, least, watermark
+from milepost.pipeline.merging import Cut, cut, merged, wanted
+from milepost.pipeline.watermark import NEVER, NOWHERE, LaneFold, Mark, Order, Quiet, Reach, beginning, least, watermark
 
 DISORDER = 50
 
@@ -29,7 +29,7 @@ class Lanes:
         self.most = most
         self.at = Cut(NEVER, (NOWHERE,) * lanes, (NOWHERE,) * lanes)
         self.out: list[int] = []
-        self.late = 0
+        self.late = self.most_read = 0
 
     def process(self, lane: int, count: int, keep: int) -> None:
         """An epoch of a lane: some events, of which every `keep`-th leaves a result."""
@@ -50,12 +50,18 @@ class Lanes:
         if stop == start:
             return False
         read: list[tuple[int, bool]] = []
+        firsts = start.lows if stop.time_us > start.time_us else start.ends
         for lane, rows in enumerate(self.results):
-            low, end = (sum(reach.rows.values()) for reach in (start.lows[lane], stop.ends[lane]))
+            first, end = (sum(reach.rows.values()) for reach in (firsts[lane], stop.ends[lane]))
             seen = sum(start.ends[lane].rows.values())
-            read += [(rows[index], index < seen) for index in range(low, end)]
+            read += [(rows[index], index < seen) for index in range(first, end)]
+        self.most_read = max(self.most_read, len(read))
         times = np.array([each for each, _ in read], np.int64)
-        found = merged(times, np.array([each for _, each in read], np.bool_), start.time_us, stop.time_us)
+        old = np.array([each for _, each in read], np.bool_)
+        some = wanted(times, old, start.time_us, stop.time_us)
+        times, old = times[some], old[some]
+        found = merged(times, old, start.time_us, stop.time_us)
+        assert len(found.rows) == len(times)
         self.late += found.late
         self.out += times[found.rows[found.late :]].tolist()
         self.at = stop
@@ -76,7 +82,7 @@ class Lanes:
 def test_whatever_the_lanes_do_every_result_comes_once_and_in_order(data: st.DataObject) -> None:
     steps = data.draw(st.lists(st.integers(0, 20), max_size=120))
     base = np.cumsum(steps) if steps else np.array([], np.int64)
-    jitter = data.draw(st.lists(st.integers(0, DISORDER - 1), min_size=len(steps), max_size=len(steps)))
+    jitter = data.draw(st.lists(st.integers(0, DISORDER), min_size=len(steps), max_size=len(steps)))
     times = [int(each) - late for each, late in zip(base, jitter, strict=True)]
     lanes = data.draw(st.integers(1, 4))
     model = Lanes(times, lanes, data.draw(st.integers(1, 15)), data.draw(st.sampled_from([3, 20, 10_000])))
@@ -98,7 +104,7 @@ def test_whatever_the_lanes_do_every_result_comes_once_and_in_order(data: st.Dat
     assert model.out == sorted(time for rows in model.results for time in rows)
 
 
-@given(st.lists(st.integers(-DISORDER + 1, 120), max_size=60), st.integers(1, 15))
+@given(st.lists(st.integers(-DISORDER, 120), max_size=60), st.integers(1, 15))
 def test_what_one_lane_holds_for_the_order_is_what_its_combiner_leaves(steps: list[int], epoch: int) -> None:
     times, latest = [], 0
     for step in steps:
@@ -114,13 +120,54 @@ def test_what_one_lane_holds_for_the_order_is_what_its_combiner_leaves(steps: li
         assert order.held == model.done[0] - sum(model.at.lows[0].rows.values())
 
 
+def marks(rows: list[int], first: int = 0) -> list[Mark]:
+    return [Mark(0, 7, first + number, count, 10 * (number + 1), number) for number, count in enumerate(rows)]
+
+
+def test_a_combiner_begins_where_marks_and_results_are_both_still_there() -> None:
+    assert beginning(marks([5, 0, 5]), {7: (0, 10)}) == Reach({7: 0}, {7: 0})
+    assert beginning(marks([5, 0, 5], first=90), {7: (0, 1_010)}) == Reach({7: 90}, {7: 1_000})  # older marks are gone
+    assert beginning(marks([5, 0, 5]), {7: (2, 10)}) == Reach({7: 1}, {7: 5}, 10)  # and here older results
+    assert beginning(marks([5, 0, 5]), {7: (10, 10)}) == Reach({7: 3}, {7: 10}, 30)
+    assert beginning(marks([5, 0, 5]), {}) == Reach({7: 3}, {7: 0}, 30)  # they went elsewhere
+    assert beginning([], {7: (0, 0)}) == Reach({7: 0}, {7: 0})
+    fold = LaneFold(beginning(marks([5, 0, 5], first=90), {7: (0, 1_010)}))
+    for mark in marks([5, 0, 5], first=90):
+        fold.take(mark)
+    assert fold.end == Reach({7: 93}, {7: 1_010}, 30, 2)
+
+
+def test_what_comes_exactly_as_late_as_it_may_is_not_late() -> None:
+    model = Lanes([100, 150, 100, 101, 150, 300], 1, 10, 10_000)
+    for _ in range(6):
+        model.process(0, 1, 1)
+        model.combine()
+    model.combine(silent=True)
+    assert (model.out, model.late) == ([100, 100, 101, 150, 150, 300], 0)
+
+
+def test_late_ones_are_handed_on_while_more_come_and_some_at_a_time() -> None:
+    model = Lanes([1_000, *[5] * 3_000, 2_000], 1, 10_000, 100)
+    model.process(0, 1, 1)
+    model.combine()  # up to 949: the first one waits
+    while model.done[0] < 3_001:
+        model.process(0, 20, 1)
+    while model.late < 3_000:
+        assert model.combine()
+    assert model.most_read <= 120
+    model.process(0, 1, 1)
+    while model.combine(silent=True):
+        pass
+    assert model.out == [1_000, 2_000]
+
+
 def test_an_idle_lane_holds_nobody_back_and_a_busy_one_does() -> None:
     folds = [LaneFold(), LaneFold()]
     folds[0].take(Mark(0, 0, 0, 10, 10, 1_000))
-    assert watermark(folds, Quiet([10, 0], False), DISORDER) == 950
+    assert watermark(folds, Quiet([10, 0], False), DISORDER) == 949
     assert watermark(folds, Quiet([10, 5], False), DISORDER) == NEVER
     folds[1].take(Mark(1, 0, 1, 5, 4, 400))
-    assert watermark(folds, Quiet([10, 5], False), DISORDER) == 350
+    assert watermark(folds, Quiet([10, 5], False), DISORDER) == 349
     assert watermark(folds, Quiet([10, 4], True), DISORDER) == 1_000
 
 

@@ -82,6 +82,7 @@ class Checked:
     steps: tuple[CheckedStep, ...]
     result: Schema  # of tier 1
     time: str | None  # the field of the result with the event time; None where it was left out and nobody needs it
+    retimed: bool  # whether tier 1 makes another event time than events came with
     rejecting: bool  # whether tier 1 can reject anything
     rules: tuple[CheckedRule, ...]
     outputs: Mapping[str, Schema]  # by topic: what the pipeline writes for others

@@ -46,6 +46,7 @@ class _Checking:
         self.monitors = monitor_type(pipeline.monitor)
         self.events = schema
         self.time: str | None = pipeline.time
+        self.retimed = False
         self.failed: set[str] = set()  # fields whose making failed: that they are missing is no news
         self.place = ""
 
@@ -79,6 +80,7 @@ class _Checking:
             steps=tuple(step for step in steps if step is not None),
             result=result,
             time=self.time,
+            retimed=self.retimed,
             rejecting=rejecting,
             rules=tuple(rules),
             outputs=outputs,
@@ -229,6 +231,7 @@ class _Checking:
             else:
                 queries[name] = found
                 made[name] = type_of(found)
+        self.retimed |= self.time in made
         self._become("derive", _merged(fields_of(self.events), made))
 
     def _enrich(self, step: Enrich, sees: Schema, queries: dict[str, Expression]) -> Lookup | None:

@@ -273,7 +273,7 @@ class Pipeline(Table):
                 yield f"tier2 {rule.name!r}, to", f"{rule.to!r} is no name of a topic"
             elif rule.to in taken:
                 yield f"tier2 {rule.name!r}, to", f"is {rule.to!r}, which is the {taken[rule.to]} already"
-        own = re.compile(rf"{re.escape(self.name)}\.(splits|marks|control|monitor|lane\.\d+)")
+        own = re.compile(rf"{re.escape(self.name)}\.(splits|marks|control|monitor|orders|lane\.\d+)")
         for topic in [*taken, *(rule.to for rule in self.tier2)]:
             if own.fullmatch(topic):
                 yield "", f"{topic!r} is a topic that the pipeline makes for itself; choose another name"
