@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -258,6 +260,8 @@ def _leaving() -> Iterator[list[int]]:
         if got:
             raise KeyboardInterrupt
         got.append(number)
+        if number == signal.SIGINT and sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), b"\nends in order; Ctrl-C once more ends it at once\n")
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
