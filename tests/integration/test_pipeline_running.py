@@ -19,9 +19,10 @@ import pytest
 
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
-from milepost.pipeline.beside import Beside, ends
+from milepost.pipeline.beside import IEP, Beside, ends, last_mark
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.quantity import Duration
+from milepost.pipeline.marks import MarkSetting, take_over
 from milepost.pipeline.runner import Runner
 from milepost.pipeline.status import Status
 from soak.pipeline import PipelinePlay, descendants
@@ -345,16 +346,18 @@ def test_a_probe_is_a_few_events_at_once_and_a_lane_that_is_late_gets_none(broke
     assert sorted(offset for run in runs for offset in range(run["start"], run["stop"])) == list(range(3_000))
 
 
-def test_what_came_while_nobody_ran_it_is_not_passed_over(broker: str, tmp_path: Path) -> None:
-    text = RULES.format(name="latest", broker=broker).replace('input = "events"', 'input = "latest-events"')
+@pytest.mark.parametrize("before", [0, 10])
+def test_what_came_while_nobody_ran_it_is_not_passed_over(broker: str, tmp_path: Path, before: int) -> None:
+    name = f"latest-{before}"
+    text = RULES.format(name=name, broker=broker).replace('input = "events"', f'input = "{name}-events"')
     pipeline = Pipeline.from_toml(f'starting = "latest"\n{text}')
     with Client(broker) as client:
-        client.declare_topic("latest-events", SCHEMA, durable=True)
-        client.put_many("latest-events", rows(10))
+        client.declare_topic(f"{name}-events", SCHEMA, durable=True)
+        client.put_many(f"{name}-events", rows(before))
         with Runner(pipeline, checkpoint=tmp_path / "a") as runner:
             assert runner.splitter is not None
             assert runner.splitter.assign() == 0
-        client.put_many("latest-events", rows(7))
+        client.put_many(f"{name}-events", rows(7))
         with Runner(pipeline, checkpoint=tmp_path / "a") as runner:
             assert runner.splitter is not None
             assert runner.splitter.assign() == 7
@@ -368,6 +371,43 @@ def test_fewer_lanes_are_refused_while_one_has_something_to_do(broker: str, tmp_
     with pytest.raises(ConfigError, match="lane 1 of pipeline 'fewer' has 3,000 events to do, and there is 1 lane now"):
         with Runner(replace(pipeline, lanes=1), checkpoint=tmp_path / "b"):
             pass
+    with Runner(pipeline, checkpoint=tmp_path / "b"):  # as the error says
+        pass
+
+
+def test_a_query_that_takes_over_closes_its_forerunners_sink(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline.from_toml(RULES.format(name="taken", broker=broker))
+    lane, tier2 = (MarkSetting("taken", each, disorder_us=5) for each in (0, IEP))
+
+    def publish(sink: str, epoch: int, lane: int, position: int, offset: str | None = None) -> bool:
+        mark = {"lane": lane, "epoch": epoch, "position": position, "sink": sink, "offset": offset}
+        mark |= {"rows": 0, "bytes": 0, "rejected": 0, "dropped": 0, "late": 0, "busy": 0.1, "at": datetime.now(UTC)}
+        return client.publish(sink, epoch, [], {"taken.marks": [mark]}).repeated
+
+    def last(lane: int) -> Any:
+        return last_mark(client, Beside("taken"), lane)
+
+    with Runner(pipeline, checkpoint=tmp_path / "a"), Client(broker) as client:
+        first = take_over(client, lane, tmp_path / "a" / "lane-0")
+        assert (last(0).sink, last(0).position, last(0).disorder) == (first, 0, 5e-6)
+        assert take_over(client, lane, tmp_path / "a" / "lane-0") == first  # it goes on, also before its first mark
+        second = take_over(client, lane, tmp_path / "b" / "lane-0")
+        assert publish(first, 0, 0, 10)  # as a repeated one: nothing changes
+        assert not publish(second, 0, 0, 20)
+        assert take_over(client, lane, tmp_path / "b" / "lane-0") == second
+        third = take_over(client, lane, tmp_path / "c" / "lane-0")
+        assert (last(0).sink, last(0).position) == (third, 20)
+        assert publish(second, 1, 0, 30)
+        for folder in ("a", "b"):
+            with pytest.raises(ConfigError, match="has gone on with another checkpoint"):
+                take_over(client, lane, tmp_path / folder / "lane-0")
+        assert last(IEP) is None
+        iep = take_over(client, tier2, tmp_path / "a" / "tier-2")
+        for epoch, told in enumerate(("x", "y")):  # later in time, and no results more
+            assert not publish(iep, epoch, IEP, 7, told)
+        assert last(IEP).offset == "y"
+        assert take_over(client, tier2, tmp_path / "b" / "tier-2") == last(IEP).sink != iep
+        assert (last(IEP).offset, last(IEP).position) == ("y", 7)
 
 
 def test_a_pipeline_that_others_feed_knows_their_disorder_and_is_seen_to_run(broker: str, tmp_path: Path) -> None:
@@ -379,7 +419,7 @@ def test_a_pipeline_that_others_feed_knows_their_disorder_and_is_seen_to_run(bro
         .replace('[[tier1]]\ndiscard = "number % 7 = 0"', "")
         .replace('disorder = "1s"\noutput = "reader-out"', 'disorder = "1h"')
     )
-    with Runner(feeder, checkpoint=tmp_path / "a") as fed, Client(broker) as client:
+    with Runner(feeder, checkpoint=tmp_path / "a"), Client(broker) as client:
         for disorder in ("1h", "1s"):  # while nobody has run the feeder, the reader's own
             with Runner(reader, checkpoint=tmp_path / "b") as runner:
                 assert [each.disorder_us for each in runner.feeding] == [Duration.of(disorder).us]
@@ -389,7 +429,7 @@ def test_a_pipeline_that_others_feed_knows_their_disorder_and_is_seen_to_run(bro
                 assert told.running(time() + 100)
                 assert not told.running(time() + 1_000)
                 assert (len(told.lanes), len(told.trace)) == (0, 0)
-            fed.steer()
+            take_over(client, MarkSetting("feeder", 0, disorder_us=feeder.disorder.us), tmp_path / "a" / "lane-0")
 
 
 def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: Path) -> None:

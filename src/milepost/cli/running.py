@@ -39,6 +39,7 @@ STATUS_EXAMPLES: Final = """Examples:
   milepost pipeline status dns --watch
   milepost pipeline status dns --report dns.svg
 """
+TWICE_S: Final = 0.5  # between two Ctrl-C: what comes sooner is one, told by a terminal and by a shell
 STOP_S: Final = 120.0  # for a runner to end its queries: they finish the micro-batch they are in
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a pipeline, as its file has it")]
@@ -255,11 +256,14 @@ def stop(
 def _leaving() -> Iterator[list[int]]:
     """Signals that ask to leave are gathered, and what runs ends in order; who asks twice does not want to wait."""
     got: list[int] = []
+    since = 0.0
 
     def leave(number: int, frame: object) -> None:
-        if got:
+        nonlocal since
+        if got and number == signal.SIGINT and time.monotonic() > since + TWICE_S:
             raise KeyboardInterrupt
         got.append(number)
+        since = time.monotonic()
         if number == signal.SIGINT and sys.stderr.isatty():
             os.write(sys.stderr.fileno(), b"\nends in order; Ctrl-C once more ends it at once\n")
 

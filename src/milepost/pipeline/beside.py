@@ -29,12 +29,12 @@ SPLIT: Final = """
 MARK: Final = """
     mark: [lane: int, epoch: long, position: long, time: timestamp?, rows: long, bytes: long, rejected: long,
            dropped: long, late: long, busy: double, at: timestamp, offset: string?, elsewhere: bool?,
-           sink: string?]
+           sink: string?, disorder: double?]
 """
 CONTROL: Final = """
     control: [interval: long, at: timestamp, lane: int, assigned: long, admitted: long, batch: long, done: long,
               reference: double, free: double, queued: double, input: double, response: double?, weight: double,
-              dropped: long, every: double?, disorder: double?]
+              dropped: long, every: double?]
 """
 STATISTIC: Final = """
     statistic: [monitor: string, start: timestamp, stop: timestamp, count: long, rate: double, mean: double?,
@@ -42,7 +42,8 @@ STATISTIC: Final = """
 """
 ORDER: Final = "order: [order: string, at: timestamp]"
 
-_WEEK: Final = {"age_s": 7 * 86_400.0, "hold": True}
+RESULTS_S: Final = 7 * 86_400.0  # for which results wait that nobody combines yet
+_WEEK: Final = {"age_s": RESULTS_S, "hold": True}
 _TIDIED: Final = {"age_s": None, "hold": True}  # by `tidy`: the last rows must stay, however old they are
 _DAY: Final = {"age_s": 86_400.0, "hold": True}
 _CONSUMED: Final = {"age_s": 0.0, "hold": True}  # results of a lane go as soon as they are combined
@@ -86,14 +87,20 @@ class Beside:
             client.declare_topic(self.lane(lane), schema, durable=True, retain=_CONSUMED if combined else _WEEK)
 
 
-def last_mark(client: Client, beside: Beside, lane: int) -> Any | None:
-    """The farthest mark of a lane, or of tier 2; None before the first. It is among the last rows, nearly always."""
+def last_mark(client: Client, beside: Beside, lane: int, other_than: str = "") -> Any | None:
+    """The farthest mark of a lane, or of tier 2; None before the first. It is among the last rows, nearly always.
+
+    `other_than`: of a sink of another name.
+    """
     stops = ends(client, beside.marks)
     for back in (1_000, 1 << 62):
         rows = Tail(client, beside.marks, {log: max(0, stop - back) for log, stop in stops.items()}).news()
         found = [row for _, _, row in rows if row.lane == lane]
+        if other_than:
+            found = [row for row in found if getattr(row, "sink", None) != other_than]
         if found:
-            return max(found, key=lambda row: int(row.position))
+            # Tier 2 may go on in time, and not in results: of such marks the last one counts.
+            return max(reversed(found), key=lambda row: (row.position, row.at))
     return None
 
 

@@ -22,9 +22,12 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder.absolute()
         self.shards = 0  # of tier 2's state: as many as when the folder was taken
+        self._told = ""  # what the folder is to say, and does not yet
 
     def claim(self, pipeline: Pipeline, broker_id: str, shards: int) -> None:
-        """Take the folder for a pipeline; `ConfigError` when it is another's."""
+        """Take the folder for a pipeline; `ConfigError` when it is another's. One that is new is not marked before
+        `keep`: so what is wrong with the pipeline is not wrong with the folder afterwards.
+        """
         told = {
             "pipeline": pipeline.name,
             "broker": broker_id,
@@ -43,7 +46,7 @@ class Checkpoint:
                 raise ConfigError(
                     f"{self.folder} is not empty, and no pipeline's checkpoint; name another folder with --checkpoint"
                 )
-            path.write_text(json.dumps({**told, "shards": shards}, indent=2) + "\n")
+            self._told = json.dumps({**told, "shards": shards}, indent=2) + "\n"
             self.shards = shards
             return
         for name, ours in told.items():
@@ -52,6 +55,12 @@ class Checkpoint:
                 raise ConfigError(f"the checkpoint {self.folder} {_WHY[name].format(theirs=theirs, ours=ours)}")
         # A key's state is in the shard that the number of shards says. Spark goes on with as many partitions, too.
         self.shards = int(found.get("shards", shards))
+
+    def keep(self) -> None:
+        """Let the folder say whose it is."""
+        if self._told:
+            (self.folder / FILE).write_text(self._told)
+            self._told = ""
 
 
 _WHY: Final = {

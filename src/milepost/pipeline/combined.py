@@ -139,7 +139,7 @@ class CombinedReader(DataSourceStreamReader):
         """Where tier 2's last mark is; of a pipeline that never ran, the first results that lanes still have."""
         client = connection.client(self._setting.broker, self._setting.timeout)
         last = last_mark(client, Beside(self._setting.pipeline), IEP)
-        if last is not None:
+        if last is not None and last.offset is not None:
             return {**json.loads(last.offset), "initial": True}
         lows = tuple(reach for each in self._setting.feeding for reach in _beginnings(client, each))
         return offset_of(Cut(NEVER, lows, lows), {}) | {"initial": True}
@@ -329,12 +329,12 @@ class _Driver:
         folds = [fold for feed in self._feeds for fold in feed.folds]
         disorder = max(each.disorder_us for each in self._setting.feeding)
         after = cut(folds, before, least(told), disorder, self._pace.rows)
-        news = rows_between(before.ends, after.ends)
-        if after.time_us == before.time_us and news < self._pace.rows and not all(silent for _, silent in told):
+        unseen = rows_between(before.ends, [fold.end for fold in folds])
+        if after.time_us == before.time_us and unseen < self._pace.rows and not all(silent for _, silent in told):
             return before  # nothing to merge yet: a micro-batch would cost as much as one with results
         if after != before:
-            read = rows_between(before.lows, after.ends) if after.time_us > before.time_us else news
-            self._pace.began(time.time(), read)
+            first = before.lows if after.time_us > before.time_us else before.ends
+            self._pace.began(time.time(), rows_between(first, after.ends))
         return after
 
     def release(self, at: Cut) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from milepost.pipeline.source.options import Options
 from milepost.pipeline.source.sink import Staged, StreamSink
 
 CLOSED: Final = 1 << 62  # the epoch of a sink that has written its last one
+CLAIM: Final = -1  # … of a mark that only says whose marks follow
+SINK: Final = "milepost-sink"  # the file in a checkpoint with the name of its sink
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class MarkSetting:
     result: str = "event"  # the column with results; empty: all columns
     reject: str = "reject"  # … and with what was refused
     time: str = ""  # the field of results that is their time; empty: it is the one that events came with
+    disorder_us: int = 0  # that results may be out of order
     late: str = ""  # … and with what came too late, also when it begins with _ and goes nowhere
     elsewhere: bool = False  # results go to the output, and not to a lane's topic
     queue_bytes: int = 0  # a result queue that drops what it has no room for: only for showing what that does
@@ -49,6 +53,8 @@ class MarkSetting:
 
 class MarkSink(StreamSink):
     """A sink that takes mark rows out of what it is given, and commits the farthest of them with the results."""
+
+    chosen = False
 
     def __init__(self, setting: MarkSetting, options: Options, struct: StructType) -> None:
         super().__init__(options, struct)
@@ -107,6 +113,7 @@ class MarkSink(StreamSink):
             "offset": last["offset"],
             "elsewhere": self._setting.elsewhere or None,
             "sink": messages[0].sink,
+            "disorder": self._setting.disorder_us / 1e6,
         }
         return {self._beside.marks: [row | counts]}
 
@@ -121,40 +128,63 @@ class MarkSink(StreamSink):
         super().publish(messages)
 
 
-def take_over(client: Client, beside: Beside, lane: int, folder: Path) -> None:
-    """Before a query begins, with its checkpoint in a folder: see to it that nobody else goes on writing its marks.
+def take_over(client: Client, marks: MarkSetting, folder: Path) -> str:
+    """Before a query begins, with its checkpoint in a folder: the name of its sink. Nobody else's marks follow its own.
 
     Results are exactly once by a query's checkpoint. A query with a new one goes on at the last mark; so whoever wrote
-    that must have written his last one. His sink is closed, by an epoch that is beyond all others.
+    that must have written his last one. His sink is closed, by an epoch that is beyond all others. A mark of nothing
+    names the new sink, so that it can be closed in its turn however little it has done.
     """
-    own = _query_of(folder)
+    beside, file = Beside(marks.pipeline), folder / SINK
+    own = _sink_of(folder)
     if own is not None:
-        last = _last_sink(client, beside, lane)
-        if _closed(client, own) or (last not in (None, own) and not _closed(client, last)):
+        last = last_mark(client, beside, marks.lane)
+        other = getattr(last, "sink", None)  # which marks of older versions do not say
+        if _closed(client, own) or (other not in (None, own) and not _closed(client, other)):
             raise ConfigError(
                 f"pipeline {beside.pipeline!r} has gone on with another checkpoint than {folder.parent}; "
                 "remove that folder, and it goes on at the last mark"
             )
-        return
-    while (last := _last_sink(client, beside, lane)) is not None and not _closed(client, last):
-        client.publish(last, CLOSED, [])
+        return own
+    own = str(uuid.uuid4())
+    client.put(beside.marks, _claim(marks, own, _closing(client, beside, marks.lane, own)))
+    _closing(client, beside, marks.lane, own)  # of somebody who has begun at the same moment
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(own + "\n")
+    return own
 
 
-def _last_sink(client: Client, beside: Beside, lane: int) -> str | None:
-    return getattr(last_mark(client, beside, lane), "sink", None)  # which marks of older versions do not say
+def _closing(client: Client, beside: Beside, lane: int, own: str) -> Any | None:
+    """Close whatever sink has marks of a lane but our own; the last mark."""
+    while True:
+        last = last_mark(client, beside, lane, other_than=own)
+        sink = getattr(last, "sink", None)
+        if sink is None or _closed(client, sink):
+            return last
+        client.publish(sink, CLOSED, [])
+
+
+def _claim(marks: MarkSetting, sink: str, last: Any | None) -> dict[str, Any]:
+    nothing = dict.fromkeys(("rows", "bytes", "rejected", "dropped", "late"), 0)
+    kept = {name: getattr(last, name, None) for name in ("time", "offset")}
+    said = {"epoch": CLAIM, "position": getattr(last, "position", 0), "busy": 0.0, "at": datetime.now(UTC)}
+    who = {"lane": marks.lane, "sink": sink, "disorder": marks.disorder_us / 1e6, "elsewhere": None}
+    return {**nothing, **kept, **said, **who}
 
 
 def _closed(client: Client, sink: str | None) -> bool:
     return sink is not None and (client.published(sink) or 0) >= CLOSED
 
 
-def _query_of(folder: Path) -> str | None:
-    """The ID that Spark has noted for the query of a checkpoint: the name of its sink. None before it began."""
-    file = folder / "metadata"
+def _sink_of(folder: Path) -> str | None:
+    """The sink of the query that a checkpoint is of; None before it began. It was the query's ID once."""
     try:
+        if (folder / SINK).exists():
+            return (folder / SINK).read_text().strip()
+        file = folder / "metadata"
         return str(json.loads(file.read_text())["id"]) if file.exists() else None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"the checkpoint {folder} cannot be used: {file.name}: {error}") from None
+        raise ConfigError(f"the checkpoint {folder} cannot be used: {error}") from None
 
 
 def _count(messages: Sequence[Staged], columns: Iterable[str | None]) -> int:

@@ -58,7 +58,9 @@ def start_lane(
     else:
         frame = frame.drop("reject")
     time = checked.time if checked.retimed else None
-    marks = MarkSetting(pipeline.name, lane, time=time or "", elsewhere=elsewhere, queue_bytes=drops)
+    marks = MarkSetting(
+        pipeline.name, lane, time=time or "", elsewhere=elsewhere, disorder_us=pipeline.disorder.us, queue_bytes=drops
+    )
     return _start(
         spark, checked, frame, routes, marks, f"{pipeline.name} lane {lane}", Path(checkpoint) / f"lane-{lane}"
     )
@@ -87,7 +89,7 @@ def start_tier2(
     )
     made = Tier2(checked)
     frame = made.apply(_stream(spark, "combined", setting.json()), shards)
-    marks = MarkSetting(pipeline.name, IEP, result="", late="late")
+    marks = MarkSetting(pipeline.name, IEP, result="", late="late", disorder_us=pipeline.disorder.us)
     return _start(spark, checked, frame, made.routes(), marks, f"{pipeline.name} tier 2", Path(checkpoint) / "tier-2")
 
 
@@ -105,7 +107,7 @@ def _start(
     checkpoint: Path,
 ) -> StreamingQuery:
     with connection.using(checked.pipeline.broker, PATIENCE_S) as client:
-        take_over(client, Beside(marks.pipeline), marks.lane, checkpoint)
+        sink = take_over(client, marks, checkpoint)
     spark.sparkContext.setLocalProperty(POOL, name)
     try:
         writer: Any = frame.writeStream.format(FORMAT).queryName(name).outputMode("append")
@@ -113,6 +115,7 @@ def _start(
             broker=checked.pipeline.broker,
             routes=json.dumps(routes),
             marks=marks.json(),
+            sink=sink,
             checkpointLocation=str(checkpoint),
         )
         every = round(EVERY * checked.pipeline.control.interval.us / 1_000)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
 from milepost.pipeline import steering
-from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends, newest, queue, tidy
+from milepost.pipeline.beside import IEP, RESULTS_S, Beside, Tail, combiner_hold, ends, newest, queue, tidy
 from milepost.pipeline.checkpoint import Checkpoint
 from milepost.pipeline.combined import Feeding
 from milepost.pipeline.control.pauses import late
@@ -147,6 +147,7 @@ class Runner:
             log.warning("%s", warning)
         self._checkpoint.claim(pipeline, self.client.broker_id, shards_of(pipeline.spark.conf))
         self.feeding = self._prepare()
+        self._checkpoint.keep()
         self.workers = self._stack.enter_context(
             Workers(
                 self.checked,
@@ -199,11 +200,12 @@ class Runner:
         for name in pipeline.input:
             starting[name] = resolved(client, name, _place(pipeline.starting), "starting")
             held = {each["name"]: each["cursor"] for each in client.look(name)["subscriptions"] if each.get("hold")}
-            for lane in range(lanes):
-                who = f"{beside.hold(f'lane {lane}')} of {name}"
-                if who in held:  # it knows better: "latest" is somewhere else by now
-                    starting[name] |= {int(log): int(offset) for log, offset in held[who].items()}
-                else:
+            holds = [f"{beside.hold(f'lane {lane}')} of {name}" for lane in range(lanes)]
+            known = [{int(log): int(offset) for log, offset in held[who].items()} for who in holds if who in held]
+            if known:  # they know better: "latest" is somewhere else by now. A log that is not in them came later
+                starting[name] = {log: min(each.get(log, 0) for each in known) for log in set().union(*known)}
+            for who in holds:
+                if who not in held:
                     client.hold(name, who, starting[name])
         for lane in range(lanes):
             client.hold(beside.splits, beside.hold(f"lane {lane}"))
@@ -260,7 +262,7 @@ class Runner:
         """How much out of order the results of another pipeline may be, in microseconds: as it has last run with. While
         nobody knows, this one's.
         """
-        told = [getattr(row, "disorder", None) for row in newest(self.client, Beside(pipeline).control)]
+        told = [getattr(row, "disorder", None) for row in newest(self.client, Beside(pipeline).marks)]
         return max((round(each * 1e6) for each in told if each is not None), default=self.pipeline.disorder.us)
 
     # Running
@@ -317,16 +319,18 @@ class Runner:
         for log, offset in self.totals.last.values():
             marks[log] = min(marks.get(log, offset), offset)
         before = datetime.fromtimestamp(now - KEPT_S, UTC)
-        tidy(self.client, self.beside.marks, before, marks)
+        # Who is to combine the results, and has not begun, needs the marks of all that are there.
+        longer = datetime.fromtimestamp(now - RESULTS_S, UTC) if self._queues and not self.combines else before
+        tidy(self.client, self.beside.marks, longer, marks)
         if self.splitter is not None:
             tidy(self.client, self.beside.splits, before, self.splitter.needed())
 
     def steer(self) -> list[dict[str, Any]]:
         """One interval of control."""
-        control, disorder_us = self.pipeline.control, self.pipeline.disorder.us
+        control = self.pipeline.control
         if self.splitter is None:
             self._beats += 1
-            self.client.put(self.beside.control, steering.beat(self._beats, self._now(), control, disorder_us))
+            self.client.put(self.beside.control, steering.beat(self._beats, self._now(), control))
             return []
         measured = []
         for lane, runs in enumerate(self.splitter.runs):
@@ -345,7 +349,7 @@ class Runner:
         decided = self.steering.step(self._now(), measured)
         self.splitter.weights = [each.weight for each in decided]
         self.splitter.probes |= {lane for lane, each in enumerate(decided) if each.probe}
-        told = steering.rows(self.steering.intervals, self._now(), control, disorder_us, measured, decided)
+        told = steering.rows(self.steering.intervals, self._now(), control, measured, decided)
         self.client.put_many(self.beside.control, told)
         return told
 

@@ -212,12 +212,11 @@ def rows(
     interval: int,
     at: float,
     control: Control,
-    disorder_us: int,
     measured: Sequence[Measured],
     decided: Sequence[Decided],
 ) -> list[dict[str, Any]]:
     """Rows of the topic of control."""
-    always = _always(interval, at, control, disorder_us)
+    always = _always(interval, at, control)
     return [
         {
             **always,
@@ -237,18 +236,17 @@ def rows(
     ]
 
 
-def beat(interval: int, at: float, control: Control, disorder_us: int) -> dict[str, Any]:
+def beat(interval: int, at: float, control: Control) -> dict[str, Any]:
     """The row of a pipeline that has no lanes: it runs."""
     nothing = {"assigned": 0, "admitted": 0, "batch": 0, "done": 0, "dropped": 0, "response": None}
     none = {"free": 0.0, "queued": 0.0, "input": 0.0, "weight": 0.0}
-    return {**_always(interval, at, control, disorder_us), "lane": IEP, **nothing, **none}
+    return {**_always(interval, at, control), "lane": IEP, **nothing, **none}
 
 
-def _always(interval: int, at: float, control: Control, disorder_us: int) -> dict[str, Any]:
+def _always(interval: int, at: float, control: Control) -> dict[str, Any]:
     return {
         "interval": interval,
         "at": datetime.fromtimestamp(at, UTC),
         "reference": float(control.reference_bytes),
         "every": control.interval.us / 1e6,
-        "disorder": disorder_us / 1e6,
     }

@@ -64,8 +64,10 @@ class Workers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.stop()
-        self._stack.close()
+        try:
+            self.stop()
+        finally:
+            self._stack.close()
 
     def stop(self) -> None:
         """End all queries; what they have not committed is done again when they are started."""

@@ -13,4 +13,5 @@ def test_the_shards_of_a_state_stay_as_many(tmp_path: Path) -> None:
     for shards in (3, 5):
         checkpoint = Checkpoint(tmp_path / "checkpoint")
         checkpoint.claim(pipeline, "a broker", shards)
+        checkpoint.keep()
         assert checkpoint.shards == 3

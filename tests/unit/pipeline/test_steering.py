@@ -114,8 +114,7 @@ def test_a_pipeline_that_goes_on_counts_from_where_it_was() -> None:
     (decided,) = steering.step(0.0, [Measured(5_000_100, 5_000_000, 0.0, 0.0)])
     assert 5_000_000 < decided.admitted < 5_100_000
     assert (
-        rows(1, 0.0, CONTROL, 0, [Measured(5_000_100, 5_000_000, 0.0, 0.0)], [decided])[0]["admitted"]
-        == decided.admitted
+        rows(1, 0.0, CONTROL, [Measured(5_000_100, 5_000_000, 0.0, 0.0)], [decided])[0]["admitted"] == decided.admitted
     )
 
 

@@ -57,6 +57,8 @@ class Staged(WriterCommitMessage):
 class Staging:
     """What both writers are made of: rows to topics, under a name and an epoch. Pickled to the tasks."""
 
+    chosen = True  # whether it is the user who has named the sink, where it has a name
+
     def __init__(self, options: Options, struct: StructType) -> None:
         self.options: Final = options
         if (options.topic is None) is (options.routes is None):
@@ -126,7 +128,7 @@ class Staging:
                     raise BrokerError(
                         f"sink {sink!r} has published epoch {last}, and is given epoch {epoch}: the checkpoint was "
                         "removed, or is an older copy, or that of another query; begin with a new checkpoint"
-                        + (", and another name in the option 'sink'" if self.options.sink else "")
+                        + (", and another name in the option 'sink'" if self.options.sink and self.chosen else "")
                     )
 
     def unstage(self, messages: Sequence[Staged | None]) -> None:
