@@ -66,19 +66,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     made.stop()
 
 
-def rows(count: int) -> list[dict[str, Any]]:
+def rows(count: int, first: int = 0) -> list[dict[str, Any]]:
+    """Half a second out of order. From `first` on all are later than those before: after a silence nobody waits."""
     return [
         {
             "number": number,
-            "at": START + timedelta(milliseconds=2 * number - number * 37 % 500),
+            "at": START + timedelta(milliseconds=2 * number - number * 37 % 500 + 2 * first),
             "host": f"host-{number % 5}",
             "load": number % 11 / 4,
         }
-        for number in range(count)
+        for number in range(first, count)
     ]
-
-
-plain_rows = rows
 
 
 def run(broker: str, name: str, folder: Path, *more: str, during: Any = None) -> str:
@@ -256,18 +254,18 @@ def test_a_schema_that_evolves_while_it_runs_and_a_time_that_tier_1_makes(
     pipeline = Pipeline.from_toml(text.replace("[[tier1]]", "[[tier1]]\nderive = { at = 'seen' }\n\n[[tier1]]", 1))
     schema = SCHEMA.replace("]", ", seen: timestamp]")
 
-    def rows(count: int) -> list[dict[str, Any]]:
-        return [{**row, "seen": row["at"] + timedelta(hours=1)} for row in plain_rows(count)]
+    def seen(made: list[dict[str, Any]], **more: Any) -> list[dict[str, Any]]:
+        return [{**row, "seen": row["at"] + timedelta(hours=1), **more} for row in made]
 
     with Client(broker) as client:
         client.declare_topic("evolving-events", schema, durable=True)
-        client.put_many("evolving-events", rows(500))
+        client.put_many("evolving-events", seen(rows(500)))
         with Runner(pipeline, checkpoint=tmp_path / "evolving", keep_session=True) as runner:
             runner.run(until=lambda: sum(runner.totals.done) == 500)
             client.declare_topic("evolving-events", schema.replace("]", ", more: string?]"))
-            client.put_many("evolving-events", [{**row, "more": "x"} for row in rows(1_000)[500:]])
+            client.put_many("evolving-events", seen(rows(1_000, first=500), more="x"))
             runner.run_on(until=lambda: sum(runner.totals.done) == 1_000)
-        client.put_many("evolving-events", [{**row, "more": None} for row in rows(1_200)[1_000:]])
+        client.put_many("evolving-events", seen(rows(1_200, first=1_000), more=None))
         with Runner(pipeline, checkpoint=tmp_path / "evolving", once=True, keep_session=True) as runner:
             runner.run()
             assert (runner.totals.rejected, runner.totals.late) == (0, 0)
@@ -288,7 +286,7 @@ def test_a_lane_apart_that_is_killed_is_started_again(broker: str, tmp_path: Pat
             killed.extend(each for each in descendants(os.getpid()) if b"pipeline.iap\0" in command(each))
             assert len(killed) == 2
             os.killpg(killed[0], signal.SIGKILL)
-            client.put_many("apart-events", rows(2_000)[1_000:])
+            client.put_many("apart-events", rows(2_000, first=1_000))
         return bool(killed)
 
     with Client(broker) as client:
@@ -458,7 +456,8 @@ def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: P
 
 def test_a_pipeline_is_looked_at_drawn_and_stopped_from_the_command_line(broker: str, tmp_path: Path) -> None:
     file = tmp_path / "watched.toml"
-    file.write_text(RULES.format(name="watched", broker=broker).replace('input = "events"', 'input = "watched-events"'))
+    text = RULES.format(name="watched", broker=broker)
+    file.write_text(text.replace('input = "events"', 'input = "watched-events"\nlanes = 1'))
     command = [sys.executable, "-m", "milepost.cli", "pipeline"]
 
     def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -509,7 +508,7 @@ def test_a_pipeline_is_looked_at_drawn_and_stopped_from_the_command_line(broker:
             assert (tmp_path / "report.svg").read_text().lstrip().startswith("<?xml")
             assert "watched has stopped" in told("stop", "watched")
             assert process.wait(200) == 0, said()
-            client.put_many("watched-events", rows(1_000)[500:])
+            client.put_many("watched-events", rows(1_000, first=500))
             process = start()
             until_done(1_000)
             os.killpg(process.pid, signal.SIGINT)

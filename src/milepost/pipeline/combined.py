@@ -137,6 +137,7 @@ class CombinedReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where tier 2's last mark is; of a pipeline that never ran, the first results that lanes still have."""
+        connection.undisturbed()
         client = connection.client(self._setting.broker, self._setting.timeout)
         last = last_mark(client, Beside(self._setting.pipeline), IEP)
         if last is not None and last.offset is not None:
@@ -152,6 +153,7 @@ class CombinedReader(DataSourceStreamReader):
         """As far as the least watermark."""
         before = self._cut(start)
         if self._driver is None:
+            connection.undisturbed()
             self._driver = _Driver(self._setting, before)
         # Spark asks when everything before is in its log of commits, and tells so (`commit`) only when there is more to
         # do. Until then lanes would be held back by a queue that is empty.

@@ -176,12 +176,14 @@ class LaneReader(DataSourceStreamReader):
 
     def _planning(self, splits: Mapping[str, int] | None = None) -> _Driver:
         if self._driver is None:
+            connection.undisturbed()
             start = {int(log): int(offset) for log, offset in (splits or {}).items()}
             self._driver = _Driver(self._setting, self._beside, start)
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:
         """Where this lane's last mark is: a pipeline whose checkpoint is gone does nothing twice."""
+        connection.undisturbed()
         client = connection.client(self._setting.broker, self._setting.timeout)
         last = last_mark(client, self._beside, self._setting.lane)
         return {"position": 0 if last is None else last.position, "splits": {}, "monitor": {}}

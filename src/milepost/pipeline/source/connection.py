@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ from milepost.client.backoff import Backoff
 from milepost.errors import ConnectionLost, MilepostError, StateLost, TimedOut
 
 WINDOW_BYTES: Final = 16 << 20  # that a broker may send ahead: a task reads as fast as it can, alone in its process
+PLANNING: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 WATCH_SECONDS: Final = 1.0  # between two looks: small beside any patience
 
 _clients: dict[tuple[int, str], Client] = {}
@@ -55,6 +58,16 @@ def client(broker: str, timeout: float, *, expected: str = "", patient: bool = T
             "it lost its state, or the option 'broker' names another one; begin with a new checkpoint"
         )
     return found
+
+
+def undisturbed() -> None:
+    """In a process that Spark has started for planning: leave a Ctrl-C to whoever runs the query, and ends it in order.
+
+    Such a process is of the terminal's foreground, unlike the others that Spark starts.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name == PLANNING and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
