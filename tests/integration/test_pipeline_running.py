@@ -273,29 +273,56 @@ def test_a_schema_that_evolves_while_it_runs_and_a_time_that_tier_1_makes(
     assert made == [number for number in range(1_200) if number % 7]
 
 
-def test_a_lane_apart_that_is_killed_is_started_again(broker: str, tmp_path: Path, spark: Any) -> None:
+def test_a_lane_apart_that_is_killed_is_started_again_and_ctrl_c_ends_all_in_order(
+    broker: str, tmp_path: Path, spark: Any
+) -> None:
     text = RULES.format(name="apart", broker=broker).replace('input = "events"', 'input = "apart-events"')
-    pipeline = Pipeline.from_toml(
-        text.replace("[[tier1]]", 'apart = true\n\n[spark]\nmaster = "local[1]"\n\n[[tier1]]', 1)
-    )
-    killed: list[int] = []
-
-    def kill() -> bool:
-        """When both lanes have done something, and at once."""
-        if not killed and all(runner.totals.done):
-            killed.extend(each for each in descendants(os.getpid()) if b"pipeline.iap\0" in command(each))
-            assert len(killed) == 2
-            os.killpg(killed[0], signal.SIGKILL)
-            client.put_many("apart-events", rows(2_000, first=1_000))
-        return bool(killed)
-
+    text = text.replace("[[tier1]]", 'apart = true\n\n[spark]\nmaster = "local[1]"\n\n[[tier1]]', 1)
+    (tmp_path / "apart.toml").write_text(text)
     with Client(broker) as client:
         client.declare_topic("apart-events", SCHEMA, durable=True)
         client.put_many("apart-events", rows(1_000))
+    with (tmp_path / "log").open("wb") as log:  # as a shell does: a process and all that it starts, for one terminal
+        process = subprocess.Popen(
+            [sys.executable, "-m", "milepost.cli", "pipeline", "run", str(tmp_path / "apart.toml"),
+             "--checkpoint", str(tmp_path / "apart")],
+            stdout=log, stderr=log, start_new_session=True, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )  # fmt: skip
+
+    def said() -> str:
+        return (tmp_path / "log").read_text(errors="replace")
+
+    def until_done(events: int) -> None:
+        while events != sum(
+            max((row["position"] for row in held(client, "apart.marks") if row["lane"] == lane), default=0)
+            for lane in (0, 1)
+        ):
+            assert process.poll() is None, said()
+            pause()
+
+    with Client(broker) as client:
+        try:
+            while not any(each.name == "apart.marks" for each in client.topics("apart.*")):
+                assert process.poll() is None, said()
+                pause()
+            until_done(1_000)
+            lanes = [each for each in descendants(process.pid) if b"pipeline.iap\0" in command(each)]
+            assert len(lanes) == 2
+            os.killpg(lanes[0], signal.SIGKILL)
+            client.put_many("apart-events", rows(2_000, first=1_000))
+            until_done(2_000)
+            assert "is started again" in said()
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(200) == 0, said()
+            assert "Traceback" not in said()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, 9)
+                process.wait()
+        # Together they go on where they were apart.
+        pipeline = replace(Pipeline.from_toml(text), apart=False)
         with Runner(pipeline, checkpoint=tmp_path / "apart", once=True, keep_session=True) as runner:
-            runner.run(until=kill)
-            runner.run_on()
-            assert sum(runner.totals.done) == 2_000
+            runner.run()
         made = sorted(row["number"] for row in held(client, "apart-out"))
     assert made == [number for number in range(2_000) if number % 7]
 
@@ -454,67 +481,40 @@ def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: P
             assert again.splitter.assign() == 0
 
 
-def test_a_pipeline_is_looked_at_drawn_and_stopped_from_the_command_line(broker: str, tmp_path: Path) -> None:
-    file = tmp_path / "watched.toml"
-    text = RULES.format(name="watched", broker=broker)
-    file.write_text(text.replace('input = "events"', 'input = "watched-events"\nlanes = 1'))
-    command = [sys.executable, "-m", "milepost.cli", "pipeline"]
+def test_a_pipeline_is_looked_at_drawn_and_stopped_from_the_command_line(
+    broker: str, tmp_path: Path, spark: Any
+) -> None:
+    text = RULES.format(name="watched", broker=broker).replace('input = "events"', 'input = "watched-events"')
 
-    def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*command, *arguments, "--broker", broker], capture_output=True, text=True, timeout=200, check=False
-        )
+    def ask(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "milepost.cli", "pipeline", *arguments, "--broker", broker]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def told(*arguments: str) -> str:
-        """What a command says of one that runs. On busy cores it may be silent for so long that it seems not to."""
-        while True:
-            done = ask(*arguments)
-            assert done.returncode == 0, done.stderr
-            if "does not run" not in done.stdout:
-                return done.stdout
-            assert process.poll() is None, said()
-
-    def start() -> subprocess.Popen[bytes]:
-        """As a shell does: what Ctrl-C means is for the process and all that it has started."""
-        with (tmp_path / "log").open("ab") as log:
-            return subprocess.Popen(
-                [*command, "run", str(file), "--checkpoint", str(tmp_path / "checkpoint")],
-                stdout=log, stderr=log, start_new_session=True, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-            )  # fmt: skip
-
-    def until_done(events: int) -> None:
-        while not any(each.name == "watched.marks" for each in client.topics("watched.*")) or events != sum(
-            max((row["position"] for row in held(client, "watched.marks") if row["lane"] == lane), default=0)
-            for lane in (0, 1)
-        ):
-            assert process.poll() is None, said()
-            pause()
-
-    def said() -> str:
-        return (tmp_path / "log").read_text(errors="replace")[-4_000:]
+    def operator() -> Iterator[None]:
+        """Waits for each command while the pipeline goes on."""
+        while sum(runner.totals.done) < 500:
+            yield
+        for arguments in (("status",), ("status", "--report", str(tmp_path / "report.svg")), ("stop",)):
+            while True:  # on busy cores it may be silent for so long that it seems not to run
+                asked.append(ask(arguments[0], "watched", *arguments[1:]))
+                while asked[-1].poll() is None:
+                    yield
+                told.append(asked[-1].communicate()[0])
+                assert asked[-1].returncode == 0
+                if "does not run" not in told[-1]:
+                    break
 
     unknown = ask("status", "watchd")
+    assert "no pipeline 'watchd' has run at this broker" in unknown.communicate()[1]
     assert unknown.returncode == 1
-    assert "no pipeline 'watchd' has run at this broker" in unknown.stderr
+    asked: list[subprocess.Popen[str]] = []
+    told: list[str] = []
     with Client(broker) as client:
         client.declare_topic("watched-events", SCHEMA, durable=True)
         client.put_many("watched-events", rows(500))
-        process = start()
-        try:
-            until_done(500)
-            assert "watched  runs" in told("status", "watched")
-            drawn = ask("status", "watched", "--report", str(tmp_path / "report.svg"))
-            assert drawn.returncode == 0, drawn.stderr
-            assert (tmp_path / "report.svg").read_text().lstrip().startswith("<?xml")
-            assert "watched has stopped" in told("stop", "watched")
-            assert process.wait(200) == 0, said()
-            client.put_many("watched-events", rows(1_000, first=500))
-            process = start()
-            until_done(1_000)
-            os.killpg(process.pid, signal.SIGINT)
-            assert process.wait(200) == 0, said()
-            assert "Traceback" not in said()
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, 9)
-                process.wait()
+    with Runner(Pipeline.from_toml(text), checkpoint=tmp_path / "watched", keep_session=True) as runner:
+        script = operator()
+        runner.run(until=lambda: next(script, True) is True)
+    assert "watched  runs" in " ".join(told)
+    assert (tmp_path / "report.svg").read_text().lstrip().startswith("<?xml")
+    assert "watched has stopped" in asked[-1].communicate(timeout=200)[0]
