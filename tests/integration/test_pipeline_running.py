@@ -22,9 +22,10 @@ from milepost.errors import BrokerError, ConfigError
 from milepost.pipeline.beside import IEP, Beside, ends, last_mark
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.quantity import Duration
-from milepost.pipeline.marks import MarkSetting, take_over
+from milepost.pipeline.marks import MarkSetting
 from milepost.pipeline.runner import Runner
 from milepost.pipeline.status import Status
+from milepost.pipeline.takeover import take_over
 from soak.pipeline import PipelinePlay, descendants
 from soak.stage import Broker
 from tests.integration.spark_cluster import Cluster

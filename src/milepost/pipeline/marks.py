@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from milepost.client import Client
-from milepost.errors import ConfigError
-from milepost.pipeline.beside import Beside, last_mark, queued_bytes
+from milepost.pipeline.beside import Beside, queued_bytes
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import Options
 from milepost.pipeline.source.sink import Staged, StreamSink
-
-CLOSED: Final = 1 << 62  # the epoch of a sink that has written its last one
-CLAIM: Final = -1  # … of a mark that only says whose marks follow
-SINK: Final = "milepost-sink"  # the file in a checkpoint with the name of its sink
 
 
 @dataclass(frozen=True)
@@ -126,65 +118,6 @@ class MarkSink(StreamSink):
             if full:
                 messages = [None if each is None else _without_results(each, self._setting.result) for each in messages]
         super().publish(messages)
-
-
-def take_over(client: Client, marks: MarkSetting, folder: Path) -> str:
-    """Before a query begins, with its checkpoint in a folder: the name of its sink. Nobody else's marks follow its own.
-
-    Results are exactly once by a query's checkpoint. A query with a new one goes on at the last mark; so whoever wrote
-    that must have written his last one. His sink is closed, by an epoch that is beyond all others. A mark of nothing
-    names the new sink, so that it can be closed in its turn however little it has done.
-    """
-    beside, file = Beside(marks.pipeline), folder / SINK
-    own = _sink_of(folder)
-    if own is not None:
-        last = last_mark(client, beside, marks.lane)
-        other = getattr(last, "sink", None)  # which marks of older versions do not say
-        if _closed(client, own) or (other not in (None, own) and not _closed(client, other)):
-            raise ConfigError(
-                f"pipeline {beside.pipeline!r} has gone on with another checkpoint than {folder.parent}; "
-                "remove that folder, and it goes on at the last mark"
-            )
-        return own
-    own = str(uuid.uuid4())
-    client.put(beside.marks, _claim(marks, own, _closing(client, beside, marks.lane, own)))
-    _closing(client, beside, marks.lane, own)  # of somebody who has begun at the same moment
-    folder.mkdir(parents=True, exist_ok=True)
-    file.write_text(own + "\n")
-    return own
-
-
-def _closing(client: Client, beside: Beside, lane: int, own: str) -> Any | None:
-    """Close whatever sink has marks of a lane but our own; the last mark."""
-    while True:
-        last = last_mark(client, beside, lane, other_than=own)
-        sink = getattr(last, "sink", None)
-        if sink is None or _closed(client, sink):
-            return last
-        client.publish(sink, CLOSED, [])
-
-
-def _claim(marks: MarkSetting, sink: str, last: Any | None) -> dict[str, Any]:
-    nothing = dict.fromkeys(("rows", "bytes", "rejected", "dropped", "late"), 0)
-    kept = {name: getattr(last, name, None) for name in ("time", "offset")}
-    said = {"epoch": CLAIM, "position": getattr(last, "position", 0), "busy": 0.0, "at": datetime.now(UTC)}
-    who = {"lane": marks.lane, "sink": sink, "disorder": marks.disorder_us / 1e6, "elsewhere": None}
-    return {**nothing, **kept, **said, **who}
-
-
-def _closed(client: Client, sink: str | None) -> bool:
-    return sink is not None and (client.published(sink) or 0) >= CLOSED
-
-
-def _sink_of(folder: Path) -> str | None:
-    """The sink of the query that a checkpoint is of; None before it began. It was the query's ID once."""
-    try:
-        if (folder / SINK).exists():
-            return (folder / SINK).read_text().strip()
-        file = folder / "metadata"
-        return str(json.loads(file.read_text())["id"]) if file.exists() else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"the checkpoint {folder} cannot be used: {error}") from None
 
 
 def _count(messages: Sequence[Staged], columns: Iterable[str | None]) -> int:

@@ -13,10 +13,11 @@ from milepost.pipeline.beside import IEP, Beside
 from milepost.pipeline.combined import CombinedSetting, Feeding
 from milepost.pipeline.definition.checked import Checked
 from milepost.pipeline.lane import LaneSetting
-from milepost.pipeline.marks import MarkSetting, take_over
+from milepost.pipeline.marks import MarkSetting
 from milepost.pipeline.plumbing import FORMAT, PipelineDataSource
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
+from milepost.pipeline.takeover import take_over
 from milepost.pipeline.tier2.applying import Tier2
 
 if TYPE_CHECKING:

@@ -86,7 +86,7 @@ class Status:
         lane = self.lanes.setdefault(row.lane, Lane(row.lane))
         lane.done = max(lane.done, row.position)
         lane.results += row.rows
-        lane.epoch = max(lane.epoch, row.epoch) if row.epoch < 0 else row.epoch
+        lane.epoch = row.epoch if row.epoch >= 0 else lane.epoch  # below: who takes over says so
         self.rejected += row.rejected
         self.dropped += row.dropped
 
