@@ -42,7 +42,9 @@ def take_over(client: Client, marks: MarkSetting, folder: Path) -> str:
     client.put(beside.marks, _claim(marks, own, _closing(client, beside, marks.lane, own)))
     _closing(client, beside, marks.lane, own)  # of somebody who has begun at the same moment
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SINK).write_text(own + "\n")
+    whole = folder / f".{SINK}"
+    whole.write_text(own + "\n")
+    whole.replace(folder / SINK)  # a name that is cut off would be another one's
     return own
 
 
