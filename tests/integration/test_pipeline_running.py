@@ -328,6 +328,37 @@ def test_a_lane_apart_that_is_killed_is_started_again_and_ctrl_c_ends_all_in_ord
     assert made == [number for number in range(2_000) if number % 7]
 
 
+def test_rules_follow_a_monitor_while_it_runs(broker: str, tmp_path: Path, spark: Any) -> None:
+    pipeline = Pipeline.from_toml(f"""
+        name = "monitored"
+        broker = "{broker}"
+        input = "monitored-events"
+        time = "at"
+        disorder = "1s"
+        output = "monitored-out"
+        [[tier1]]
+        derive = {{ high = "load > monitor.usual.p50" }}
+        [[monitor]]
+        name = "usual"
+        of = "load"
+        window = "1s"
+        every = "1s"
+        quantiles = [0.5]
+    """)
+    with Client(broker) as client:
+        client.declare_topic("monitored-events", SCHEMA, durable=True)
+        client.put_many("monitored-events", rows(2_000))
+    with Client(broker) as client, Runner(pipeline, checkpoint=tmp_path / "monitored", keep_session=True) as runner:
+        runner.run(until=lambda: len(held(client, "monitored-out")) == 2_000)
+        # Of the last window that is known by then; no later one ends with these.
+        known = held(client, "monitored.monitor")[-1]["quantiles"][0]["value"]
+        client.put_many("monitored-events", rows(2_100, first=2_000))
+        runner.run_on(until=lambda: len(held(client, "monitored-out")) == 2_100)
+        made = {row["number"]: row for row in held(client, "monitored-out")}
+    assert [made[number]["high"] for number in range(100)] == [None] * 100  # nothing was measured yet
+    assert all(made[number]["high"] == (made[number]["load"] > known) for number in range(2_000, 2_100))
+
+
 def command(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
