@@ -13,6 +13,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from milepost.storage import faults
 from milepost.storage.session import Session
 from milepost.storage.statement import Statement
+from milepost.storage.url import shown
 
 __all__ = ["Database", "Session"]
 
@@ -29,7 +30,7 @@ class Database(ABC):
     begin: str  # the words that begin a transaction that writes
 
     def __init__(self, url: sa.URL) -> None:
-        self.place: Final = url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
+        self.place: Final = shown(url)
         arguments = self.arguments()
         self._writing = sa.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", **arguments)
         self._reading = sa.create_engine(

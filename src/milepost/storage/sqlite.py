@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import stat
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,8 @@ LOG_BYTES: Final = 64 << 20  # what the write-ahead log's file may keep after a 
 VACUUM_PAGES: Final = 512  # pages (2 MB) given back in one step of upkeep
 KEPT_PAGES: Final = 1_024  # free pages (4 MB) that stay for what comes next
 
+log = logging.getLogger("milepost.storage")
+
 
 class Sqlite(Database):
     """A file in WAL mode, synced at each commit. A lock file beside it keeps other brokers out."""
@@ -36,6 +40,7 @@ class Sqlite(Database):
         self._lock: int | None = None
         self._gave = False
         self._take()
+        self._make()
         super().__init__(url)
 
     def _take(self) -> None:
@@ -53,6 +58,17 @@ class Sqlite(Database):
                 f"another broker has the store {self.path} open: stop it, or give this one a store of its own; "
                 "brokers that share one use PostgreSQL"
             ) from None
+
+    def _make(self) -> None:
+        """Make the file, if it is not there, for its owner alone; SQLite gives the files beside it the same rights."""
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            if stat.S_IMODE(self.path.stat().st_mode) & 0o044:
+                log.warning("other users may read the store %s: `chmod 600` it, unless they are meant to", self.path)
+        except OSError as error:
+            self._release()
+            raise ConfigError(f"the store {self.path} cannot be opened: {error.strerror}") from None
 
     def arguments(self) -> dict[str, Any]:
         # "named": the statements' own form. Connections change threads between uses, never during one.
@@ -135,6 +151,9 @@ class Sqlite(Database):
 
     def close(self) -> None:
         super().close()
+        self._release()
+
+    def _release(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
