@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from milepost.storage.operations import (
 )
 from milepost.storage.sqlite import Sqlite
 from milepost.storage.transaction import Stale, Transaction
-from milepost.storage.upkeep import Upkeep
+from milepost.storage.upkeep import Step, Upkeep
 from milepost.storage.url import parsed, url_of
 
 ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or somebody in the way
@@ -102,6 +103,7 @@ class Store:
         self._seen_commits = 0  # what the log's row said when it was taken again
         self._operations: Sequence[Operation] = ()  # of the pending commit
         self.shared: Final = database.shared
+        self.beat_s: Final = lease_s / BEAT_PART if database.shared else math.inf  # how often it says that it is alive
         try:
             session = database.write()
             self._session = session
@@ -381,10 +383,10 @@ class Store:
 
     # Upkeep and the end
 
-    def maintain(self, time_us: int) -> bool:
-        """One short step of upkeep, from the writing thread; True when there is more to do. Raises as `write` does."""
+    def maintain(self, time_us: int) -> Step:
+        """One short step of upkeep, from the writing thread. Raises as `write` does."""
         # By a clock that nobody sets: an hour back, and this broker would be silent for that hour.
-        silent = self.shared and time.monotonic() - self._beaten > self._lease_s / BEAT_PART
+        silent = time.monotonic() - self._beaten > self.beat_s
         if self._session is None or silent:
             found = self.write((), time_us).entries  # says that this broker is alive, and settles what is open
             self._late = found

@@ -12,12 +12,15 @@ from typing import Any, Final, NamedTuple
 from milepost.errors import Closed, Fenced, MilepostError, StoreError
 from milepost.storage.operations import Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
 from milepost.storage.store import Crowded, Store
+from milepost.storage.upkeep import Step
 
 GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten milliseconds of a disk
 GROUP_OPERATIONS: Final = 10_000  # the same for what has no batches
 PARTS: Final = 8  # that a group falls into of which too much fails
-MAINTAIN_S: Final = 1.0  # seconds between looks at upkeep, while there is nothing to do
-MAINTAIN_SHARE: Final = 20  # times as long as a look took, until the next one
+MAINTAIN_S: Final = 1.0  # seconds from a cycle of upkeep that found nothing to do to the next one
+MAINTAIN_SHARE: Final = 20  # times as long as a step took, until the next one: 5 % of the writer's time,
+BEHIND_SHARE: Final = 3  # and a quarter of it when it has been behind for long: no traffic outruns it for ever
+MAINTAIN_MOST_S: Final = 3.0  # seconds until the next step, however long one took: what was slow may not be any more
 _log: Final = logging.getLogger(__name__)
 
 Done = Callable[[list[tuple[Any, Any]], list[Entry]], None]
@@ -28,6 +31,36 @@ class _Given(NamedTuple):
     context: Any
     session: Hashable | None
     function: Callable[[], None] | None = None
+
+
+class Pace:
+    """When the next step of upkeep is due, by a monotonic clock.
+
+    Steps that work follow each other at once while nobody writes. Beside writes, and while they only look, upkeep has
+    its share of the writer's time, whatever the traffic. The share grows with each second until it has caught up.
+    """
+
+    def __init__(self, rest_s: float, now: float, most_s: float = MAINTAIN_MOST_S) -> None:
+        """`most_s` bounds every rest: a broker says within a step that it is alive."""
+        self._rest_s = min(rest_s, most_s)
+        self._most_s = min(most_s, MAINTAIN_MOST_S)
+        self._wrote = False
+        self._caught_up = now  # when a cycle last found nothing to do
+        self.due = now + self._rest_s
+
+    def wrote(self) -> None:
+        """A group was written."""
+        self._wrote = True
+
+    def stepped(self, began: float, now: float, step: Step) -> None:
+        """A step is done."""
+        at_once = step.worked and not self._wrote
+        if not step.more:
+            self._caught_up = now
+        share = max(BEHIND_SHARE, MAINTAIN_SHARE - int(now - self._caught_up))
+        rest_s = 0.0 if at_once else min((now - began) * share, self._most_s)
+        self.due = now + (rest_s if step.more else max(rest_s, self._rest_s))
+        self._wrote = False
 
 
 class Writer:
@@ -90,23 +123,21 @@ class Writer:
                 self._wake.notify()
 
     def _run(self) -> None:
-        wait_s, cost_s = self._maintain_s, 0.0
+        pace = Pace(self._maintain_s, time.monotonic(), self._store.beat_s)
         while True:
             with self._wake:
                 if not self._waiting and not self._closing:
-                    self._wake.wait(wait_s)
+                    self._wake.wait(None if self._over else max(0.0, pace.due - time.monotonic()))
                 if not self._waiting and self._closing:
                     return
                 group = self._group()
             if group:
                 self._write(group)
-            elif self._over is None:
-                began = time.monotonic()
-                more = self._maintain()
-                # A look at very many topics takes its time even when there is nothing to do: a part of it at most.
-                cost_s = cost_s + time.monotonic() - began
-                wait_s = 0.0 if more else max(self._maintain_s, cost_s * MAINTAIN_SHARE)
-                cost_s = cost_s if more else 0.0
+                pace.wrote()
+            began = time.monotonic()
+            if began >= pace.due and self._over is None and not self._closing:
+                step = self._maintain()
+                pace.stepped(began, time.monotonic(), step)
 
     def _group(self) -> list[_Given]:
         """What is written next: up to the bounds of a group, or a single call."""
@@ -213,18 +244,18 @@ class Writer:
         except Exception:  # as when its event loop is closed: what was given is written all the same
             _log.exception("telling of %d operations", len(results))
 
-    def _maintain(self) -> bool:
+    def _maintain(self) -> Step:
         try:
-            more = self._store.maintain(self._time_us())
+            step = self._store.maintain(self._time_us())
             if late := self._store.late():
                 self._tell([], late)
-            return more
+            return step
         except Fenced as error:
             self._over = error
             self._tell([], [])
         except MilepostError as error:
             _log.warning("upkeep of the store: %s", error)
-        return False
+        return Step(more=False, worked=False)
 
 
 def _size(operation: Operation | None) -> int:
