@@ -68,6 +68,10 @@ class Database(ABC):
         after it.
         """
 
+    @abstractmethod
+    def require_there(self, session: Session) -> None:
+        """After a commit, before anybody is told of it: `StoreUnavailable` when it went to where nobody finds it."""
+
     def commit_at_once(self, session: Session) -> bool:
         """Run what the session still holds back and commit it, if that is one step; False, and nothing done, if not."""
         return False

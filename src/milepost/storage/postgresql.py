@@ -86,6 +86,9 @@ class Postgresql(Database):
     def mend(self, session: Session) -> None:
         pass  # the server looks after its own syncs
 
+    def require_there(self, session: Session) -> None:
+        pass  # the server would have said so
+
     def begin_transaction(self, session: Session, synced: bool) -> Statement:
         session.say(self.begin)
         return statements.TOUCH_LOG if synced else statements.TOUCH_LOG_UNSYNCED

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import sqlite3
 import stat
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import sqlalchemy as sa
 
@@ -41,6 +43,10 @@ class Sqlite(Database):
         self._gave = False
         self._take()
         self._make()
+        self._file = _identity(self.path)
+        self._wal = self.path.with_name(self.path.name + "-wal")
+        self._log: tuple[int, int] | None = None  # the write-ahead log's, once there is one
+        self._missing = False  # somebody was told that it is not there any more
         super().__init__(url)
 
     def _take(self) -> None:
@@ -72,7 +78,13 @@ class Sqlite(Database):
 
     def arguments(self) -> dict[str, Any]:
         # "named": the statements' own form. Connections change threads between uses, never during one.
-        return {"paramstyle": "named", "connect_args": {"check_same_thread": False, "timeout": BUSY_MS / 1_000}}
+        return {"paramstyle": "named", "creator": self._connection}
+
+    def _connection(self) -> sqlite3.Connection:
+        """A connection to the file that is there already: another one of its name would be the wrong one."""
+        self._require_file()
+        place = f"file:{quote(str(self.path))}?mode=rw"
+        return sqlite3.connect(place, uri=True, check_same_thread=False, timeout=BUSY_MS / 1_000)
 
     def prepare(self, connection: Any, writing: bool) -> None:
         connection.isolation_level = None  # else the driver begins transactions by itself, and not immediate ones
@@ -118,6 +130,37 @@ class Sqlite(Database):
                 f"the store {self.path} could not be synced after an error: it is being read; try again"
             )
 
+    def require_there(self, session: Session) -> None:
+        """SQLite itself goes on to write into files that have no name any more. Two looks take some microseconds."""
+        self._require_file()
+        found = _identity(self._wal)
+        if self._log is None:
+            self._log = found
+        elif self._log != found:
+            # What it has goes into the store, as long as it can be read; then everybody begins with a new one.
+            busy = session.connection.exec_driver_sql("PRAGMA wal_checkpoint(FULL)").fetchone()
+            self.forget()
+            saved = "is in the store" if busy is not None and not busy[0] else "may be lost"
+            raise StoreUnavailable(f"{self._wal} was deleted while the broker had it open; what it had {saved}")
+
+    def _require_file(self) -> None:
+        if _identity(self.path) == self._file:
+            self._missing = False
+            return
+        gone = StoreUnavailable(
+            f"the store {self.path} was moved, deleted or replaced while the broker had it open: nothing is stored any "
+            "more. Put it back; or restart the broker, which begins with what is there then"
+        )
+        if not self._missing:
+            self._missing = True
+            log.error("%s", gone)
+        raise gone
+
+    def write(self) -> Session:
+        """A connection of one's own, for writing. Without any connection, SQLite makes another write-ahead log."""
+        self._log = None
+        return super().write()
+
     def begin_transaction(self, session: Session, synced: bool) -> Statement:
         if session.synced != synced:  # it cannot be changed within a transaction
             session.say(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
@@ -157,3 +200,12 @@ class Sqlite(Database):
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file has this name: its device and number; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

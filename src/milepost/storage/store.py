@@ -219,6 +219,7 @@ class Store:
             session.settle_checks()
             self._pending = pending
             session.say("COMMIT")
+        self._database.require_there(session)  # otherwise the outcome is open, until the file is back
         self._landed(session)
         self._beaten = time.monotonic()
         return committed
