@@ -1,6 +1,6 @@
 """The versions of the tables, each a file of SQL: `0001_name.sql` makes version 1 out of nothing.
 
-A file is never changed once it was released; the next version is a file of its own, which begins with what the one
+A file is never changed once it was committed; the next version is a file of its own, which begins with what the one
 before it has left. All that are missing run in one transaction.
 """
 
