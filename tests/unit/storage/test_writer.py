@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import pytest
 from milepost.errors import Closed, Fenced, InvalidValue, MilepostError, StoreFull, StoreUnavailable
 from milepost.storage import Append, Appended, Committed, Entry, Operation, Part, Retention, Store, Writer
 from milepost.storage.database import Session
+from milepost.storage.loop_writer import LoopWriter
 from milepost.storage.operations import Place, Spoiled, Work
 from milepost.storage.upkeep import Step
 from milepost.storage.writer import Pace
@@ -252,3 +254,34 @@ def test_what_fails_half_done_costs_the_others_little(rig: Rig) -> None:
     assert [outcome == "good" for _, outcome in results.all] == [not piece.bad for piece in pieces]
     assert all(isinstance(outcome, InvalidValue) for _, outcome in results.all[100:])
     assert max(piece.runs for piece in pieces) <= 16  # four for each time that the group falls apart
+
+
+def test_upkeep_has_its_share_in_an_event_loop_too(postgresql_rig: Rig) -> None:
+    """A client without a broker that writes again as soon as something is written."""
+    rig = postgresql_rig
+    store = rig.open()
+    topic, publisher = rig.topic(store, retention=Retention(0.000_001, None, False)), rig.enrol(store)
+
+    async def play() -> None:
+        stamps, over, ended = count(1), asyncio.Event(), asyncio.Event()
+        writer: LoopWriter
+
+        def done(outcomes: list[tuple[Any, Any]], entries: list[Entry]) -> None:
+            rig.now += 1_000
+            if store.extents(topic)[topic][store.log].start > 0:
+                over.set()
+            if over.is_set():
+                ended.set()
+            else:
+                writer.give(append(publisher, topic, next(stamps)))
+
+        writer = LoopWriter(store, time_us=lambda: rig.now, done=done, brief=lambda _: False, maintain_s=0.001)
+        writer.give(append(publisher, topic, next(stamps)))
+        try:
+            async with asyncio.timeout(60):
+                await ended.wait()
+        finally:
+            over.set()
+            await writer.end()
+
+    asyncio.run(play())
