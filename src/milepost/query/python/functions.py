@@ -111,6 +111,18 @@ _BY_KIND: Final[Mapping[str, Callable[[Scalar], Function]]] = {
 }
 
 
+# Functions whose cost grows with the text that they are given, and how many characters of it they go over in one step.
+OF_TEXT: Final[Mapping[str, int]] = {
+    **dict.fromkeys(
+        ("||", "length", "trim", "ltrim", "rtrim", "substring", "starts_with", "ends_with", "contains", "position"), 256
+    ),
+    "lower": 64,
+    "upper": 64,
+    "in_subnet": 1,
+}
+LIKE_CHARS: Final = 1  # the same for `like`
+
+
 def function(name: str, kinds: tuple[Scalar, ...]) -> Callable[..., Any]:
     """The implementation of a function for arguments of these kinds."""
     return _BY_KIND[name](kinds[0]) if name in _BY_KIND else _PLAIN[name]
