@@ -74,6 +74,9 @@ class LoopWriter(Writer):
             operation is None or (isinstance(operation, Work) and self._brief(operation))
         )
 
+    def _rest(self, client: Hashable, asked_s: float) -> None:
+        """There is one client, and nobody to protect from it in this process."""
+
     def _written(self, _: Any = None) -> None:
         """A group was."""
         results, self._results = self._results, []
