@@ -50,6 +50,13 @@ class Budget:
             )
 
 
+def require(limit: str, value: int, what: str) -> None:
+    """Raise `QueryTooCostly` when `value` is over the constant named `limit`; `what` opens the message."""
+    maximum = getattr(limits, limit)
+    if value > maximum:
+        raise QueryTooCostly(limit, value, maximum, what)
+
+
 def _shared(rows: int) -> tuple[int, str]:
     alone = rows * limits.QUERY_STEPS
     if alone < limits.QUERY_BATCH_STEPS:

@@ -10,9 +10,8 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from milepost import limits
 from milepost.batch import Batch
-from milepost.query.budget import Budget
+from milepost.query.budget import Budget, require
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import DATE, DOUBLE, TIMESTAMP, Scalar
 from milepost.query.kinds import UUID as UUID_KIND
@@ -131,7 +130,7 @@ def _in_pieces(
     except TooMuch as error:
         every = np.arange(origin.block.n) if rows is None else rows
         if len(every) == 1:
-            limits.require(error.limit, error.amount, error.what)
+            require(error.limit, error.amount, error.what)
         half = len(every) // 2
         return [*_in_pieces(evaluate, origin, every[:half]), *_in_pieces(evaluate, origin, every[half:])]
 

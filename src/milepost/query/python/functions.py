@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-from milepost import limits
 from milepost.query import subnet
+from milepost.query.budget import require
 from milepost.query.instant import days
 from milepost.query.kinds import DOUBLE, Scalar
 from milepost.query.number import bounded
@@ -18,7 +18,7 @@ Function = Callable[..., Value]
 
 
 def _joined(left: Any, right: Any) -> Any:
-    limits.require("QUERY_VALUE_BYTES", len(left) + len(right), "text joined by ||")
+    require("QUERY_VALUE_BYTES", len(left) + len(right), "text joined by ||")
     return left + right
 
 

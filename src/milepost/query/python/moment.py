@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from milepost import limits
-from milepost.query.budget import Budget
+from milepost.query.budget import Budget, require
 
 Value: TypeAlias = Any  # of the plain form, decimals as units of the last place; None for null
 
@@ -29,7 +29,7 @@ class Moment:
         """Note one more element, and what it costs; nested quantifiers over a long list would else run for ever."""
         self.seen += 1
         if self.seen > limits.QUERY_BINDINGS:
-            limits.require("QUERY_BINDINGS", self.seen, "combinations of elements in one message")
+            require("QUERY_BINDINGS", self.seen, "combinations of elements in one message")
         self.budget.spend(steps)
 
 
