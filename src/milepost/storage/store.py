@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final
 
-from milepost.errors import ConfigError, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
+from milepost.errors import (
+    ConfigError,
+    Fenced,
+    InDoubt,
+    MilepostError,
+    QueryTooCostly,
+    StoreError,
+    StoreUnavailable,
+)
 from milepost.storage import faults, migrations, reading, statements, waiting
 from milepost.storage.database import Database, Session
 from milepost.storage.faults import DRIVER_ERRORS, Kind
@@ -178,6 +186,8 @@ class Store:
             except Spoiled as spoiled:
                 self._roll_back()
                 refused[spoiled.place] = spoiled.error
+                if isinstance(spoiled.error, QueryTooCostly):
+                    until = 0.0  # one of them in a group is enough
                 if len(refused) > REFUSED_MOST < len(operations):
                     raise Crowded("too many operations of one group fail: give them one by one") from None
             except Stale:

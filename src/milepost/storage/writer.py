@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, NamedTuple
 
 from milepost.errors import Closed, Fenced, MilepostError, StoreError
@@ -143,15 +143,21 @@ class Writer:
         """Seconds until clients whose expressions took long are served again."""
         return 0.0 if self._closing else max(0.0, self._rested - time.monotonic())
 
-    def _rest(self, client: Hashable, asked_s: float) -> None:
-        """Note how long a client's expressions took. The writer is for others for as long again, if that was long."""
-        if asked_s < COSTLY_S:
+    def _rest(self, chosen: list[_Given], asked_s: Mapping[int, float]) -> None:
+        """Note how long clients' expressions took. Where that was long, the writer is for others for as long again."""
+        totals: dict[Hashable, float] = {}
+        for place, seconds in asked_s.items():
+            operation = chosen[place].operation
+            if isinstance(operation, Work):
+                totals[operation.client] = totals.get(operation.client, 0.0) + seconds
+        now = time.monotonic()
+        for client, seconds in totals.items():
             self._costly.pop(client, None)
-            return
-        self._costly[client] = None
-        if len(self._costly) > COSTLY_CLIENTS:
+            if seconds >= COSTLY_S:
+                self._costly[client] = None
+                self._rested = max(self._rested, now) + seconds
+        while len(self._costly) > COSTLY_CLIENTS:
             self._costly.pop(next(iter(self._costly)))
-        self._rested = time.monotonic() + asked_s
 
     def _write(self, group: list[_Given]) -> None:
         if group[0].function is not None:
@@ -200,10 +206,8 @@ class Writer:
         else:
             for place, outcome in zip(places, committed.outcomes, strict=True):
                 results[place] = results[place][0], outcome
-            for place, asked_s in committed.asked_s.items():
-                operation = chosen[place].operation
-                if isinstance(operation, Work) and operation.client is not None:
-                    self._rest(operation.client, asked_s)
+            if committed.asked_s:
+                self._rest(chosen, committed.asked_s)
             return committed.entries
         return []
 
