@@ -14,6 +14,7 @@
     ├── CheckFailed               a message that breaks a schema's ``check`` rule
     ├── MalformedBatch            bytes that are not a batch of this schema
     ├── LimitExceeded             input larger or deeper than a named limit allows
+    │   └── QueryTooCostly        a query that took more steps, or longer, than its budget
     ├── BrokerError               a broker that says no, or cannot be talked to
     │   ├── UnknownTopic          a topic nobody declared
     │   ├── UnknownSubscription   a subscription that is not there, or no longer
@@ -182,16 +183,24 @@ class LimitExceeded(MilepostError, ValueError):
     """Input beyond a named limit; `limit` is the name of the constant in `milepost.limits`."""
 
     code = "limit_exceeded"
+    advice: ClassVar[str] = "make it smaller or split it"
 
     def __init__(self, limit: str, value: int, maximum: int, what: str) -> None:
         self.limit = limit
         self.value = value
         self.maximum = maximum
         self.what = what
-        super().__init__(f"{what}: {value} is over {limit} = {maximum}; make it smaller or split it")
+        super().__init__(f"{what}: {value} is over {limit} = {maximum}; {self.advice}")
 
     def __reduce__(self) -> tuple[type[LimitExceeded], tuple[str, int, int, str]]:
         return type(self), (self.limit, self.value, self.maximum, self.what)  # it crosses processes, as in Spark
+
+
+class QueryTooCostly(LimitExceeded):
+    """Evaluating a query went over its budget, which `limit` names; the evaluation was ended."""
+
+    code = "query_too_costly"
+    advice = "nest fewer quantifiers, let them range over shorter lists, or ask for less at once"
 
 
 class BrokerError(MilepostError):

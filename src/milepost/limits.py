@@ -34,9 +34,16 @@ QUERY_TEXT_CHARS: Final = 100_000
 QUERY_TOKENS: Final = 50_000  # words and signs; the parser takes some ten microseconds for each
 QUERY_DEPTH: Final = 100  # nested expressions, for the stack's sake
 QUERY_NODES: Final = 20_000  # one `in` list of 10,000 literals fits
-QUERY_VALUE_BYTES: Final = 1 << 28  # text that evaluating one message may make at once: `||` in a tree doubles it
+QUERY_VALUE_BYTES: Final = 1 << 26  # text that evaluating one message may make at once: `||` in a tree doubles it
 LIKE_PATTERN_CHARS: Final = 1_000  # the matcher carries one bit of state per pattern character
 QUERY_BINDINGS: Final = 5_000_000  # combinations of elements looked at in one message: nested quantifiers multiply
+# What evaluating one query may cost. A step is one operation on one element, or a pass over one byte of text: some
+# three nanoseconds for a whole batch at once, and so 60 ms for the most that a small batch may take.
+QUERY_STEPS: Final = 2_000_000  # for each message of a batch,
+QUERY_BATCH_STEPS: Final = 20_000_000  # but no more for all of them together;
+QUERY_BYTE_STEPS: Final = 8  # and so many for each byte of the batch: what only reads it once is never refused
+QUERY_ROW_STEPS: Final = 32  # that a step counts for where messages are looked at one by one: it takes so much longer
+QUERY_MS: Final = 1_000  # of the database's time, for a statement with an expression: it may hold up everybody's writes
 
 # The wire: what a stranger may make a broker or a client hold.
 FRAME_BYTES: Final = 64 << 20  # one frame; a batch that is larger is split by the client

@@ -163,7 +163,7 @@ class Broker:
             cancel()
         self._process()
         if self._workers is not None:
-            await asyncio.to_thread(self._workers.close)
+            await asyncio.to_thread(self._workers.close, CLOSING_S)
             self._settle()
         for connection in list(self.core.connections.values()):
             self.run([Say(connection, Bye("the broker is stopping")), Close(connection)])

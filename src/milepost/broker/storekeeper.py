@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, Read, Store
@@ -17,10 +18,12 @@ from milepost.storage import Writer
 from milepost.storage.operations import Entry, TopicRecord
 
 if TYPE_CHECKING:
+    from milepost.broker.core.connection import Connection
     from milepost.broker.core.topic import Topic
     from milepost.broker.server import Broker
 
 READERS: Final = 2  # threads: one long replay leaves the other to everybody else
+LOOKERS: Final = 2  # threads for looks into queues, whose selections may take long: logs are read beside them
 POLL_S: Final = 0.1  # of a store that brokers share: how soon each hears of the others' rows
 
 log = logging.getLogger("milepost.broker")
@@ -35,6 +38,8 @@ class Storekeeper:
         self._loop = asyncio.get_running_loop()
         self._writer = Writer(store, time_us=broker.clock.time_us, done=self._done)
         self._readers = ThreadPoolExecutor(READERS, "milepost-read")
+        self._lookers = ThreadPoolExecutor(LOOKERS, "milepost-look")
+        self._looking: dict[Connection, deque[Inspect]] = {}  # clients that look, and what else they want to see
         self._finished: deque[tuple[list[tuple[Any, Any]], list[Entry]]] = deque()
         self._polling = False
         self._pulse: dict[int, int] = {}  # how often the other brokers have written
@@ -55,7 +60,7 @@ class Storekeeper:
         elif isinstance(effect, Ask):
             self._answer(effect.then, lambda: self._asked(effect))
         elif isinstance(effect, Inspect):
-            self._answer(effect.then, lambda: self.store.inspect(effect.operation, self._broker.clock.time_us()))
+            self._inspect(effect)
         elif isinstance(effect, Learn):
             self._answer(effect.then, self.store.topics)
 
@@ -115,7 +120,33 @@ class Storekeeper:
             ],
         }
 
-    def _answer(self, then: Callable[[Any], list[Effect]], work: Callable[[], Any]) -> None:
+    def _inspect(self, effect: Inspect) -> None:
+        """Look into queues: one look of a client at a time, so that it does not stand before all others with many."""
+        waiting = self._looking.get(effect.client)
+        if waiting is not None:
+            waiting.append(effect)
+            return
+        self._looking[effect.client] = deque()
+        self._look(effect)
+
+    def _look(self, effect: Inspect) -> None:
+        then = partial(self._looked, effect)
+        self._answer(then, lambda: self.store.inspect(effect.operation, self._broker.clock.time_us()), self._lookers)
+
+    def _looked(self, effect: Inspect, outcome: Any) -> list[Effect]:
+        waiting = self._looking[effect.client]
+        if waiting and effect.client.open:
+            self._look(waiting.popleft())
+        else:
+            del self._looking[effect.client]
+        return effect.then(outcome)
+
+    def _answer(
+        self,
+        then: Callable[[Any], list[Effect]],
+        work: Callable[[], Any],
+        threads: ThreadPoolExecutor | None = None,
+    ) -> None:
         if self._closed:
             return
 
@@ -129,7 +160,7 @@ class Storekeeper:
                 outcome = BrokerError(f"the broker failed on reading: {type(error).__name__}; what it logged says more")
             self._loop.call_soon_threadsafe(self._answered, then, outcome)
 
-        self._readers.submit(run)
+        (threads or self._readers).submit(run)
 
     def _answered(self, then: Callable[[Any], list[Effect]], outcome: Any) -> None:
         if not self._closed:
@@ -163,9 +194,11 @@ class Storekeeper:
 
     async def close(self) -> None:
         """Write what was given, tell of it, and close the store."""
+        self.store.halt()
         await asyncio.to_thread(self._writer.close)
         self._ended = True
         self._settle()
         self._closed = True
-        await asyncio.to_thread(self._readers.shutdown)
+        await asyncio.to_thread(partial(self._lookers.shutdown, cancel_futures=True))
+        await asyncio.to_thread(partial(self._readers.shutdown, cancel_futures=True))
         await asyncio.to_thread(self.store.close)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.batch import Batch
-from milepost.errors import MilepostError, QueryError
+from milepost.errors import MilepostError, QueryError, QueryTooCostly
 from milepost.match.columns import Codes, Columns
 from milepost.match.group import Group
 from milepost.match.matches import Matches
@@ -144,7 +144,11 @@ class Snapshot:
         """The rows in which a predicate holds, of those given, or of all."""
         try:
             if rows is not None and len(rows) <= FEW and len(batch) > FEW:
-                return np.array([row for row in rows.tolist() if predicate.test(batch[row]) is True], np.int32)
+                try:
+                    answers = predicate.test_few(batch, rows.tolist())
+                    return rows[np.array([answer is True for answer in answers], np.bool_)]
+                except QueryTooCostly:
+                    pass  # long lists: all rows at once may still be within the budget
             mask = predicate.mask(batch)
             return (np.flatnonzero(mask) if rows is None else rows[mask[rows]]).astype(np.int32)
         except MilepostError as error:

@@ -48,7 +48,8 @@ def committed(
     """Committed messages that nobody has taken or reserved, due or not, by number."""
     finding = picking.browsing(known, queue, wish, picking.dialect_of(session), lock)
     values = {"after": after, "count": count, "queue": queue.number} | finding.values
-    return [Head(*row) for row in session.rows(finding.statement, **values)]
+    ask = session.bounded if wish.select else session.rows
+    return [Head(*row) for row in ask(finding.statement, **values)]
 
 
 def queues(session: Session, place: Place, name: str | None, counted: bool) -> list[QueueRecord]:

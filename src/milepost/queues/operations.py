@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Final
 
 from milepost.errors import MilepostError
 from milepost.queues import admin, deciding, ending, looking, transactions, upkeep
@@ -13,6 +15,8 @@ from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
 from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Promise, Work
+
+OPERATOR: Final = "operator"  # the client of what is asked outside of transactions
 
 
 class Look(Work):
@@ -44,6 +48,11 @@ class Perform(Work):
     def size(self) -> int:
         """Of the batches."""
         return sum(step.size for step in self.steps if isinstance(step, Enqueue))
+
+    @property
+    def client(self) -> Hashable:
+        """Selections, orders and priority functions may be in it."""
+        return self.transaction.instance
 
     def run(self, session: Session, place: Place) -> Performed | Promise | MilepostError:
         """See `transactions`."""
@@ -287,6 +296,11 @@ class MoveMessages(Work):
     select: str | None = None
     count: int | None = None
 
+    @property
+    def client(self) -> Hashable:
+        """All operators are one."""
+        return OPERATOR
+
     def run(self, session: Session, place: Place) -> int:
         """See `admin`."""
         return admin.move(session, place, self.source, self.target, self.type, self.select, self.count)
@@ -300,6 +314,11 @@ class Purge(Work):
     type: str | None = None
     select: str | None = None
     count: int | None = None
+
+    @property
+    def client(self) -> Hashable:
+        """All operators are one."""
+        return OPERATOR
 
     def run(self, session: Session, place: Place) -> int:
         """See `admin`."""

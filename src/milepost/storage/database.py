@@ -109,6 +109,10 @@ class Database(ABC):
                 self._reading.dispose()
         raise AssertionError
 
+    @abstractmethod
+    def halt(self) -> None:
+        """End statements with clients' expressions now, or in `limits.QUERY_MS`, and begin no more of them."""
+
     def forget(self) -> None:
         """Let the pool make new connections."""
         self._reading.dispose()

@@ -8,7 +8,7 @@ a moment (tables that are made, a database that is away, upkeep) is done in a th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -90,6 +90,9 @@ class LoopWriter(Writer):
         return given.function is None and (
             operation is None or (isinstance(operation, Work) and self._brief(operation))
         )
+
+    def _rest(self, chosen: list[_Given], asked_s: Mapping[int, float]) -> None:
+        """There is one client, and nobody to protect from it in this process."""
 
     def _written(self, _: Any = None) -> None:
         """Called after a group is written, and after a step of upkeep."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ class Postgresql(Database):
 
     def __init__(self, url: sa.URL, lease_s: float) -> None:
         self._lease_ms = max(2, int(lease_s * 1_000))
+        self._halted = threading.Event()
         super().__init__(url)
 
     def arguments(self) -> dict[str, Any]:
@@ -71,7 +73,7 @@ class Postgresql(Database):
             connection.execute(f"SET {setting}")
 
     def _session(self, connection: sa.Connection) -> Session:
-        return PipedSession(connection)
+        return PipedSession(connection, self._halted)
 
     def has_tables(self, session: Session) -> bool:
         return (
@@ -97,6 +99,9 @@ class Postgresql(Database):
         key = zlib.crc32(log.encode()) - (1 << 31)
         found = session.connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_HOLDING}, {key})").scalar_one()
         return found is True
+
+    def halt(self) -> None:
+        self._halted.set()
 
     def give_back(self, session: Session) -> bool:
         return False  # autovacuum does

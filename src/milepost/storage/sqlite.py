@@ -19,6 +19,7 @@ from milepost.storage import statements
 from milepost.storage.database import Database, Session
 from milepost.storage.sqlite_session import BEGIN, SqliteSession
 from milepost.storage.statement import Statement
+from milepost.storage.watch import Watch
 
 BUSY_MS: Final = 5_000  # a checkpoint waits so long for readers, which take milliseconds
 CACHE_KIB: Final = 16_384  # of pages, for each connection; the blobs themselves come from the system's cache
@@ -41,6 +42,7 @@ class Sqlite(Database):
         self.path: Final = Path(url.database)
         self._lock: int | None = None
         self._gave = False
+        self._watch = Watch()
         self._take()
         self._make()
         self._file = _identity(self.path)
@@ -110,7 +112,7 @@ class Sqlite(Database):
         functions.install(connection)
 
     def _session(self, connection: sa.Connection) -> Session:
-        return SqliteSession(connection)
+        return SqliteSession(connection, self._watch)
 
     def has_tables(self, session: Session) -> bool:
         found = {row[0] for row in session.connection.exec_driver_sql("SELECT name FROM sqlite_master")}
@@ -192,7 +194,11 @@ class Sqlite(Database):
         self._gave = True
         return True
 
+    def halt(self) -> None:
+        self._watch.halt()
+
     def close(self) -> None:
+        self._watch.halt()
         super().close()
         self._release()
 

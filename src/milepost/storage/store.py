@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final
 
-from milepost.errors import ConfigError, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
+from milepost.errors import (
+    ConfigError,
+    Fenced,
+    InDoubt,
+    MilepostError,
+    QueryTooCostly,
+    StoreError,
+    StoreUnavailable,
+)
 from milepost.storage import faults, migrations, reading, statements, waiting
 from milepost.storage.database import Database, Session
 from milepost.storage.faults import DRIVER_ERRORS, Kind
@@ -38,6 +46,7 @@ ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or some
 PAUSE_S: Final = 0.05  # between attempts at a PostgreSQL that is away; it is away for seconds, if at all
 STALE_MOST: Final = 20  # times that others may change what this process remembers, during one write
 REFUSED_MOST: Final = 3  # operations that a group is written again without: each time costs as much as all of it
+GROUP_S: Final = 0.5  # seconds that a group takes, before what other parts give it waits for the next one
 BEAT_PART: Final = 3  # a broker says three times in its lease that it is alive
 
 
@@ -157,6 +166,8 @@ class Store:
         process has this broker's log, and this one must end.
         """
         give_up = time.monotonic() + self._lease_s
+        until = time.monotonic() + GROUP_S
+        asked_s: dict[int, float] = {}
         self._last_us = time_us = max(time_us, self._last_us)  # times do not go back within a log
         attempt = stale = 0
         refused: dict[int, MilepostError] = {}
@@ -168,7 +179,8 @@ class Store:
                     committed = self._settle(operations)
                     if committed is not None:
                         return self._with_late(committed)
-                return self._with_late(self._attempt(session, operations, time_us, refused))
+                committed = self._attempt(session, operations, time_us, refused, until, asked_s)
+                return self._with_late(committed)._replace(asked_s=asked_s)
             except _Overtaken:
                 self._pending = None  # it was found out before the commit
                 self._failed(Kind.REFUSED)
@@ -176,6 +188,8 @@ class Store:
             except Spoiled as spoiled:
                 self._roll_back()
                 refused[spoiled.place] = spoiled.error
+                if isinstance(spoiled.error, QueryTooCostly):
+                    until = 0.0  # one of them in a group is enough
                 if len(refused) > REFUSED_MOST < len(operations):
                     raise Crowded("too many operations of one group fail: give them one by one") from None
             except Stale:
@@ -201,8 +215,9 @@ class Store:
                 raise
 
     def _attempt(
-        self, session: Session, operations: Sequence[Operation], time_us: int, refused: dict[int, MilepostError]
-    ) -> Committed:
+        self, session: Session, operations: Sequence[Operation], time_us: int, refused: dict[int, MilepostError],
+        until: float, asked_s: dict[int, float],
+    ) -> Committed:  # fmt: skip
         promised = not operations or any(
             isinstance(each, tuple) or each.durable for each in operations
         )  # a tuple is no `Work`
@@ -210,7 +225,8 @@ class Store:
         holder = self._holder
         session.later(touch, self._require_held, raises=True, log=holder.log, epoch=holder.epoch, time_us=time_us)
         transaction = Transaction(session, holder, self._memory, time_us)
-        committed = transaction.run(operations, refused)
+        transaction.asked_s = asked_s
+        committed = transaction.run(operations, refused, until)
         pending = self._commits + 1, transaction, committed
         self._pending = pending  # from here on, an error leaves the outcome open
         self._operations = operations
@@ -405,6 +421,10 @@ class Store:
         """Entries whose commit was found to have happened, and that no `write` has told of; told once."""
         told, self._late = self._late, []
         return told
+
+    def halt(self) -> None:
+        """Evaluate no more expressions of clients: this process is ending. From any thread."""
+        self._database.halt()
 
     def close(self) -> None:
         """Give the log back. Called when nobody writes any more."""

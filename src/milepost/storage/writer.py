@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, NamedTuple
 
 from milepost.errors import Closed, Fenced, MilepostError, StoreError
-from milepost.storage.operations import Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
+from milepost.storage.operations import POSTPONED, Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
 from milepost.storage.store import Crowded, Store
 from milepost.storage.upkeep import Step
 
@@ -21,6 +22,8 @@ MAINTAIN_S: Final = 1.0  # seconds from a cycle of upkeep that found nothing to 
 MAINTAIN_SHARE: Final = 20  # times as long as a step took, until the next one: 5 % of the writer's time,
 BEHIND_SHARE: Final = 3  # and a quarter of it when it has been behind for long: no traffic outruns it for ever
 MAINTAIN_MOST_S: Final = 3.0  # seconds until the next step, however long one took: what was slow may not be any more
+COSTLY_S: Final = 0.1  # seconds for a client's expressions, beyond which it is one of those that share half the time
+COSTLY_CLIENTS: Final = 10_000  # of these that are remembered
 _log: Final = logging.getLogger(__name__)
 
 Done = Callable[[list[tuple[Any, Any]], list[Entry]], None]
@@ -84,6 +87,9 @@ class Writer:
         self._closing = False
         self._broken: dict[Hashable, MilepostError] = {}
         self._over: Fenced | None = None  # set once another process has the log
+        self._costly: dict[Hashable, None] = {}  # clients whose expressions took long, the last time
+        self._resting: deque[_Given] = deque()  # what they want, until `_rested`
+        self._rested = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -127,8 +133,11 @@ class Writer:
         while True:
             with self._wake:
                 if not self._waiting and not self._closing:
-                    self._wake.wait(None if self._over else max(0.0, pace.due - time.monotonic()))
-                if not self._waiting and self._closing:
+                    wait_s = math.inf if self._over else max(0.0, pace.due - time.monotonic())
+                    if self._resting:
+                        wait_s = min(wait_s, self._resting_s())
+                    self._wake.wait(None if wait_s == math.inf else wait_s)
+                if not self._waiting and not self._resting and self._closing:
                     return
                 group = self._group()
             if group:
@@ -141,6 +150,9 @@ class Writer:
 
     def _group(self) -> list[_Given]:
         """What is written next: up to the bounds of a group, or a single call."""
+        if self._resting and not self._resting_s():
+            self._waiting.extendleft(reversed(self._resting))
+            self._resting.clear()
         group: list[_Given] = []
         size = 0
         while self._waiting and size < GROUP_BYTES and len(group) < GROUP_OPERATIONS:
@@ -149,9 +161,38 @@ class Writer:
                     group.append(self._waiting.popleft())
                 break
             given = self._waiting.popleft()
+            if self._rests(given.operation):
+                self._resting.append(given)
+                continue
             group.append(given)
             size += _size(given.operation)
         return group
+
+    def _rests(self, operation: Operation | None) -> bool:
+        """Whether an operation is of a client that has to wait."""
+        if not self._costly or not isinstance(operation, Work) or operation.client not in self._costly:
+            return False
+        return self._resting_s() > 0
+
+    def _resting_s(self) -> float:
+        """Seconds until clients whose expressions took long are served again."""
+        return 0.0 if self._closing else max(0.0, self._rested - time.monotonic())
+
+    def _rest(self, chosen: list[_Given], asked_s: Mapping[int, float]) -> None:
+        """Note how long clients' expressions took. Where that was long, the writer is for others for as long again."""
+        totals: dict[Hashable, float] = {}
+        for place, seconds in asked_s.items():
+            operation = chosen[place].operation
+            if isinstance(operation, Work):
+                totals[operation.client] = totals.get(operation.client, 0.0) + seconds
+        now = time.monotonic()
+        for client, seconds in totals.items():
+            self._costly.pop(client, None)
+            if seconds >= COSTLY_S:
+                self._costly[client] = None
+                self._rested = max(self._rested, now) + seconds
+        while len(self._costly) > COSTLY_CLIENTS:
+            self._costly.pop(next(iter(self._costly)))
 
     def _write(self, group: list[_Given]) -> None:
         if group[0].function is not None:
@@ -174,7 +215,13 @@ class Writer:
                 chosen.append(given)
                 places.append(len(results))
             results.append((given.context, error))
-        self._tell(results, self._together(chosen, places, results) if chosen else [])
+        entries = self._together(chosen, places, results) if chosen else []
+        if any(outcome is POSTPONED for _, outcome in results):
+            postponed = [given for given, place in zip(chosen, places, strict=True) if results[place][1] is POSTPONED]
+            results = [result for result in results if result[1] is not POSTPONED]
+            with self._lock:
+                self._waiting.extendleft(reversed(postponed))
+        self._tell(results, entries)
 
     def _together(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]) -> list[Entry]:
         """Write operations as one group; or, when some of them cannot be, so that the others do not suffer for it."""
@@ -194,6 +241,8 @@ class Writer:
         else:
             for place, outcome in zip(places, committed.outcomes, strict=True):
                 results[place] = results[place][0], outcome
+            if committed.asked_s:
+                self._rest(chosen, committed.asked_s)
             return committed.entries
         return []
 

@@ -382,10 +382,22 @@ class Core:
             for marks, members in topic.audience():
                 self._deliver(topic, batch, marks, members, effects, full)
             return
-        for _, error in matches.failed:
-            self.errors[error.code] += 1
+        for key, error in matches.failed:
+            self._end(topic, key, error, effects)
         for share in shares(topic, batch, matches, self.connections):
             self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
+
+    def _end(self, topic: Topic, key: int, error: MilepostError, effects: list[Effect]) -> None:
+        """End a plain subscription whose predicate could not be evaluated: else it would miss rows and not know it."""
+        self.errors[error.code] += 1
+        subscription = topic.subscriptions.get(key)
+        if subscription is None:  # it ended while the batch was examined
+            return
+        connection = subscription.connection
+        if connection.subscriptions is not None:
+            connection.subscriptions.pop(subscription.number, None)
+        self.catalogue.forget(subscription)
+        effects.append(Say(connection, failure(error, subscription=subscription.number)))
 
     def give_back(self, sources: Sequence[Source | Row], full: list[Outbox], effects: list[Effect]) -> None:
         """Batches are dealt with: their bytes go back as credit, unless somebody whom they were for is full."""

@@ -87,6 +87,7 @@ class Inspect(NamedTuple):
 
     operation: Work
     then: Callable[[Any], list[Effect]]
+    client: Connection  # whose work is done one after the other
 
 
 class Learn(NamedTuple):

@@ -342,6 +342,7 @@ class Streams:
         if not topic.streams or version is None:
             return full
         wanted: dict[int, np.ndarray] | None = None
+        failed: dict[int, MilepostError] = {}
         offsets = np.arange(entry.first, end, dtype=np.uint64)
         for key, stream in list(topic.streams.items()):
             if stream.stop is not None:
@@ -352,7 +353,11 @@ class Streams:
                 found = Found(entry.log, entry.first, end, batch, offsets, entry.after)
                 if stream.where is not None:
                     if wanted is None:
-                        wanted = _by_key(version.streams.snapshot().match(version.view(batch)))
+                        matches = version.streams.snapshot().match(version.view(batch))
+                        wanted, failed = _by_key(matches), dict(matches.failed)
+                    if key in failed:
+                        effects += self._unread(stream, failed[key])
+                        continue
                     rows = wanted.get(key)
                     if rows is None:
                         found = found._replace(batch=None)
