@@ -6,10 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
-from milepost.errors import Closed, Fenced, MilepostError, StoreError
+from milepost.errors import Closed, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
 from milepost.storage.operations import Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
 from milepost.storage.store import Crowded, Store
 
@@ -18,6 +18,7 @@ GROUP_OPERATIONS: Final = 10_000  # the same for what has no batches
 PARTS: Final = 8  # that a group falls into of which too much fails
 MAINTAIN_S: Final = 1.0  # seconds between looks at upkeep, while there is nothing to do
 MAINTAIN_SHARE: Final = 20  # times as long as a look took, until the next one
+AWAY: Final = "the store went away in the middle of a commit, and is not back: see that it runs, then try again"
 _log: Final = logging.getLogger(__name__)
 
 Done = Callable[[list[tuple[Any, Any]], list[Entry]], None]
@@ -30,13 +31,25 @@ class _Given(NamedTuple):
     function: Callable[[], None] | None = None
 
 
+class _Held(NamedTuple):
+    """A group whose commit is in doubt. `operations` is the very list that the store was given: it knows it by that."""
+
+    chosen: list[_Given]
+    operations: list[Operation]
+    error: InDoubt
+
+
+_UNTOLD: Final = object()  # the outcome of an operation that is held
+
+
 class Writer:
     """Takes operations from any thread and commits them in the order they came; whatever waits goes together.
 
     `done(results, entries)` is called in the writer's thread after each group: `results` pairs each operation's context
     with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, its sessions are
     broken: what they give after it fails in the same way, so that nothing overtakes what failed, until `resume` has
-    come through the queue. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
+    come through the queue. A group whose commit is in doubt is held, and nobody is told anything, until the store is back
+    and says whether it happened; if it did not, it is written then. What is given meanwhile fails. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
     out, `done` is called without results.
     """
 
@@ -51,6 +64,7 @@ class Writer:
         self._closing = False
         self._broken: dict[Hashable, MilepostError] = {}
         self._over: Fenced | None = None  # set once another process has the log
+        self._held: _Held | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -96,7 +110,7 @@ class Writer:
                 if not self._waiting and not self._closing:
                     self._wake.wait(wait_s)
                 if not self._waiting and self._closing:
-                    return
+                    break
                 group = self._group()
             if group:
                 self._write(group)
@@ -107,6 +121,7 @@ class Writer:
                 cost_s = cost_s + time.monotonic() - began
                 wait_s = 0.0 if more else max(self._maintain_s, cost_s * MAINTAIN_SHARE)
                 cost_s = cost_s if more else 0.0
+        self._settle_held(last=True)
 
     def _group(self) -> list[_Given]:
         """What is written next: up to the bounds of a group, or a single call."""
@@ -129,6 +144,7 @@ class Writer:
             except Exception:  # a fault of ours, or of whoever gave it; what else waits is still to be written
                 _log.exception("a call in the writer's thread")
             return
+        self._settle_held()
         results: list[tuple[Any, Any]] = []
         chosen: list[_Given] = []
         places: list[int] = []
@@ -143,12 +159,25 @@ class Writer:
                 chosen.append(given)
                 places.append(len(results))
             results.append((given.context, error))
-        self._tell(results, self._together(chosen, places, results) if chosen else [])
+        entries = self._together(chosen, places, results) if chosen else []
+        self._tell([each for each in results if each[1] is not _UNTOLD], entries)
 
-    def _together(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]) -> list[Entry]:
+    def _together(
+        self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]],
+        operations: list[Operation] | None = None,
+    ) -> list[Entry]:  # fmt: skip
         """Write operations as one group; or, when some of them cannot be, so that the others do not suffer for it."""
+        if self._held is not None:
+            self._fail(StoreUnavailable(AWAY), chosen, places, results)
+            return []
+        if operations is None:
+            operations = [given.operation for given in chosen if given.operation]
         try:
-            committed = self._store.write([given.operation for given in chosen if given.operation], self._time_us())
+            committed = self._store.write(operations, self._time_us())
+        except InDoubt as error:
+            self._held = _Held(chosen, operations, error)
+            for place in places:
+                results[place] = results[place][0], _UNTOLD
         except Crowded:
             return self._apart(chosen, places, results, -(-len(chosen) // PARTS))
         except MilepostError as error:
@@ -166,7 +195,19 @@ class Writer:
             return committed.entries
         return []
 
-    def _apart(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]], size: int) -> list[Entry]:
+    def _settle_held(self, *, last: bool = False) -> None:
+        """Find out what became of a commit in doubt, before anything else is written. Nobody asks after the `last` time."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        results: list[tuple[Any, Any]] = [(given.context, None) for given in held.chosen]
+        entries = self._together(held.chosen, range(len(results)), results, held.operations)
+        if self._held is None:
+            self._tell(results, entries)
+        elif last:
+            self._tell([(given.context, held.error) for given in held.chosen], [])
+
+    def _apart(self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], size: int) -> list[Entry]:
         """Write operations in groups of so many. What follows a failure of its session fails in the same way."""
         entries: list[Entry] = []
         for start in range(0, len(chosen), size):
@@ -195,7 +236,7 @@ class Writer:
         return given._replace(operation=given.operation._replace(refused=refused)), None
 
     def _fail(
-        self, error: MilepostError, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]
+        self, error: MilepostError, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]]
     ) -> None:
         if isinstance(error, Fenced):
             self._over = error
@@ -215,6 +256,9 @@ class Writer:
 
     def _maintain(self) -> bool:
         try:
+            self._settle_held()
+            if self._held is not None:
+                return False
             more = self._store.maintain(self._time_us())
             if late := self._store.late():
                 self._tell([], late)
@@ -222,6 +266,8 @@ class Writer:
         except Fenced as error:
             self._over = error
             self._tell([], [])
+        except StoreUnavailable as error:
+            _log.debug("upkeep of the store: %s", error)  # that it is away is in the log: see `outage`
         except MilepostError as error:
             _log.warning("upkeep of the store: %s", error)
         return False
