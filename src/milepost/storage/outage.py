@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
+from weakref import WeakSet
 
 from milepost.errors import StoreUnavailable
 
@@ -41,7 +42,7 @@ class Outage:
         self._place = place
         self._probe = probe
         self._changed = threading.Condition()
-        self._lines: set[Line] = set()
+        self._lines: WeakSet[Line] = WeakSet()
         self._since: float | None = None  # when the server was waited for first, while it is away
         self._said = "the broker is stopping"
         self._refusing = False

@@ -69,6 +69,12 @@ class _Connection(psycopg.Connection[Any]):
             self.outage.remove(self)
         self._socket.close()
 
+    def __del__(self) -> None:
+        # One that breaks while SQLAlchemy sets it up is closed by nobody.
+        if hasattr(self, "_socket"):
+            self.pgconn.finish()
+            self._socket.close()
+
 
 class Postgresql(Database):
     """A server. A session that is silent within a transaction is ended by it, so that a paused broker blocks nobody."""
