@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 READERS: Final = 2  # threads: one long replay leaves the other to everybody else
 LOOKERS: Final = 2  # threads for looks into queues, whose selections may take long: logs are read beside them
+CLOSING_S: Final = 5.0  # that a database server has at the broker's end; what it has not committed is put again
 POLL_S: Final = 0.1  # of a store that brokers share: how soon each hears of the others' rows
 
 log = logging.getLogger("milepost.broker")
@@ -193,8 +194,9 @@ class Storekeeper:
     # Ending
 
     async def close(self) -> None:
-        """Write what was given, tell of it, and close the store."""
+        """Write what was given, tell of it, and close the store; a server that does not answer is left."""
         self.store.halt()
+        self.store.hurry(CLOSING_S)
         await asyncio.to_thread(self._writer.close)
         self._ended = True
         self._settle()

@@ -19,6 +19,7 @@ from milepost.errors import (
     ConnectionLost,
     InvalidValue,
     MilepostError,
+    ServedElsewhere,
     SubscriptionExists,
     TimedOut,
     TopicMismatch,
@@ -123,22 +124,18 @@ class Subscriptions:
                 )
 
     async def _attach(self, subscription: DurableSubscription) -> None:
-        """Ask for a durable subscription, again and again for the client's timeout when that can help.
+        """Ask for a durable subscription; again and again, for the client's timeout, while it is served elsewhere.
 
         Another broker of the cell may serve it until it has noticed that its clients are gone.
         """
         backoff = Backoff()
-        refused: MilepostError | None = None
+        refused: ServedElsewhere | None = None
         try:
             async with asyncio.timeout(self.session.timeout):
                 while True:
                     try:
                         connection, reply = await self._ask(subscription, subscription.request)
-                    except (ConnectionLost, TimedOut):
-                        raise
-                    except MilepostError as error:
-                        if not error.retriable:
-                            raise
+                    except ServedElsewhere as error:
                         refused = error
                         await asyncio.sleep(backoff.next())
                         continue

@@ -66,7 +66,7 @@ class LoopWriter(Writer):
             group = self._group()
             self._busy = True
             self._pace.wrote()
-            if all(self._is_brief(given) for given in group):
+            if self._held is None and all(self._is_brief(given) for given in group):
                 self._writing.start(partial(self._write, group), self._written)
             else:
                 self._loop.run_in_executor(self._aside, self._write, group).add_done_callback(self._written)
@@ -130,6 +130,8 @@ class LoopWriter(Writer):
         self._ended = self._loop.create_future()
         self._go_on()
         await self._ended
+        await self._loop.run_in_executor(self._aside, partial(self._settle_held, last=True))
+        self._written()
         await asyncio.to_thread(self._aside.shutdown)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from milepost.errors import (
     StoreUnavailable,
 )
 from milepost.storage import faults, migrations, reading, statements, waiting
-from milepost.storage.database import Database, Session
+from milepost.storage.database import ATTEMPTS, Database, Session
 from milepost.storage.faults import DRIVER_ERRORS, Kind
 from milepost.storage.memory import Holder, Memory
 from milepost.storage.operations import (
@@ -42,8 +42,6 @@ from milepost.storage.transaction import Stale, Transaction
 from milepost.storage.upkeep import Step, Upkeep
 from milepost.storage.url import parsed, url_of
 
-ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or somebody in the way
-PAUSE_S: Final = 0.05  # between attempts at a PostgreSQL that is away; it is away for seconds, if at all
 STALE_MOST: Final = 20  # times that others may change what this process remembers, during one write
 REFUSED_MOST: Final = 3  # operations that a group is written again without: each time costs as much as all of it
 GROUP_S: Final = 0.5  # seconds that a group takes, before what other parts give it waits for the next one
@@ -165,15 +163,17 @@ class Store:
         `InDoubt`, that nobody knows yet. `Crowded`: nothing was written either. `Fenced`: another
         process has this broker's log, and this one must end.
         """
-        give_up = time.monotonic() + self._lease_s
-        until = time.monotonic() + GROUP_S
+        began = time.monotonic()
+        until = began + GROUP_S
         asked_s: dict[int, float] = {}
         self._last_us = time_us = max(time_us, self._last_us)  # times do not go back within a log
         attempt = stale = 0
         refused: dict[int, MilepostError] = {}
         while True:
             attempt += 1
+            tried = time.monotonic()
             try:
+                self._database.require()
                 session = self._connected()
                 if self._pending is not None:
                     committed = self._settle(operations)
@@ -204,11 +204,11 @@ class Store:
             except DRIVER_ERRORS as error:
                 kind = faults.kind(error)
                 self._failed(kind)
-                if not self._again(kind, attempt, give_up):
+                if not self._again(kind, error, attempt, began, tried):
                     raise self._in_doubt(operations) or faults.fault(error, self._database.place) from error
-            except StoreUnavailable as error:  # from mending: it is being read
+            except StoreUnavailable as error:  # it is waited for no longer; or, from mending, it is being read
                 self._failed(Kind.LOST)
-                if not self._again(Kind.LOST, attempt, give_up):
+                if not self._again(Kind.LOST, error, attempt, began, tried):
                     raise self._in_doubt(operations) or error from None
             except BaseException:
                 self._failed(Kind.REFUSED)
@@ -238,6 +238,7 @@ class Store:
         self._database.require_there(session)  # otherwise the outcome is open, until the file is back
         self._landed(session)
         self._beaten = time.monotonic()
+        self._database.answered()
         return committed
 
     def _require_held(self, touched: Any) -> None:
@@ -342,12 +343,12 @@ class Store:
         else:
             self._roll_back()
 
-    def _again(self, kind: Kind, attempt: int, give_up: float) -> bool:
-        if kind not in (Kind.LOST, Kind.AGAIN) and (self._pending is None or attempt >= ATTEMPTS):
-            return False
-        if not self.shared:
-            return attempt < ATTEMPTS
-        return time.monotonic() < give_up and not waiting.aside(lambda: self._closing.wait(PAUSE_S))
+    def _again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
+        if self._pending is not None and kind not in (Kind.LOST, Kind.AGAIN):
+            if attempt >= ATTEMPTS:
+                return False
+            kind = Kind.AGAIN  # nobody knows whether it is committed: that is found out first
+        return waiting.aside(lambda: self._database.again(kind, error, attempt, began, tried))
 
     def _roll_back(self) -> None:
         if self._session is not None:
@@ -407,11 +408,14 @@ class Store:
         if self._session is None or silent:
             found = self.write((), time_us).entries  # says that this broker is alive, and settles what is open
             self._late = found
-        session = self._connected()
+        tried = time.monotonic()
         try:
-            return self._upkeep.step(session, self._holder, time_us)
+            return self._upkeep.step(self._connected(), self._holder, time_us)
         except DRIVER_ERRORS as error:
-            self._failed(faults.kind(error))
+            kind = faults.kind(error)
+            self._failed(kind)
+            if kind is Kind.LOST:
+                self._database.again(kind, error, 1, tried, tried)  # others wait no longer for it than this has
             raise faults.fault(error, self._database.place) from error
         except BaseException:
             self._failed(Kind.REFUSED)
@@ -425,6 +429,10 @@ class Store:
     def halt(self) -> None:
         """Evaluate no more expressions of clients: this process is ending. From any thread."""
         self._database.halt()
+
+    def hurry(self, seconds: float) -> None:
+        """Let every wait for the database end within so many seconds: nobody has longer. From any thread."""
+        self._database.hurry(seconds)
 
     def close(self) -> None:
         """Give the log back. Called when nobody writes any more."""

@@ -7,10 +7,10 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from milepost.errors import Closed, Fenced, MilepostError, StoreError
+from milepost.errors import Closed, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
 from milepost.storage.operations import POSTPONED, Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
 from milepost.storage.store import Crowded, Store
 from milepost.storage.upkeep import Step
@@ -24,6 +24,7 @@ BEHIND_SHARE: Final = 3  # and a quarter of it when it has been behind for long:
 MAINTAIN_MOST_S: Final = 3.0  # seconds until the next step, however long one took: what was slow may not be any more
 COSTLY_S: Final = 0.1  # seconds for a client's expressions, beyond which it is one of those that share half the time
 COSTLY_CLIENTS: Final = 10_000  # of these that are remembered
+AWAY: Final = "the store went away in the middle of a commit, and is not back: see that it runs, then try again"
 _log: Final = logging.getLogger(__name__)
 
 Done = Callable[[list[tuple[Any, Any]], list[Entry]], None]
@@ -34,6 +35,17 @@ class _Given(NamedTuple):
     context: Any
     session: Hashable | None
     function: Callable[[], None] | None = None
+
+
+class _Held(NamedTuple):
+    """A group whose commit is in doubt. `operations` is the very list that the store was given: it knows it by that."""
+
+    chosen: list[_Given]
+    operations: list[Operation]
+    error: InDoubt
+
+
+_UNTOLD: Final = object()  # the outcome of an operation that is held
 
 
 class Pace:
@@ -72,7 +84,8 @@ class Writer:
     `done(results, entries)` is called in the writer's thread after each group: `results` pairs each operation's context
     with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, its sessions are
     broken: what they give after it fails in the same way, so that nothing overtakes what failed, until `resume` has
-    come through the queue. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
+    come through the queue. A group whose commit is in doubt is held, and nobody is told anything, until the store is back
+    and says whether it happened; if it did not, it is written then. What is given meanwhile fails. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
     out, `done` is called without results.
     """
 
@@ -90,6 +103,7 @@ class Writer:
         self._costly: dict[Hashable, None] = {}  # clients whose expressions took long, the last time
         self._resting: deque[_Given] = deque()  # what they want, until `_rested`
         self._rested = 0.0
+        self._held: _Held | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -138,7 +152,7 @@ class Writer:
                         wait_s = min(wait_s, self._resting_s())
                     self._wake.wait(None if wait_s == math.inf else wait_s)
                 if not self._waiting and not self._resting and self._closing:
-                    return
+                    break
                 group = self._group()
             if group:
                 self._write(group)
@@ -147,6 +161,7 @@ class Writer:
             if began >= pace.due and self._over is None and not self._closing:
                 step = self._maintain()
                 pace.stepped(began, time.monotonic(), step)
+        self._settle_held(last=True)
 
     def _group(self) -> list[_Given]:
         """What is written next: up to the bounds of a group, or a single call."""
@@ -201,6 +216,7 @@ class Writer:
             except Exception:  # a fault of ours, or of whoever gave it; what else waits is still to be written
                 _log.exception("a call in the writer's thread")
             return
+        self._settle_held()
         results: list[tuple[Any, Any]] = []
         chosen: list[_Given] = []
         places: list[int] = []
@@ -216,17 +232,34 @@ class Writer:
                 places.append(len(results))
             results.append((given.context, error))
         entries = self._together(chosen, places, results) if chosen else []
+        self._report(chosen, places, results, entries)
+
+    def _report(
+        self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], entries: list[Entry]
+    ) -> None:
+        """Tell what came of operations. What is postponed goes into the next group, and of what is held nobody is told."""
         if any(outcome is POSTPONED for _, outcome in results):
             postponed = [given for given, place in zip(chosen, places, strict=True) if results[place][1] is POSTPONED]
-            results = [result for result in results if result[1] is not POSTPONED]
             with self._lock:
                 self._waiting.extendleft(reversed(postponed))
-        self._tell(results, entries)
+        self._tell([each for each in results if each[1] is not _UNTOLD and each[1] is not POSTPONED], entries)
 
-    def _together(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]) -> list[Entry]:
+    def _together(
+        self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]],
+        operations: list[Operation] | None = None,
+    ) -> list[Entry]:  # fmt: skip
         """Write operations as one group; or, when some of them cannot be, so that the others do not suffer for it."""
+        if self._held is not None:
+            self._fail(StoreUnavailable(AWAY), chosen, places, results)
+            return []
+        if operations is None:
+            operations = [given.operation for given in chosen if given.operation]
         try:
-            committed = self._store.write([given.operation for given in chosen if given.operation], self._time_us())
+            committed = self._store.write(operations, self._time_us())
+        except InDoubt as error:
+            self._held = _Held(chosen, operations, error)
+            for place in places:
+                results[place] = results[place][0], _UNTOLD
         except Crowded:
             return self._apart(chosen, places, results, -(-len(chosen) // PARTS))
         except MilepostError as error:
@@ -246,7 +279,22 @@ class Writer:
             return committed.entries
         return []
 
-    def _apart(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]], size: int) -> list[Entry]:
+    def _settle_held(self, *, last: bool = False) -> None:
+        """Find out what became of a commit in doubt, before anything else is written. Nobody asks after the `last` time."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        results: list[tuple[Any, Any]] = [(given.context, None) for given in held.chosen]
+        places = range(len(results))
+        entries = self._together(held.chosen, places, results, held.operations)
+        if self._held is None:
+            self._report(held.chosen, places, results, entries)
+        elif last:
+            self._tell([(given.context, held.error) for given in held.chosen], [])
+
+    def _apart(
+        self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], size: int
+    ) -> list[Entry]:
         """Write operations in groups of so many. What follows a failure of its session fails in the same way."""
         entries: list[Entry] = []
         for start in range(0, len(chosen), size):
@@ -275,7 +323,7 @@ class Writer:
         return given._replace(operation=given.operation._replace(refused=refused)), None
 
     def _fail(
-        self, error: MilepostError, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]
+        self, error: MilepostError, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]]
     ) -> None:
         if isinstance(error, Fenced):
             self._over = error
@@ -295,6 +343,9 @@ class Writer:
 
     def _maintain(self) -> Step:
         try:
+            self._settle_held()
+            if self._held is not None:
+                return Step(more=False, worked=False)
             step = self._store.maintain(self._time_us())
             if late := self._store.late():
                 self._tell([], late)
@@ -302,6 +353,8 @@ class Writer:
         except Fenced as error:
             self._over = error
             self._tell([], [])
+        except StoreUnavailable as error:
+            _log.debug("upkeep of the store: %s", error)  # that it is away is in the log: see `outage`
         except MilepostError as error:
             _log.warning("upkeep of the store: %s", error)
         return Step(more=False, worked=False)

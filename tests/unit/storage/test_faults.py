@@ -189,7 +189,8 @@ def test_a_server_that_is_restarted(postgresql_rig: Rig, postgresql_server: Serv
 def test_a_server_that_stays_away(postgresql_rig: Rig, postgresql_server: Server) -> None:
     rig = postgresql_rig
     store = rig.open()
-    store._lease_s = 0.5  # only now: a server ends a session that idles for half of it, and busy cores let it idle
+    # Only now: a server ends a session that idles for half of it, and busy cores let it idle.
+    store._database.outage.limit_s = 0.5  # type: ignore[attr-defined]
     topic, publisher = rig.topic(store), rig.enrol(store)
     rig.append(store, topic, publisher, [1])
     postgresql_server.stop()
@@ -205,6 +206,7 @@ def test_a_server_that_stays_away(postgresql_rig: Rig, postgresql_server: Server
             rig.open("another")
     finally:
         postgresql_server.start()
+    rig.back(store)
     assert rig.append(store, topic, publisher, [2]) == Appended(1, 0)
     assert stamps(rig) == [1, 2]
 

@@ -56,18 +56,19 @@ def _migrated(database: Database, session: Session, versions: list[str]) -> tupl
     version, store = 0, uuid.uuid4().hex
     if database.has_tables(session):
         version, store = session.row(statements.META)
-    for number in range(version + 1, len(versions) + 1):
-        source = worded(_COMMENT.sub("", versions[number - 1]), session.connection.dialect.name)
-        for text in source.split(";"):
-            if text.strip():
-                session.say(text)
-        if number == 1:
-            session.run(_FIRST, store=store)
-        if database.shared and number in _BATCHES:
-            session.say(f"ALTER TABLE {_BATCHES[number]} ALTER COLUMN data SET STORAGE EXTERNAL")
-        if database.shared and number in _SHARED:
-            session.say(_SHARED[number])
-        session.run(_SET_VERSION, version=number)
+    with database.patience():
+        for number in range(version + 1, len(versions) + 1):
+            source = worded(_COMMENT.sub("", versions[number - 1]), session.connection.dialect.name)
+            for text in source.split(";"):
+                if text.strip():
+                    session.say(text)
+            if number == 1:
+                session.run(_FIRST, store=store)
+            if database.shared and number in _BATCHES:
+                session.say(f"ALTER TABLE {_BATCHES[number]} ALTER COLUMN data SET STORAGE EXTERNAL")
+            if database.shared and number in _SHARED:
+                session.say(_SHARED[number])
+            session.run(_SET_VERSION, version=number)
     return max(version, len(versions)), store
 
 
