@@ -83,6 +83,41 @@ def test_a_new_version_is_announced_and_both_versions_are_delivered():
     assert rig.declare(new, schema=QUOTE)["created"] is False  # the older one is still one of the topic's
 
 
+def test_an_old_version_may_be_declared_after_a_new_one():
+    rig = Rig()
+    new, old, reader = rig.client(), rig.client(), rig.client()
+    rig.declare(new, schema=WIDER)
+    rig.subscribe(reader, where="venue = 'X' or price > 1")
+    assert rig.declare(old, schema=QUOTE) == {"number": 1, "created": False}
+    rig.put(old, quotes(3))
+    rig.put(new, [{**quotes(1)[0], "venue": "X"}], schema=WIDER)
+    assert [row.get("venue") for row in rig.rows(reader)] == [None, "X"]
+    told = [message for message in rig.said[reader] if isinstance(message, Topic)][-1]
+    assert told.schemas == [QUOTE, WIDER]  # the newest is the last
+    assert rig.subscribe(rig.client(), where="venue is null")["topics"] == ["quotes"]
+
+
+def test_extensions_of_one_base_share_a_topic_and_filters_name_fields_of_all():
+    rig = Rig()
+    one, other, reader = rig.client(), rig.client(), rig.client()
+    lot, desk = QUOTE.replace("]", ", lot: long]"), QUOTE.replace("]", ", desk: string]")
+    rig.declare(one)
+    rig.declare(one, schema=lot)
+    rig.subscribe(reader, where="lot > 1")
+    rig.declare(other, schema=desk)
+    rig.subscribe(reader, where="lot > 1 or desk = 'eu'", number=2)
+    rig.subscribe(reader, where="lot is null and desk is null", number=3)
+    row = quotes(1)[0]
+    rig.put(one, [{**row, "lot": 2}], schema=lot)
+    rig.put(other, [{**row, "desk": "eu"}], schema=desk)
+    rig.put(one, [row])
+    assert [marks for _, marks, _, _ in rig.got[reader]] == [(1, 2), (2,), (3,)]
+    answer = rig.ask(one, Declare, name="quotes", schema=QUOTE.replace("]", ", lot: int]"))
+    assert (answer.code, "lot: it was long and is int" in answer.message) == ("incompatible_schema", True)
+    answer = rig.ask(one, Declare, name="quotes", schema="quote: [sym: string, price: double, size: int]")
+    assert (answer.code, "symbol" in answer.message) == ("incompatible_schema", True)
+
+
 def test_a_topic_can_be_listed_and_deleted():
     rig = Rig()
     connection, other = rig.client(), rig.client()
