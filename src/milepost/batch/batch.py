@@ -13,13 +13,13 @@ from milepost import limits
 from milepost.batch import directory, gather, graph
 from milepost.batch.block import Block
 from milepost.batch.columns import Bytes, Columns
+from milepost.batch.conversion import converted
 from milepost.batch.encode import Encoder
 from milepost.batch.format import BOXED, Format, format_of
 from milepost.batch.header import HEADER, Buffer, Header, seal, unseal
 from milepost.batch.ids import Ids, MessageId, ids_of_rows
 from milepost.batch.layout import Layout, aligned
 from milepost.batch.plain import plain
-from milepost.batch.projection import projected
 from milepost.batch.row import row_class
 from milepost.batch.single import REFUSED
 from milepost.batch.validate import Validator
@@ -391,7 +391,7 @@ class Batch:
         schema = as_schema(schema)
         if schema == self.schema:
             return self
-        form, columns = projected(schema, self.schema)
+        form, columns = converted(schema, self.schema)
         if columns is not None:
             return self.assemble(form, self._rows, {0: (columns.columns(self.groups[0].block), None)}, self.ids)
         if form.schema.recursive or self.schema.recursive:

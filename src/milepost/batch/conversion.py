@@ -18,28 +18,28 @@ from milepost.schema.flat import AtomShape, ListShape, Shape, TupleShape, width
 from milepost.schema.relax import relaxed
 from milepost.schema.types import Atom, Schema
 
-PROJECTIONS: Final = 1_024  # pairs of versions kept
+CONVERSIONS: Final = 1_024  # pairs of versions kept
 
 _Bits = int | tuple[int, ...] | None  # a bit column of the writer's; or set where all of these are; None: zeros
 
 
-class Projected(NamedTuple):
+class Converted(NamedTuple):
     """How a reader of one schema gets rows of another: in which format, and by which columns, if whole ones will do."""
 
     form: Format
-    columns: Projection | None
+    columns: Conversion | None
 
 
-@lru_cache(maxsize=PROJECTIONS)
-def projected(reader: Schema, writer: Schema) -> Projected:
+@lru_cache(maxsize=CONVERSIONS)
+def converted(reader: Schema, writer: Schema) -> Converted:
     """The same for every batch of these versions; `IncompatibleSchema` when they do not agree."""
     form, written = format_of(relaxed(reader, writer)), format_of(writer)
     if form.has_cases or written.has_cases or form.schema.recursive or writer.recursive:
-        return Projected(form, None)
-    return Projected(form, Projection.between(form.layout(), written.layout()))
+        return Converted(form, None)
+    return Converted(form, Conversion.between(form.layout(), written.layout()))
 
 
-class Projection:
+class Conversion:
     """One level: for each column of the reader's the one of the writer's, or None for what the writer lacks."""
 
     def __init__(self, reader: Layout) -> None:
@@ -47,10 +47,10 @@ class Projection:
         self.fixed: Final[list[AtomShape | None]] = [None] * len(reader.flat.fixed)
         self.bits: Final[list[_Bits]] = [None] * len(reader.flat.bits)
         self.var: Final[list[AtomShape | None]] = [None] * len(reader.flat.var)
-        self.lists: Final[list[tuple[ListShape, Projection] | None]] = [None] * len(reader.flat.lists)
+        self.lists: Final[list[tuple[ListShape, Conversion] | None]] = [None] * len(reader.flat.lists)
 
     @classmethod
-    def between(cls, reader: Layout, writer: Layout) -> Projection | None:
+    def between(cls, reader: Layout, writer: Layout) -> Conversion | None:
         """The columns of two layouts; None where one has boxes, whose cases have numbers of their own."""
         if reader.flat.boxes or writer.flat.boxes:
             return None
@@ -78,7 +78,7 @@ class Projection:
                 )
             case ListShape(), ListShape():
                 self._valid(shape, written, around)
-                inside = Projection.between(self.layout.items[shape.slot], writer.items[written.slot])
+                inside = Conversion.between(self.layout.items[shape.slot], writer.items[written.slot])
                 if inside is None:
                     return False
                 self.lists[shape.slot] = written, inside
