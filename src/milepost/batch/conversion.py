@@ -14,7 +14,7 @@ from milepost.batch.block import OFFSET, Block
 from milepost.batch.columns import Bytes, Columns, pack_bits
 from milepost.batch.format import Format, format_of
 from milepost.batch.layout import Layout
-from milepost.schema.flat import AtomShape, ListShape, Shape, TupleShape, width
+from milepost.schema.flat import WIDTHS, AtomShape, ListShape, Shape, TupleShape, width
 from milepost.schema.relax import relaxed
 from milepost.schema.types import Atom, Schema
 
@@ -64,7 +64,7 @@ class Conversion:
                 self._valid(shape, written, around)
                 if shape.type == Atom("bool"):
                     self.bits[shape.slot] = written.slot
-                elif written in writer.flat.fixed:
+                elif isinstance(shape.type, Atom) and shape.type.kind in WIDTHS:
                     self.fixed[shape.slot] = written
                 else:
                     self.var[shape.slot] = written

@@ -10,7 +10,7 @@ from typing import Any, Final
 from milepost.batch import Batch
 from milepost.batch.header import Buffer, fingerprint_of
 from milepost.client.logbatch import LogBatch
-from milepost.errors import IncompatibleSchema, InvalidValue, MilepostError, ProtocolError, did_you_mean
+from milepost.errors import IncompatibleSchema, InvalidValue, LimitExceeded, MilepostError, ProtocolError, did_you_mean
 from milepost.query import parse_schema
 from milepost.schema import MessageType, Schema, Versions, from_dataclass
 from milepost.schema.relax import relaxed
@@ -92,7 +92,7 @@ class KnownTopic:
         if schema is None:
             raise self._unannounced(data)
         batch = Batch.decode(data, schema)
-        return batch if schema is self.reader else batch.read_as(self.reader)
+        return batch if schema is self.reader else self._as_read(batch)
 
     def decode_hand(self, hand: Hand) -> LogBatch:
         """The same for rows out of the topic's log."""
@@ -100,7 +100,13 @@ class KnownTopic:
         if schema is None:
             raise self._unannounced(hand.data)
         batch = LogBatch.opened(hand.data, schema, hand.log, hand.offsets, hand.tries)
-        return batch if schema is self.reader else batch.read_as(self.reader)
+        return batch if schema is self.reader else self._as_read(batch)
+
+    def _as_read(self, batch: Any) -> Any:
+        try:
+            return batch.read_as(self.reader)
+        except LimitExceeded:  # very many short rows, and very many fields that they lack: they stay as they are
+            return batch
 
     def _unannounced(self, data: Buffer) -> ProtocolError:
         fingerprint_of(data)  # says so when the bytes are too few
