@@ -268,7 +268,7 @@ class Subscriptions:
                 continue
             try:
                 if subscription.pattern in publisher.schemas:
-                    await publisher.redeclare(connection, subscription.pattern)
+                    await publisher.redeclare(connection.ask, subscription.pattern)
                 _confirm(subscription, await connection.ask(_subscribe(subscription)))
                 if subscription.number not in self.by_number:  # given up meanwhile, with nobody to tell
                     connection.unsubscribe(subscription.number)

@@ -26,7 +26,7 @@ from milepost.errors import (
     did_you_mean,
 )
 from milepost.query import parse_schema
-from milepost.schema import Schema, breaks
+from milepost.schema import Schema
 from milepost.wire import Declare, Delete, Subscribe, Unsubscribe
 from milepost.wire.control import failure
 
@@ -94,14 +94,16 @@ class Catalogue:
         limits.require("TOPIC_VERSIONS", len(topic.schemas) + 1, f"the versions of the schema of topic {topic.name}")
         told = sum(len(text) for text in [*topic.announcement().schemas, str(schema.message_type or schema)])
         limits.require("TOPIC_SCHEMA_CHARS", told, f"the texts of all versions of the schema of topic {topic.name}")
-        found = breaks(topic.schema, schema)
+        found = topic.family.misfits(schema)
         if found:
             what = "; ".join(f"{each.path}: {each.reason}" if each.path else each.reason for each in found[:5])
             raise IncompatibleSchema(
                 f"topic {topic.name!r} has another schema, and this one would break its readers: {what}; "
-                "declare the topic with its own schema or one that only adds to it, or take another name",
+                "declare the topic with its own schema or one that only adds to it, or take another name; two "
+                "extensions of one version stand beside each other when that version is declared before them",
                 tuple(each.path for each in found),
             )
+        topic.family.joined(schema)  # raises when no schema has everything
 
     def delete(self, request: Delete, effects: list[Effect]) -> dict[str, Any]:
         topic = self.require(request.name)

@@ -115,8 +115,12 @@ class Streams:
             limits.require("TOPICS", len(self.core.topics) + 1, "the topics of this broker")
         elif not dead.stored:
             raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
-        elif any(schema.fingerprint not in dead.versions for schema in topic.schemas):
-            raise BrokerError(f"topic {dead.name!r} does not have the schemas of {topic.name!r}; take another name")
+        else:
+            for schema in topic.schemas:  # a version that came since then is added with the first row of it
+                if schema.fingerprint not in dead.versions and dead.family.misfits(schema):
+                    raise BrokerError(
+                        f"topic {dead.name!r} cannot take the schemas of {topic.name!r}; take another name"
+                    )
 
     def _made_dead(self, outcome: Any) -> list[Effect]:
         return [] if isinstance(outcome, MilepostError) else self.keeper.restore([outcome.topic])

@@ -13,7 +13,7 @@ from milepost.batch import Batch
 from milepost.broker.core.predicates import Predicates
 from milepost.errors import MilepostError, QueryError
 from milepost.query import Predicate
-from milepost.schema import Schema
+from milepost.schema import Schema, Versions
 from milepost.schema.relax import relaxed
 from milepost.storage.operations import Retention
 from milepost.wire import Topic as Announcement
@@ -29,12 +29,15 @@ EVERYTHING: Final = -1  # as the key of a subscription without a predicate
 
 
 class Version:
-    """One version of a topic's schema, and the predicates as they read its rows."""
+    """One version of a topic's schema, and the predicates as they read its rows.
 
-    def __init__(self, schema: Schema, newest: Schema) -> None:
+    `merged` has everything that any version has: what a version lacks, predicates find absent.
+    """
+
+    def __init__(self, schema: Schema, merged: Schema) -> None:
         self.schema = schema
-        self.newest = newest
-        self.read_as = schema if schema is newest else relaxed(newest, schema)
+        self.merged = merged
+        self.read_as = schema if schema is merged else relaxed(merged, schema)
 
     @cached_property
     def index(self) -> Index:
@@ -52,7 +55,7 @@ class Version:
 
     def view(self, batch: Batch) -> Batch:
         """The rows of a batch of this version as the predicates read them."""
-        return batch if self.schema is self.newest else batch.read_as(self.newest)
+        return batch if self.schema is self.merged else batch.read_as(self.merged)
 
 
 class Topic:
@@ -62,7 +65,7 @@ class Topic:
         self.number = number
         self.name = name
         self.slow = slow
-        self.schemas: list[Schema] = []
+        self.family = Versions.of([schema])
         self._told: Announcement | None = None
         self.versions: dict[int, Version] = {}  # by fingerprint
         self.subscriptions: dict[int, Subscription] = {}  # by key; those with a predicate
@@ -85,12 +88,12 @@ class Topic:
         self._stream_keys: list[int] = []  # used before, and free
 
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.batches_in = 0
-        self.add_version(schema)
+        self.versions[schema.fingerprint] = Version(schema, schema)
 
     @property
-    def schema(self) -> Schema:
-        """The newest."""
-        return self.schemas[-1]
+    def schemas(self) -> tuple[Schema, ...]:
+        """All versions, the newest last."""
+        return self.family.schemas
 
     def announcement(self) -> Announcement:
         """What clients are told. Printing schemas takes its time, and a new version goes to thousands: made once."""
@@ -103,9 +106,9 @@ class Topic:
         return self._told
 
     def add_version(self, schema: Schema) -> None:
-        """Take rows of another version too. All predicates are read anew against it, and older rows as it sees them."""
-        self.schemas.append(schema)
-        self.versions = {each.fingerprint: Version(each, schema) for each in self.schemas}
+        """Take rows of another version too. All predicates are read anew, against what all versions have now."""
+        self.family = self.family.joined(schema)
+        self.versions = {each.fingerprint: Version(each, self.family.merged) for each in self.schemas}
         for key, subscription in self.subscriptions.items():
             assert subscription.where is not None
             for version in self.versions.values():
@@ -118,7 +121,7 @@ class Topic:
                 self._index(stream)
 
     def serve(self, stream: Stream) -> None:
-        """Clients are attached to a durable subscription. `QueryError` when it does not fit the newest schema."""
+        """Clients are attached to a durable subscription. `QueryError` when it does not fit the topic's schemas."""
         if stream.where is not None:
             self.require(stream.where)
         stream.key = self._stream_keys.pop() if self._stream_keys else len(self.streams) + 1
@@ -128,7 +131,7 @@ class Topic:
 
     def require(self, where: str) -> None:
         """Raise what is wrong with a predicate, if anything is."""
-        self._predicates.compile(where, self.schema)
+        self._predicates.compile(where, self.family.merged)
 
     def _index(self, stream: Stream) -> None:
         assert stream.where is not None
@@ -157,7 +160,7 @@ class Topic:
             return None
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Add a subscription. A predicate that does not fit the newest schema raises its error, and nothing changes."""
+        """Add a subscription. A predicate that does not fit the schemas raises its error, and nothing changes."""
         connection = subscription.connection
         limits.require(
             "SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the topics of all subscriptions of a connection"
@@ -170,13 +173,13 @@ class Topic:
             subscription.keys[self.number] = EVERYTHING
             subscription.since[self.number] = self.rows_in
             return
+        self.require(subscription.where)
         compiled = []
-        for version in reversed(self.versions.values()):
+        for version in self.versions.values():
             try:
                 compiled.append((version, self._predicates.compile(subscription.where, version.read_as)))
             except MilepostError:
-                if version.schema is self.schema:
-                    raise
+                pass  # as above
         connection.keys += 1
         key = self._take_key()
         for version, predicate in compiled:
