@@ -92,6 +92,11 @@ class Expression:
             for step in node.steps
         )
 
+    @cached_property
+    def folds(self) -> bool:
+        """Whether lists are gone through: then the cost of a message is that of its lists, and masks bound it."""
+        return any(isinstance(node, typed.Fold) for node in typed.walk(self.root))
+
     def _require_schema(self, batch: Batch) -> None:
         if batch.schema is not self.schema and batch.schema.fingerprint != self.schema.fingerprint:
             raise QueryError(
