@@ -7,6 +7,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from itertools import groupby
 from types import TracebackType
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
+from milepost.broker.core.effects import Compile, Later
 from milepost.broker.core.keeper import Checked, Row
 from milepost.broker.core.staging import CheckedStage
 from milepost.broker.examine import Arrival, Misput, Refused, Taken, arrival, at_once, examine, refusal
 from milepost.broker.peer import Peer
+from milepost.broker.scheduler import Scheduler
 from milepost.broker.short import ShortWays
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
@@ -69,6 +72,8 @@ class Broker:
         self._turning = False
         self._workers: Workers[_Job, _Result] | None = None
         self._finished: deque[_Result] = deque()
+        self._compiling = Scheduler("milepost-compile", self._from_thread)
+        self.holding: dict[Connection, Peer] = {}  # connections that are busy, and have sent more
         self._timers: list[Callable[[], None]] = []
         self._waking: Callable[[], None] | None = None  # ends the timer for dequeues that wait
         self._gone = asyncio.Event()
@@ -162,6 +167,7 @@ class Broker:
         for cancel in (*self._timers, *([self._waking] if self._waking is not None else [])):
             cancel()
         self._process()
+        await asyncio.to_thread(self._compiling.close)
         if self._workers is not None:
             await asyncio.to_thread(self._workers.close)
             self._settle()
@@ -186,6 +192,13 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    def next_round(self, call: Callable[[], None]) -> None:
+        """Call something in the next round of the event loop."""
+        self._loop.call_soon(call)
+
+    def _from_thread(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(call)
 
     # What peers bring
 
@@ -376,8 +389,8 @@ class Broker:
             for result in results:
                 if isinstance(result, Taken | Refused | Checked | CheckedStage | Misput):
                     self._arrived(result)
-                elif result[0].connection is not None:
-                    self.said(result[0].connection, result[1])
+                else:
+                    result[0].answered(result[1])
             for peer in peers:
                 peer.jobs -= 1
                 if peer.connection is not None and peer.connection.paused:
@@ -402,6 +415,11 @@ class Broker:
                     self._say(effect.connection, effect.message)
                 elif type(effect) is Close:
                     effect.connection.link.close()
+                elif type(effect) is Compile:
+                    then = partial(self._went_on, effect.connection, effect.then)
+                    self._compiling.give(effect.connection or object(), effect.work(), then)
+                elif type(effect) is Later:
+                    self._loop.call_soon(self._went_on, effect.connection, effect.then)
                 else:
                     assert self._keeper is not None
                     self._keeper.run(effect)
@@ -413,6 +431,12 @@ class Broker:
             self._loop.call_soon(self._turn)
         if self._waking is None and core.queues.waiting.some and not self._stopping.is_set():
             self._waking = self.clock.every(WAKE_S, self._wake)
+
+    def _went_on(self, connection: Connection | None, then: Callable[..., list[Effect]], *outcome: Any) -> None:
+        """A request that was put off goes on; and, when it is done, what its connection sent meanwhile."""
+        self.run(then(*outcome))
+        if connection is not None and not connection.busy and (peer := self.holding.pop(connection, None)) is not None:
+            peer.go_on()
 
     def _say(self, connection: Connection, message: Control) -> None:
         link = connection.link

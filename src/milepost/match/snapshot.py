@@ -98,11 +98,11 @@ class Snapshot:
 
     @property
     def evaluations(self) -> int:
-        """Distinct predicates that may have to be evaluated for a batch, at most: what a match costs beside the index."""
+        """Distinct predicates that may have to be evaluated for a batch: what a match costs beside the index."""
         return len(self._groups.evaluated)
 
     def match(self, batch: Batch, pause: Callable[[], None] | None = None) -> Matches:
-        """Which rows satisfy which keys. `pause` is called between evaluations, by a thread that must let others run."""
+        """Which rows satisfy which keys. `pause` is called between evaluations: a thread lets others run there."""
         schema = self._columns.schema
         if batch.schema is not schema and batch.schema.fingerprint != schema.fingerprint:
             raise QueryError(

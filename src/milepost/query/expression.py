@@ -178,6 +178,13 @@ def compile(text: str, schema: Schema) -> Predicate:
     return Predicate(text, schema, tree, root)
 
 
+def compile_known(text: str, schema: Schema, most: int) -> Predicate | None:
+    """What `compile` gives, if it needs no parser: a text of at most so many characters, and of a known shape."""
+    parts = cut(text) if len(text) <= most else None
+    known = SHAPES.root(parts, text, schema) if parts is not None else None
+    return None if known is None else Predicate(text, schema, None, known)
+
+
 def expression(text: str, schema: Schema) -> Expression:
     """An expression of any scalar type, such as a priority or an order.
 

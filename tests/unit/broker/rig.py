@@ -5,6 +5,7 @@ from itertools import count, pairwise
 import milepost
 from milepost.batch import Ids
 from milepost.broker.core import Close, Core, Deliver, Say
+from milepost.broker.core.effects import Compile, Later
 from milepost.broker.examine import Taken, arrival, examine
 from milepost.config import settings
 from milepost.wire import Declare, Hello, Marks, Reply, Subscribe, Unsubscribe, Welcome, read_deliver
@@ -29,8 +30,13 @@ class Rig:
     def run(self, effects):
         while effects:
             more = []
+            after = []
             for effect in effects:
                 match effect:
+                    case Compile(_, work, then):
+                        after += then(finished(work()))
+                    case Later(_, then):
+                        after += then()
                     case Say(connection, message):
                         self.said.setdefault(connection, []).append(message)
                     case Close(connection):
@@ -44,6 +50,8 @@ class Rig:
                             elif connection.outbox is not None:
                                 more.append(connection)
             effects = [effect for connection in more for effect in self.core.served(connection)]
+            if after:
+                self.run(after)
 
     def _take(self, connection, frame):
         found = read_deliver(frame[5], frame[8:])
@@ -115,6 +123,15 @@ class Rig:
 
     def sizes(self, connection):
         return [size for *_, size in self.got.get(connection, [])]
+
+
+def finished(work):
+    """What work in pieces comes to."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            return stop.value
 
 
 def milepost_registry(schemas, data):

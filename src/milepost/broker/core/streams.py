@@ -137,6 +137,8 @@ class Streams:
 
     def _attached(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
         name = request.name
+        if self.named.get(name) is None and not isinstance(outcome, MilepostError) and outcome.where is not None:
+            topic.require_compiled([outcome.where])  # which may be another than that of the request
         self._attaching[name] -= 1
         last = not self._attaching[name]
         if last:
@@ -189,6 +191,8 @@ class Streams:
         if not connection.open or (connection.members or {}).get(request.subscription) is not request:
             return []
         position = outcome["position"]
+        if request.where is not None:
+            topic.require_compiled([request.where])  # another version may have come since
         try:
             if stop is not None:
                 position = begin_of(topic, position, stop, outcome["logs"])

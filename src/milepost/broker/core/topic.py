@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,7 @@ import numpy.typing as npt
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.predicates import Predicates
+from milepost.broker.core.rebuild import Rebuild
 from milepost.errors import MilepostError, QueryError
 from milepost.query import Predicate
 from milepost.schema import Schema
@@ -85,7 +88,8 @@ class Topic:
         self._stream_keys: list[int] = []  # used before, and free
 
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.batches_in = 0
-        self.add_version(schema)
+        self._rebuilds: WeakSet[Rebuild] = WeakSet()  # under way; those who wait for one keep it
+        self.add_versions([schema])
 
     @property
     def schema(self) -> Schema:
@@ -102,20 +106,29 @@ class Topic:
         )
         return self._told
 
-    def add_version(self, schema: Schema) -> None:
-        """Take rows of another version too. All predicates are read anew against it, and older rows as it sees them."""
-        self.schemas.append(schema)
-        self.versions = {each.fingerprint: Version(each, schema) for each in self.schemas}
-        for key, subscription in self.subscriptions.items():
-            assert subscription.where is not None
-            for version in self.versions.values():
-                try:
-                    version.index.add(key, self._predicates.compile(subscription.where, version.read_as))
-                except QueryError:
-                    pass  # it made sense of the version it was written for; here it can be true of no row
-        for stream in self.streams.values():
-            if stream.follows:
-                self._index(stream)
+    def add_versions(self, schemas: list[Schema]) -> None:
+        """Take rows of further versions too. All predicates are read anew, and older rows as the newest sees them.
+
+        Raises `Uncompiled`, and changes nothing, when that is too much for the event loop and not done yet.
+        """
+        rebuild = self.prepare_versions(schemas)
+        self.versions = rebuild.finish()
+        self.schemas = rebuild.schemas
+        self._rebuilds.clear()  # others were for the versions of before
+
+    def prepare_versions(self, schemas: list[Schema]) -> Rebuild:
+        """The versions that there will be, unless that raises `Uncompiled`."""
+        wanted = [*self.schemas, *schemas]
+        same = [each for each in self._rebuilds if each.schemas == wanted]
+        rebuild = same[0] if same else Rebuild(self, wanted, self._predicates)
+        self._rebuilds.add(rebuild)
+        if rebuild.long:
+            self._predicates.require_done(rebuild.work)
+        return rebuild
+
+    def _note(self, durable: bool, key: int, where: str | None) -> None:
+        for rebuild in self._rebuilds:
+            rebuild.note(durable, key, where)
 
     def serve(self, stream: Stream) -> None:
         """Clients are attached to a durable subscription. `QueryError` when it does not fit the newest schema."""
@@ -127,16 +140,22 @@ class Topic:
             self._index(stream)
 
     def require(self, where: str) -> None:
-        """Raise what is wrong with a predicate, if anything is."""
+        """Raise what is wrong with a predicate, if anything is; `Uncompiled` as `require_compiled` does."""
+        self.require_compiled([where])
         self._predicates.compile(where, self.schema)
+
+    def require_compiled(self, texts: Iterable[str]) -> None:
+        """Raise `Uncompiled` within an attempt, unless these predicates are at hand for all versions."""
+        self._predicates.require((text, version.read_as) for text in texts for version in self.versions.values())
 
     def _index(self, stream: Stream) -> None:
         assert stream.where is not None
         for version in self.versions.values():
             try:
                 version.streams.add(stream.key, self._predicates.compile(stream.where, version.read_as))
-            except QueryError:
-                pass  # as above
+            except MilepostError:
+                pass  # it made sense of the version it was written for; here it can be true of no row
+        self._note(True, stream.key, stream.where)
 
     def leave(self, stream: Stream) -> None:
         """Nobody is attached to a durable subscription any more."""
@@ -148,6 +167,7 @@ class Topic:
             for version in self.versions.values():
                 if stream.key in version.streams:
                     version.streams.remove(stream.key)
+            self._note(True, stream.key, None)
 
     def predicate(self, where: str, version: Version) -> Predicate | None:
         """A predicate as it reads rows of a version; None when it can be true of none."""
@@ -181,6 +201,7 @@ class Topic:
         key = self._take_key()
         for version, predicate in compiled:
             version.index.add(key, predicate)
+        self._note(False, key, subscription.where)
         self.subscriptions[key] = subscription
         self.owners[key], self.marks[key], self.counts[key] = connection.number, subscription.number, 0
         subscription.keys[self.number] = key
@@ -202,6 +223,7 @@ class Topic:
         for version in self.versions.values():
             if key in version.index:
                 version.index.remove(key)
+        self._note(False, key, None)
         self.owners[key] = NOBODY
         (self._resting if self.examining else self._free).append(key)
 
