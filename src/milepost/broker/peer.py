@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.beat import Beat
 from milepost.errors import BrokerError, MilepostError, ProtocolError
@@ -25,12 +26,13 @@ MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are 
 class Peer:
     """A `Receiver` for one connection."""
 
-    __slots__ = ("_back", "_broker", "_held", "connection", "jobs", "lone", "lone_topic")
+    __slots__ = ("_back", "_broker", "_held", "connection", "given", "jobs", "lone", "lone_topic")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.connection: Connection | None = None
         self.jobs = 0  # things that this connection's worker has not finished
+        self.given: deque[Any] = deque()  # those of them that the matching thread has not begun
         self.lone = 0  # puts in a row that came alone for one topic, which `ShortWays` counts
         self.lone_topic: Topic | None = None
         self._held: list[Frame] = []  # read, and not to be carried out yet: `frames` says why

@@ -17,6 +17,8 @@ from milepost.match.texts import Table
 from milepost.query import Predicate
 
 FEW: Final = 8  # rows that a predicate is evaluated for one by one, 5 µs each; a mask takes 75 µs for any few
+EVALUATIONS: Final = 32  # predicates that are evaluated for a batch within some milliseconds
+EVALUATED_ROWS: Final = 50_000  # the same, times rows
 MANY_ROWS: Final = 64  # from here on it pays to put rows in an order before asking
 MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches anyway
 _EXPECTED: Final = 16.0  # targets of a row, before one knows
@@ -100,6 +102,10 @@ class Snapshot:
     def evaluations(self) -> int:
         """Distinct predicates that may have to be evaluated for a batch: what a match costs beside the index."""
         return len(self._groups.evaluated)
+
+    def long(self, rows: int) -> bool:
+        """Whether a match of so many rows may take longer than some milliseconds."""
+        return self.evaluations > EVALUATIONS or self.evaluations * rows > EVALUATED_ROWS
 
     def match(self, batch: Batch, pause: Callable[[], None] | None = None) -> Matches:
         """Which rows satisfy which keys. `pause` is called between evaluations: a thread lets others run there."""

@@ -5,7 +5,7 @@ from itertools import count, pairwise
 import milepost
 from milepost.batch import Ids
 from milepost.broker.core import Close, Core, Deliver, Say
-from milepost.broker.core.effects import Compile, Later
+from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.examine import Taken, arrival, examine
 from milepost.config import settings
 from milepost.wire import Declare, Hello, Marks, Reply, Subscribe, Unsubscribe, Welcome, read_deliver
@@ -35,6 +35,8 @@ class Rig:
                 match effect:
                     case Compile(_, work, then):
                         after += then(finished(work()))
+                    case Match(_, work, then):
+                        after += then(work(lambda: None))
                     case Later(_, then):
                         after += then()
                     case Say(connection, message):

@@ -27,7 +27,7 @@ from milepost.broker.core.queues import Queues
 from milepost.broker.core.share import shares
 from milepost.broker.core.staging import Staging
 from milepost.broker.core.statistics import described, statistics
-from milepost.broker.core.topic import Topic, Version
+from milepost.broker.core.topic import Topic
 from milepost.config import Settings
 from milepost.errors import (
     BrokerError,
@@ -425,10 +425,9 @@ class Core:
         self._give_back(connection, size, effects)
         return effects
 
-    def distribute(self, topic: Topic, version: Version, batch: Batch, effects: list[Effect]) -> list[Outbox]:
+    def distribute(self, topic: Topic, batch: Batch, matches: Matches | None, effects: list[Effect]) -> list[Outbox]:
         """Deliver rows that are stored to plain subscribers; the queues that are full."""
         full: list[Outbox] = []
-        matches = version.index.snapshot().match(version.view(batch)) if topic.subscriptions else None
         self._distribute(topic, batch, matches, effects, full)
         return full
 

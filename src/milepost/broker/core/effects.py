@@ -107,6 +107,14 @@ class Compile(NamedTuple):
     then: Callable[[Any], list[Effect]]
 
 
+class Match(NamedTuple):
+    """Match rows of a log elsewhere, those of one topic in order; `then` takes the outcome, or the error."""
+
+    topic: Topic
+    work: Callable[[Callable[[], None]], Any]  # calls what it is given now and then, for others to have their turn
+    then: Callable[[Any], list[Effect]]
+
+
 class Later(NamedTuple):
     """Call back in another round of the event loop: others have their turn between. What is sent waits as above."""
 
@@ -114,4 +122,4 @@ class Later(NamedTuple):
     then: Callable[[], list[Effect]]
 
 
-Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Inspect | Learn | Compile | Later
+Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Inspect | Learn | Compile | Match | Later

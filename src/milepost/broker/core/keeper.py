@@ -485,6 +485,10 @@ class Keeper:
                     topic.bytes_in += len(entry.batch.data)
                 full.setdefault(topic.number, []).extend(self.streams.entered(topic, entry, effects))
         for number, given in sources.items():
+            topic = self.core.numbered.get(number)
+            if topic is not None and topic.unmatched:  # they are dealt with when they are matched
+                topic.unmatched[-1].sources.extend(given)
+                continue
             self.core.give_back(given, full.get(number) or [], effects)
         return effects
 

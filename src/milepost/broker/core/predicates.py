@@ -20,6 +20,7 @@ from milepost.schema import Schema
 
 KEPT_CHARS: Final = 1_000_000  # of texts in all: what is compiled from them takes some fifteen times as many bytes
 SHORT_CHARS: Final = 500  # of a text that differs from another only in its literals: it is compiled in some 100 µs
+SHORT_AT_ONCE: Final = 20  # of those that one event has compiled in the event loop
 SCHEMA_CHARS: Final = 1_000  # of a schema that is parsed at once, in some 4 ms
 
 Wanted: TypeAlias = tuple[str, Schema | None]
@@ -62,11 +63,13 @@ class Predicates:
         if self._results is None:
             return
         missing = {}
+        short = SHORT_AT_ONCE
         for text, schema in wanted:
             key = (text, schema.fingerprint)
             if key not in missing and key not in self._results:
                 found = self._found(key)
-                if found is None and (found := compile_known(text, schema, SHORT_CHARS)) is not None:
+                if found is None and short and (found := compile_known(text, schema, SHORT_CHARS)) is not None:
+                    short -= 1
                     self._keep(key, found)
                 if found is None:
                     missing[key] = (text, schema)
@@ -92,6 +95,8 @@ class Predicates:
 
     def compiling(self, wanted: list[Wanted]) -> Work:
         """Compile, one text at a time. In any thread."""
+        from milepost.match import grouping, probing  # noqa: F401  here, since Numba takes a second to import
+
         results: Results = {}
         for text, schema in wanted:
             try:

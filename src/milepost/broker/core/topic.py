@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -14,7 +15,7 @@ from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.predicates import Predicates
 from milepost.broker.core.rebuild import Rebuild
-from milepost.errors import MilepostError, QueryError
+from milepost.errors import LimitExceeded, MilepostError, QueryError
 from milepost.query import Predicate
 from milepost.schema import Schema
 from milepost.schema.relax import relaxed
@@ -53,9 +54,25 @@ class Version:
 
         return Index(self.read_as)
 
+    @property
+    def evaluated(self) -> int:
+        """Distinct predicates of plain subscriptions that no index answers."""
+        return self.index.evaluated if "index" in self.__dict__ else 0
+
+    @property
+    def followers(self) -> Index | None:
+        """`streams`, if there are any."""
+        return self.streams if "streams" in self.__dict__ and len(self.streams) else None
+
     def view(self, batch: Batch) -> Batch:
         """The rows of a batch of this version as the predicates read them."""
         return batch if self.schema is self.newest else batch.read_as(self.newest)
+
+
+class Unmatched(NamedTuple):
+    """Rows of the log that are being matched elsewhere."""
+
+    sources: list[Any]  # whose credit goes back when they are
 
 
 class Topic:
@@ -73,8 +90,12 @@ class Topic:
         self.owners: npt.NDArray[np.int32] = np.zeros(16, np.int32)  # key -> connection number
         self.marks: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number
         self.counts: npt.NDArray[np.int64] = np.zeros(16, np.int64)  # key -> rows that matched
+        self.evaluated = 0  # distinct predicates that no index answers, of plain subscriptions to the newest version
+        self.unmatched: deque[Unmatched] = deque()  # rows of the log that are being matched elsewhere, in order
         self.examining = 0  # batches that are being matched on a snapshot right now
         self._predicates = predicates
+        # Connection number -> its predicates that no index answers, and how many of its subscriptions have each.
+        self._by_connection: dict[int, Counter[str | None]] = {}
         self._members: dict[int, Connection] = {}
         self._audience: list[tuple[tuple[int, ...], list[Connection]]] | None = None
         self._free: list[int] = []
@@ -113,6 +134,7 @@ class Topic:
         """
         rebuild = self.prepare_versions(schemas)
         self.versions = rebuild.finish()
+        self._count_evaluated()
         self.schemas = rebuild.schemas
         self._rebuilds.clear()  # others were for the versions of before
 
@@ -138,6 +160,10 @@ class Topic:
         self.streams[stream.key] = stream
         if stream.follows:
             self._index(stream)
+            newest = self.versions[self.schema.fingerprint].streams
+            if newest.evaluates(stream.key) and newest.evaluated > limits.EVALUATED_PER_TOPIC:
+                self.leave(stream)
+                limits.require("EVALUATED_PER_TOPIC", newest.evaluated + 1, f"{self._evaluated_what}, of durable ones")
 
     def require(self, where: str) -> None:
         """Raise what is wrong with a predicate, if anything is; `Uncompiled` as `require_compiled` does."""
@@ -201,10 +227,38 @@ class Topic:
         key = self._take_key()
         for version, predicate in compiled:
             version.index.add(key, predicate)
+        try:
+            self._require_room(subscription, key, compiled[0][0].index)
+        except LimitExceeded:
+            for version, _ in compiled:
+                version.index.remove(key)
+            self._free.append(key)
+            connection.keys -= 1
+            raise
+        self._count_evaluated()
         self._note(False, key, subscription.where)
         self.subscriptions[key] = subscription
         self.owners[key], self.marks[key], self.counts[key] = connection.number, subscription.number, 0
         subscription.keys[self.number] = key
+
+    def _require_room(self, subscription: Subscription, key: int, index: Index) -> None:
+        """Count a predicate that no index answers; `LimitExceeded` when there are too many of them."""
+        if not index.evaluates(key):
+            return
+        what = self._evaluated_what
+        limits.require("EVALUATED_PER_TOPIC", index.evaluated, f"{what}, of all clients")
+        mine = self._by_connection.get(subscription.connection.number, Counter())
+        limits.require("EVALUATED_PER_CONNECTION", len(mine.keys() | {subscription.where}), f"{what}, of one client")
+        mine[subscription.where] += 1
+        self._by_connection[subscription.connection.number] = mine
+
+    @property
+    def _evaluated_what(self) -> str:
+        return f"the predicates on topic {self.name} that no index answers, and that are evaluated for each message"
+
+    def _count_evaluated(self) -> None:
+        # `index` is made when it is needed, so a version without predicates may have none.
+        self.evaluated = max((each.evaluated for each in self.versions.values()), default=0)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Remove a subscription that this topic has."""
@@ -224,6 +278,13 @@ class Topic:
             if key in version.index:
                 version.index.remove(key)
         self._note(False, key, None)
+        self._count_evaluated()
+        if (mine := self._by_connection.get(number)) is not None:
+            mine[subscription.where] -= 1
+            if mine[subscription.where] <= 0:
+                del mine[subscription.where]
+            if not mine:
+                del self._by_connection[number]
         self.owners[key] = NOBODY
         (self._resting if self.examining else self._free).append(key)
 
