@@ -23,6 +23,8 @@ class Rig:
         self.said = {}  # connection -> control messages
         self.got = {}  # connection -> deliveries, as (topic number, marks, rows)
         self.closed = set()
+        self.elsewhere = []  # what is to be done outside of the event loop, or in another round of it
+        self.at_once = True  # it is done before anything else happens
         self.taking = {}  # connection -> False when its link takes nothing
         self._requests = count(1)
         self._stamps = count(1_000)
@@ -30,15 +32,10 @@ class Rig:
     def run(self, effects):
         while effects:
             more = []
-            after = []
             for effect in effects:
                 match effect:
-                    case Compile(_, work, then):
-                        after += then(finished(work()))
-                    case Match(_, work, then):
-                        after += then(work(lambda: None))
-                    case Later(_, then):
-                        after += then()
+                    case Compile() | Match() | Later():
+                        self.elsewhere.append(effect)
                     case Say(connection, message):
                         self.said.setdefault(connection, []).append(message)
                     case Close(connection):
@@ -52,8 +49,19 @@ class Rig:
                             elif connection.outbox is not None:
                                 more.append(connection)
             effects = [effect for connection in more for effect in self.core.served(connection)]
-            if after:
-                self.run(after)
+
+            while self.at_once and self.elsewhere:
+                self.do_next()
+
+    def do_next(self):
+        """Do the first of what is to be done elsewhere, and tell the core."""
+        match self.elsewhere.pop(0):
+            case Compile(_, work, then):
+                self.run(then(finished(work())))
+            case Match(_, work, then):
+                self.run(then(work(lambda: None)))
+            case Later(_, then):
+                self.run(then())
 
     def _take(self, connection, frame):
         found = read_deliver(frame[5], frame[8:])

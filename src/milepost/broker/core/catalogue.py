@@ -31,7 +31,7 @@ from milepost.wire.control import failure
 
 SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
 SKIPPED_CHARS: Final = 500  # of the reason
-COVERED_AT_ONCE: Final = 100  # topics of a pattern in one round of the event loop: each takes some 20 to 100 µs
+COVERED_AT_ONCE: Final = 25  # topics of a pattern in one round of the event loop: each takes some 20 to 200 µs
 NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked for in the event loop
 
 
