@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.beat import Beat
 from milepost.errors import BrokerError, MilepostError, ProtocolError
@@ -12,26 +13,30 @@ from milepost.wire import LINKED, Frame, Kind, Ping, decode_control, read_enqueu
 if TYPE_CHECKING:
     from milepost.broker.core import Connection, Topic
     from milepost.broker.server import Broker
+    from milepost.wire import Control, Enqueue
 
 _PUT: Final = int(Kind.PUT)
 _STAGE: Final = int(Kind.STAGE)
 _ENQUEUE: Final = int(Kind.ENQUEUE)
 _CREDIT: Final = int(Kind.CREDIT)
+MOST_ASKED: Final = 64  # questions of one connection in a round of the event loop: then others have their turn
 MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
 
 
 class Peer:
     """A `Receiver` for one connection."""
 
-    __slots__ = ("_broker", "_held", "connection", "jobs", "lone", "lone_topic")
+    __slots__ = ("_back", "_broker", "_held", "connection", "given", "jobs", "lone", "lone_topic")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.connection: Connection | None = None
         self.jobs = 0  # things that this connection's worker has not finished
+        self.given: deque[Any] = deque()  # those of them that the matching thread has not begun
         self.lone = 0  # puts in a row that came alone for one topic, which `ShortWays` counts
         self.lone_topic: Topic | None = None
-        self._held: list[Frame] = []  # read, and not to be carried out before the client reads what was said to it
+        self._held: list[Frame] = []  # read, and not to be carried out yet: `frames` says why
+        self._back: list[Control | Enqueue] = []  # the same, of questions that came back from a worker
 
     def connected(self, link: Link) -> None:
         connection = self._broker.core.connected(link.peer, self._broker.clock.monotonic())
@@ -44,12 +49,17 @@ class Peer:
         if connection is None:
             return
         connection.heard = broker.clock.monotonic()
+        asked = 0
         try:
             for place, frame in enumerate(frames):
                 if not connection.open:
                     return
-                if connection.paused or self.jobs >= MOST_JOBS:
+                if connection.paused or self.jobs >= MOST_JOBS or connection.busy:
                     self._hold(connection, frames[place:])
+                    return
+                if asked == MOST_ASKED:
+                    self._hold(connection, frames[place:])
+                    broker.next_round(self.go_on)
                     return
                 if frame.kind == _PUT:
                     if not connection.greeted:
@@ -67,12 +77,14 @@ class Peer:
                         raise ProtocolError("a connection begins with a HELLO, not with STAGE")
                     broker.stage(self, connection, read_stage(frame.body), len(frame.body) + 8)
                 elif frame.kind == _ENQUEUE:
+                    asked += 1
                     broker.asked(self, connection, read_enqueue(frame.body))
                 else:
                     message = decode_control(frame.kind, frame.body)
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts
                         broker.said(connection, message)
                     else:
+                        asked += 1
                         broker.asked(self, connection, message)
                     if type(message) is Ping and connection.open and connection.link.glance is None:
                         connection.link.glance = Beat(broker, self, message, memoryview(connection.link.buffer))
@@ -84,6 +96,19 @@ class Peer:
         connection.paused = True
         connection.link.pause()
         self._held += frames
+        if connection.busy:
+            self._broker.holding[connection] = self
+
+    def answered(self, message: Control | Enqueue) -> None:
+        """A worker has finished the puts before a question: its turn, unless one before it is not answered yet."""
+        connection = self.connection
+        if connection is None:
+            return
+        if connection.busy or self._back:
+            self._back.append(message)
+            self._hold(connection, [])
+        else:
+            self._broker.said(connection, message)
 
     def drained(self) -> None:
         if self.connection is not None:
@@ -93,10 +118,17 @@ class Peer:
     def go_on(self) -> None:
         """Carry out what was held, if nothing speaks against it any more."""
         connection = self.connection
-        if connection is not None and connection.paused and self.jobs < MOST_JOBS and not connection.blocked:
+        if connection is None or not connection.paused or connection.busy:
+            return
+        if self.jobs < MOST_JOBS and not connection.blocked:
             connection.paused = False
             held, self._held = self._held, []
-            self.frames(held)
+            while self._back and connection.open and not connection.busy:
+                self._broker.said(connection, self._back.pop(0))
+            if self._back:
+                self._hold(connection, held)
+            else:
+                self.frames(held)
             if not connection.paused:
                 connection.link.resume()
 

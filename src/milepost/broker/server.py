@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from importlib.metadata import version
 from itertools import groupby
 from types import TracebackType
@@ -15,10 +16,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
+from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.keeper import Checked, Row
 from milepost.broker.core.staging import CheckedStage
-from milepost.broker.examine import Arrival, Misput, Refused, Taken, arrival, at_once, examine, refusal
+from milepost.broker.examine import (
+    Arrival,
+    Misput,
+    Pause,
+    Refused,
+    Taken,
+    arrival,
+    at_once,
+    examine,
+    is_long,
+    refusal,
+)
 from milepost.broker.peer import Peer
+from milepost.broker.scheduler import Scheduler
 from milepost.broker.short import ShortWays
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
@@ -37,6 +51,7 @@ WAKE_S: Final = 0.05  # how often dequeues that wait are looked at, while there 
 TICK_S: Final = 1.0  # how often those who connected and say nothing are looked at
 SOME_KEPT: Final = 1 << 20  # bytes said to a client that it has not read: it is not listened to until it has
 MOST_KEPT: Final = 16 << 20  # bytes: with so many, it is closed
+EXAMINED_AT_ONCE: Final = 256  # puts of one connection that are matched together, outside of the event loop
 CLOSING_S: Final = 5.0  # that clients have to take what is still under way when the broker ends
 
 
@@ -69,6 +84,9 @@ class Broker:
         self._turning = False
         self._workers: Workers[_Job, _Result] | None = None
         self._finished: deque[_Result] = deque()
+        self._compiling = Scheduler("milepost-compile", self._from_thread)
+        self._matching = Scheduler("milepost-match", self._from_thread)
+        self.holding: dict[Connection, Peer] = {}  # connections that are busy, and have sent more
         self._timers: list[Callable[[], None]] = []
         self._waking: Callable[[], None] | None = None  # ends the timer for dequeues that wait
         self._gone = asyncio.Event()
@@ -162,6 +180,8 @@ class Broker:
         for cancel in (*self._timers, *([self._waking] if self._waking is not None else [])):
             cancel()
         self._process()
+        await asyncio.to_thread(self._compiling.close)
+        await asyncio.to_thread(self._matching.close)
         if self._workers is not None:
             await asyncio.to_thread(self._workers.close, CLOSING_S)
             self._settle()
@@ -187,6 +207,13 @@ class Broker:
     ) -> None:
         await self.stop()
 
+    def next_round(self, call: Callable[[], None]) -> None:
+        """Call something in the next round of the event loop."""
+        self._loop.call_soon(call)
+
+    def _from_thread(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(call)
+
     # What peers bring
 
     def put(
@@ -209,7 +236,7 @@ class Broker:
         if topic is None:
             self._misput(peer, connection, number, size, linked, None)
             return
-        if self._workers is not None:
+        if self._workers is not None or peer.jobs or is_long(topic, data):
             self._give(peer, connection, arrival(connection, topic, data, size, key, linked))
             return
         if alone and not topic.stored and self.free():
@@ -235,15 +262,21 @@ class Broker:
             self._misput(peer, connection, stage.topic, size, False, stage)
             return
         made = arrival(connection, topic, stage.data, size, stage=stage)
-        if self._workers is not None:
+        if self._workers is not None or peer.jobs:
             self._give(peer, connection, made)
         else:
             self._later(made)
 
     def _give(self, peer: Peer, connection: Connection, job: Arrival | Misput | Control | Enqueue) -> None:
-        assert self._workers is not None
         peer.jobs += 1
-        self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
+        if self._workers is not None:
+            self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
+            return
+        self.catch_up()
+        connection.link.glance = None  # short ways would overtake it
+        peer.given.append(job)
+        if len(peer.given) == 1:  # otherwise somebody comes for what is there
+            self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))
 
     def row(self, row: Row) -> None:
         """A put of one row that was examined where it was read. It is stored with all others of the round."""
@@ -260,7 +293,7 @@ class Broker:
     ) -> None:
         error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
         refused = Misput(Source(connection, size, 0), connection.puts, error, linked, stage)
-        if self._workers is not None and peer.jobs:  # refusals come in the order of the puts
+        if peer.jobs:  # refusals come in the order of the puts
             self._give(peer, connection, refused)
             return
         self._process()
@@ -279,7 +312,7 @@ class Broker:
 
     def asked(self, peer: Peer, connection: Connection, message: Control | Enqueue) -> None:
         """A control frame that comes in order with the puts before it, or messages for a queue."""
-        if self._workers is not None and peer.jobs:
+        if peer.jobs:
             self._give(peer, connection, message)
             return
         self.catch_up()
@@ -349,7 +382,25 @@ class Broker:
                 return
             self.run(self.core.misput(source, refused.put, refused.topic, result.error, linked=refused.linked))
 
-    def _work(self, jobs: list[_Job]) -> _Result:
+    def _examine_given(self, peer: Peer) -> Generator[None, None, _Result]:
+        """In the matching thread: examine some of what came from a connection."""
+        jobs: list[_Job] = []
+        while peer.given and len(jobs) < EXAMINED_AT_ONCE:
+            jobs.append((peer, peer.given.popleft()))
+        yield
+        return self._work(jobs, self._matching.pause)
+
+    def _examined(self, peer: Peer, result: _Result | MilepostError) -> None:
+        if isinstance(result, MilepostError):  # a fault of ours, which is in the log
+            if peer.connection is not None:
+                self.refuse(peer.connection, result)
+            return
+        if peer.given:
+            self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))
+        self._finished.append(result)
+        self._settle()
+
+    def _work(self, jobs: list[_Job], pause: Pause = None) -> _Result:
         """In a worker: examine batches; questions between them wait their turn."""
         results: list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control | Enqueue]] = []
         arrivals: list[Arrival] = []
@@ -358,11 +409,11 @@ class Broker:
                 arrivals.append(what)
                 continue
             if arrivals:
-                results += examine(self.core, arrivals, self.settings.join_bytes)
+                results += examine(self.core, arrivals, self.settings.join_bytes, pause)
                 arrivals = []
             results.append(what if isinstance(what, Misput) else (peer, what))
         if arrivals:
-            results += examine(self.core, arrivals, self.settings.join_bytes)
+            results += examine(self.core, arrivals, self.settings.join_bytes, pause)
         return [peer for peer, _ in jobs], results
 
     def _done(self, result: _Result) -> None:
@@ -376,8 +427,8 @@ class Broker:
             for result in results:
                 if isinstance(result, Taken | Refused | Checked | CheckedStage | Misput):
                     self._arrived(result)
-                elif result[0].connection is not None:
-                    self.said(result[0].connection, result[1])
+                else:
+                    result[0].answered(result[1])
             for peer in peers:
                 peer.jobs -= 1
                 if peer.connection is not None and peer.connection.paused:
@@ -402,6 +453,14 @@ class Broker:
                     self._say(effect.connection, effect.message)
                 elif type(effect) is Close:
                     effect.connection.link.close()
+                elif type(effect) is Compile:
+                    then = partial(self._went_on, effect.connection, effect.then)
+                    self._compiling.give(effect.connection or object(), effect.work(), then)
+                elif type(effect) is Match:
+                    then = partial(self._went_on, None, effect.then)
+                    self._matching.give(effect.topic, self._match(effect), then)
+                elif type(effect) is Later:
+                    self._loop.call_soon(self._went_on, effect.connection, effect.then)
                 else:
                     assert self._keeper is not None
                     self._keeper.run(effect)
@@ -413,6 +472,17 @@ class Broker:
             self._loop.call_soon(self._turn)
         if self._waking is None and core.queues.waiting.some and not self._stopping.is_set():
             self._waking = self.clock.every(WAKE_S, self._wake)
+
+    def _match(self, effect: Match) -> Generator[None, None, Any]:
+        """In the matching thread."""
+        yield
+        return effect.work(self._matching.pause)
+
+    def _went_on(self, connection: Connection | None, then: Callable[..., list[Effect]], *outcome: Any) -> None:
+        """A request that was put off goes on; and, when it is done, what its connection sent meanwhile."""
+        self.run(then(*outcome))
+        if connection is not None and not connection.busy and (peer := self.holding.pop(connection, None)) is not None:
+            peer.go_on()
 
     def _say(self, connection: Connection, message: Control) -> None:
         link = connection.link

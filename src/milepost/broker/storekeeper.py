@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, Read, Store
+from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.reading import Reader
 from milepost.errors import BrokerError, MilepostError
 from milepost.storage import Store as Database
@@ -87,17 +88,18 @@ class Storekeeper:
     # Reading
 
     def _read(self, effect: Read) -> None:
-        topic = effect.topic
-        versions = {
-            fingerprint: (version, topic.predicate(effect.where, version) if effect.where is not None else None)
-            for fingerprint, version in topic.versions.items()
-        }
-        reader = Reader(self.store, topic.stored, topic.name, effect.log, versions, effect.where is not None)
-        if effect.only is not None:
-            only = effect.only
-            self._answer(effect.then, lambda: reader.read_only(only))
-        else:
-            self._answer(effect.then, lambda: reader.read(effect.offset, effect.stop))
+        topic, where, versions = effect.topic, effect.where, effect.topic.versions
+
+        def read() -> Any:
+            # In the reading thread, since a text may have to be compiled again.
+            predicates = {
+                fingerprint: (version, topic.predicate(where, version) if where is not None else None)
+                for fingerprint, version in versions.items()
+            }
+            reader = Reader(self.store, topic.stored, topic.name, effect.log, predicates, where is not None)
+            return reader.read(effect.offset, effect.stop) if effect.only is None else reader.read_only(effect.only)
+
+        self._answer(effect.then, read)
 
     def _asked(self, effect: Ask) -> dict[str, Any]:
         topic, store = effect.topic, self.store
@@ -165,7 +167,7 @@ class Storekeeper:
 
     def _answered(self, then: Callable[[Any], list[Effect]], outcome: Any) -> None:
         if not self._closed:
-            self._broker.run(then(outcome))
+            self._broker.run(self._broker.core.attempt(partial(then, outcome)))
 
     def poll(self) -> None:
         """Hear what other brokers of a shared store have done."""
@@ -189,7 +191,11 @@ class Storekeeper:
         if outcome is None or isinstance(outcome, MilepostError):
             return []  # whoever wants something of it is told
         core = self._broker.core
-        return [*core.keeper.polled(outcome, self._known), *core.queues.waiting.stirred()]
+        try:
+            return [*core.keeper.polled(outcome, self._known), *core.queues.waiting.stirred()]
+        except Uncompiled:
+            self._polling = True  # this is called again, and until then what it has heard is the newest
+            raise
 
     # Ending
 

@@ -100,6 +100,11 @@ class Expression:
         for row, message in enumerate(batch.to_pylist()):
             yield Moment(message, {name: column[row] for name, column in values.items()}, budget)
 
+    @cached_property
+    def folds(self) -> bool:
+        """Whether lists are gone through: then the cost of a message is that of its lists, and masks bound it."""
+        return any(isinstance(node, typed.Fold) for node in typed.walk(self.root))
+
     def _require_schema(self, batch: Batch) -> None:
         if batch.schema is not self.schema and batch.schema.fingerprint != self.schema.fingerprint:
             raise QueryError(
@@ -179,6 +184,13 @@ def compile(text: str, schema: Schema) -> Predicate:
     if parts is not None:
         SHAPES.learn(parts, text, schema, reading)
     return Predicate(text, schema, tree, root)
+
+
+def compile_known(text: str, schema: Schema, most: int) -> Predicate | None:
+    """What `compile` gives, if it needs no parser: a text of at most so many characters, and of a known shape."""
+    parts = cut(text) if len(text) <= most else None
+    known = SHAPES.root(parts, text, schema) if parts is not None else None
+    return None if known is None else Predicate(text, schema, None, known)
 
 
 def expression(text: str, schema: Schema) -> Expression:

@@ -237,7 +237,7 @@ class Writer:
     def _report(
         self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], entries: list[Entry]
     ) -> None:
-        """Tell what came of operations. What is postponed goes into the next group, and of what is held nobody is told."""
+        """Tell what came of operations. What is postponed goes into the next group; of what is held, nobody is told."""
         if any(outcome is POSTPONED for _, outcome in results):
             postponed = [given for given, place in zip(chosen, places, strict=True) if results[place][1] is POSTPONED]
             with self._lock:

@@ -49,7 +49,7 @@ class Connection:
     """
 
     __slots__ = (
-        "announced", "blocked", "bytes_in", "bytes_out", "credit", "dropped", "dropped_rows", "frames_out",
+        "announced", "blocked", "busy", "bytes_in", "bytes_out", "credit", "dropped", "dropped_rows", "frames_out",
         "greeted", "heard", "instance", "keys", "link", "linked", "members", "name", "number", "open", "outbox",
         "outstanding", "owner", "paused", "peer", "progress", "publisher", "puts", "ready", "rows_in", "rows_out",
         "slow", "stalled", "subscriptions", "taken", "types", "window",
@@ -68,6 +68,7 @@ class Connection:
         self.stalled = 0  # scans in a row that found a frame under way which hardly grew
         self.progress = 0  # bytes of a frame that were here at the last scan
         self.paused = False  # what it sends is not read, until it reads what was said to it
+        self.busy = False  # a request of it is carried out piece by piece, or elsewhere: what it sends next waits
         self.slow: str | None = None
 
         self.window = 0  # bytes of deliveries that the client lets us send before it gives credit

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.administration import administer
-from milepost.broker.core.catalogue import Catalogue
+from milepost.broker.core.catalogue import Catalogue, Covering
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
+from milepost.broker.core.effects import Close, Compile, Deliver, Effect, Later, Learn, Mend, Say
 from milepost.broker.core.holds import move_hold
 from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import require_pattern
+from milepost.broker.core.predicates import Results, Uncompiled
 from milepost.broker.core.publishers import Publishers
 from milepost.broker.core.queues import Queues
 from milepost.broker.core.share import shares
 from milepost.broker.core.staging import Staging
 from milepost.broker.core.statistics import described, statistics
-from milepost.broker.core.topic import Topic, Version
+from milepost.broker.core.topic import Topic
 from milepost.config import Settings
 from milepost.errors import (
     BrokerError,
@@ -205,7 +206,47 @@ class Core:
 
     # Requests
 
+    def attempt(
+        self, event: Callable[[], list[Effect]], connection: Connection | None = None, results: Results | None = None
+    ) -> list[Effect]:
+        """Run an event that may need something compiled first: then that is done elsewhere, and the event is run again.
+
+        `connection` is the one whose request it is, if it is one: what it sends next waits.
+        """
+        known: Results = {} if results is None else results
+        try:
+            with self.catalogue.predicates.attempt(known):
+                return event()
+        except Uncompiled as missing:
+            return self.put_off(missing, event, connection, known)
+
+    def put_off(
+        self,
+        missing: Uncompiled,
+        event: Callable[[], list[Effect]],
+        connection: Connection | None = None,
+        known: Results | None = None,
+    ) -> list[Effect]:
+        """Have something compiled that an event needs, and run the event then."""
+        if connection is not None:
+            connection.busy = True
+        return [Compile(connection, missing.work, partial(self._compiled, event, connection, known or {}))]
+
+    def _compiled(
+        self, event: Callable[[], list[Effect]], connection: Connection | None, known: Results, outcome: Any
+    ) -> list[Effect]:
+        if connection is not None:
+            connection.busy = False
+            if not connection.open:
+                return []
+        if isinstance(outcome, MilepostError):
+            return event()  # a fault of ours, which is in the log: without an attempt, it compiles on the spot
+        return self.attempt(event, connection, known | outcome)
+
     def _asked(self, connection: Connection, request: Any, time_us: int, *, again: bool = False) -> list[Effect]:
+        return self.attempt(partial(self._answer, connection, request, time_us, again), connection)
+
+    def _answer(self, connection: Connection, request: Any, time_us: int, again: bool) -> list[Effect]:
         effects: list[Effect] = []
         try:
             later = self._asked_store(connection, request)
@@ -218,6 +259,8 @@ class Core:
                     value = self.catalogue.delete(request, effects)
                 case Subscribe():
                     value = self.catalogue.subscribe(connection, request, effects)
+                    if isinstance(value, Covering):
+                        return effects + self._cover_later(connection, request, value)
                 case Unsubscribe():
                     value = self.catalogue.unsubscribe(connection, request)
                 case List():
@@ -233,6 +276,20 @@ class Core:
             self.errors[error.code] += 1
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
+
+    def _cover_later(self, connection: Connection, request: Subscribe, covering: Covering) -> list[Effect]:
+        connection.busy = True
+        return [Later(connection, partial(self._cover, connection, request, covering))]
+
+    def _cover(self, connection: Connection, request: Subscribe, covering: Covering) -> list[Effect]:
+        connection.busy = False
+        if not connection.open:
+            return []
+        effects: list[Effect] = []
+        value = self.catalogue.cover(covering, effects)
+        if isinstance(value, Covering):
+            return effects + self._cover_later(connection, request, value)
+        return [*effects, Say(connection, Reply(request=request.request, value=value))]
 
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
         effects = [] if isinstance(outcome, MilepostError) else self.keeper.restore(outcome)
@@ -368,10 +425,9 @@ class Core:
         self._give_back(connection, size, effects)
         return effects
 
-    def distribute(self, topic: Topic, version: Version, batch: Batch, effects: list[Effect]) -> list[Outbox]:
+    def distribute(self, topic: Topic, batch: Batch, matches: Matches | None, effects: list[Effect]) -> list[Outbox]:
         """Deliver rows that are stored to plain subscribers; the queues that are full."""
         full: list[Outbox] = []
-        matches = version.index.snapshot().match(version.view(batch)) if topic.subscriptions else None
         self._distribute(topic, batch, matches, effects, full)
         return full
 

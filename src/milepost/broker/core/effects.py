@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.broker.core.connection import Connection
+from milepost.broker.core.predicates import Work as Pieces
 from milepost.storage.operations import Operation, Start, Work
 from milepost.wire import Control
 from milepost.wire.payload import Buffer
@@ -96,4 +97,30 @@ class Learn(NamedTuple):
     then: Callable[[Any], list[Effect]]
 
 
-Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Inspect | Learn
+class Compile(NamedTuple):
+    """Do work that is too long for the event loop, elsewhere and in pieces; `then` takes what it returns, or the error.
+
+    What a connection sends meanwhile waits, so that it is carried out in order.
+    """
+
+    connection: Connection | None  # whose request it is for
+    work: Callable[[], Pieces]
+    then: Callable[[Any], list[Effect]]
+
+
+class Match(NamedTuple):
+    """Match rows of a log elsewhere, those of one topic in order; `then` takes the outcome, or the error."""
+
+    topic: Topic
+    work: Callable[[Callable[[], None]], Any]  # calls what it is given now and then, for others to have their turn
+    then: Callable[[Any], list[Effect]]
+
+
+class Later(NamedTuple):
+    """Call back in another round of the event loop: others have their turn between. What is sent waits as above."""
+
+    connection: Connection
+    then: Callable[[], list[Effect]]
+
+
+Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Inspect | Learn | Compile | Match | Later

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,13 @@ from milepost.broker.core.acknowledging import Acknowledging
 from milepost.broker.core.bounds import begin_of, gone, stop_of
 from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Ask, Deliver, Effect, Read, Say, Store
+from milepost.broker.core.effects import Ask, Deliver, Effect, Match, Read, Say, Store
 from milepost.broker.core.pattern import require_name
 from milepost.broker.core.reach import Chosen, Reach
 from milepost.broker.core.start import require_there, start_of
 from milepost.broker.core.stream import Found, Stream
 from milepost.broker.core.terms import require_terms, require_token
-from milepost.broker.core.topic import SLOW, Topic
+from milepost.broker.core.topic import SLOW, Topic, Unmatched
 from milepost.errors import (
     BrokerError,
     MilepostError,
@@ -141,6 +142,8 @@ class Streams:
 
     def _attached(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
         name = request.name
+        if self.named.get(name) is None and not isinstance(outcome, MilepostError) and outcome.where is not None:
+            topic.require_compiled([outcome.where])  # which may be another than that of the request
         self._attaching[name] -= 1
         last = not self._attaching[name]
         if last:
@@ -193,6 +196,8 @@ class Streams:
         if not connection.open or (connection.members or {}).get(request.subscription) is not request:
             return []
         position = outcome["position"]
+        if request.where is not None:
+            topic.require_compiled([request.where])  # another version may have come since
         try:
             if stop is not None:
                 position = begin_of(topic, position, stop, outcome["logs"])
@@ -338,14 +343,61 @@ class Streams:
     # Rows
 
     def entered(self, topic: Topic, entry: Entry, effects: list[Effect]) -> list[Any]:
-        """Rows are in the log: give them to whoever is at its end, and to plain subscribers."""
+        """Rows are in the log: give them to whoever is at its end, and to plain subscribers; the queues that are full.
+
+        When many predicates must be evaluated for them, that is done elsewhere, and `Topic.unmatched` has them.
+        """
+        topic.ends[entry.log] = entry.first + len(entry.batch)
+        version = topic.versions.get(entry.batch.schema.fingerprint)
+        if version is None:
+            return []
+        plain = version.index.snapshot() if topic.subscriptions else None
+        followers = None if version.followers is None else version.followers.snapshot()
+        rows = len(entry.batch)
+        if not topic.unmatched and not any(each is not None and each.long(rows) for each in (plain, followers)):
+            matches = None if plain is None else plain.match(version.view(entry.batch))
+            found = None if followers is None else lambda: followers.match(version.view(entry.batch))
+            return self._enter(topic, entry, matches, found, topic.streams, effects)
+
+        def work(pause: Callable[[], None]) -> tuple[Any, Any]:
+            view = version.view(entry.batch)
+            matches = None if plain is None else plain.match(view, pause)
+            return matches, None if followers is None else followers.match(view, pause)
+
+        topic.examining += 1
+        topic.unmatched.append(Unmatched([]))
+        effects.append(Match(topic, work, partial(self._matched, topic, entry, dict(topic.streams))))
+        return []
+
+    def _matched(self, topic: Topic, entry: Entry, streams: dict[int, Stream], outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        sources = topic.unmatched.popleft().sources
+        topic.examined()
+        full: list[Any] = []
+        if self.core.numbered.get(topic.number) is topic:
+            if isinstance(outcome, MilepostError):  # a fault of ours, which is in the log: durable ones read them again
+                log.error("rows of %s did not reach its plain subscribers: %s", topic.name, outcome)
+                outcome, streams = (None, None), {}
+            matches, found = outcome
+            full = self._enter(topic, entry, matches, None if found is None else lambda: found, streams, effects)
+        self.core.give_back(sources, full, effects)
+        return effects
+
+    def _enter(
+        self,
+        topic: Topic,
+        entry: Entry,
+        matches: Any,
+        found: Callable[[], Any] | None,
+        streams: dict[int, Stream],
+        effects: list[Effect],
+    ) -> list[Any]:
+        """`matches` are those of plain subscribers; `found` gives those of durable ones, which `streams` were then."""
         batch, end = entry.batch, entry.first + len(entry.batch)
-        topic.ends[entry.log] = end
-        version = topic.versions.get(batch.schema.fingerprint)
-        full = self.core.distribute(topic, version, batch, effects) if version is not None and topic.receivers else []
-        if not topic.streams or version is None:
-            return full
+        full: list[Any] = self.core.distribute(topic, batch, matches, effects) if topic.receivers else []
         wanted: dict[int, np.ndarray] | None = None
+        if not topic.streams:
+            return full
         failed: dict[int, MilepostError] = {}
         offsets = np.arange(entry.first, end, dtype=np.uint64)
         for key, stream in list(topic.streams.items()):
@@ -353,21 +405,22 @@ class Streams:
                 continue  # all that it reads was there when it began
             reach = stream.reach(entry.log)
             at_end = stream.idle and not stream.again and reach.next == entry.first and not stream.full(reach)
-            if at_end and stream.wants:
-                found = Found(entry.log, entry.first, end, batch, offsets, entry.after)
+            if at_end and stream.wants and (stream.where is None or streams.get(key) is stream):
+                rows_found = Found(entry.log, entry.first, end, batch, offsets, entry.after)
                 if stream.where is not None:
                     if wanted is None:
-                        matches = version.streams.snapshot().match(version.view(batch))
-                        wanted, failed = _by_key(matches), dict(matches.failed)
+                        matched = None if found is None else found()
+                        wanted = {} if matched is None else _by_key(matched)
+                        failed = {} if matched is None else dict(matched.failed)
                     if key in failed:
                         effects += self._unread(stream, failed[key])
                         continue
                     rows = wanted.get(key)
                     if rows is None:
-                        found = found._replace(batch=None)
+                        rows_found = rows_found._replace(batch=None)
                     elif len(rows) < len(batch):
-                        found = found._replace(batch=batch.take(rows), offsets=offsets[rows])
-                stream.take(found)
+                        rows_found = rows_found._replace(batch=batch.take(rows), offsets=offsets[rows])
+                stream.take(rows_found)
             self.pump(stream, effects)
         return full
 
