@@ -91,6 +91,11 @@ class BrokerCollector(Collector):
             connections["greeting"],
         )
         yield CounterMetricFamily("milepost_connections_accepted", "Clients so far.", connections["accepted"])
+        yield CounterMetricFamily(
+            "milepost_connections_refused",
+            "Connections not taken, or closed to make room for others.",
+            figures["connections_refused"],
+        )
         yield _by_code("milepost_errors", "Errors told to clients, by code.", figures["errors"])
         for key, (name, words) in _TOTALS.items():
             yield CounterMetricFamily(name, words, figures["totals"][key])

@@ -93,7 +93,8 @@ class Broker:
         if self.settings.store:
             await self._open_store(str(address))
         try:
-            self._listener = await listen(address, lambda: Peer(self))
+            per_address = self.settings.connections_per_address
+            self._listener = await listen(address, lambda: Peer(self), per_address=per_address)
         except BaseException:
             if self._keeper is not None:
                 await self._keeper.close()
@@ -451,8 +452,12 @@ class Broker:
         return self.core.statistics(self.clock.time_us())
 
     def _about(self) -> dict[str, Any]:
-        where = "" if self._listener is None else str(self._listener.address)
-        return {"address": where, "uptime_s": self.clock.monotonic() - self._started}
+        listener = self._listener
+        return {
+            "address": "" if listener is None else str(listener.address),
+            "uptime_s": self.clock.monotonic() - self._started,
+            "connections_refused": 0 if listener is None else listener.refused,
+        }
 
 
 def _told(message: Control) -> bytes:

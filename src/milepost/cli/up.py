@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import resource
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
@@ -102,8 +103,17 @@ def run(
     console = Console(stderr=True)
     if not kernels.compiled():
         warm.compile_kernels(console)
+    _raise_descriptors()
     with asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
         runner.run(_serve(chosen, console, Asked(http is not None, zmq is not None or zmq_curve is not None)))
+
+
+def _raise_descriptors() -> None:
+    """Take as many file descriptors as the system lets this process have: the soft limit is often 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _require_storage() -> None:

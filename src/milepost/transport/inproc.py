@@ -131,6 +131,8 @@ class InprocLink:
 class InprocListener:
     """Takes connections within the process, under a name."""
 
+    refused = 0  # they take no descriptors
+
     def __init__(self, address: Address, accept: Callable[[], Receiver]) -> None:
         self.address = address
         self._accept = accept

@@ -78,6 +78,10 @@ class Listener(Protocol):
 
     address: Address  # with the port that was really taken
 
+    @property
+    def refused(self) -> int:
+        """Connections that were not taken, or had to make room for others."""
+
     async def close(self) -> None:
         """Take no more connections; those that exist stay."""
 
@@ -93,12 +97,17 @@ async def connect(address: Address, receiver: Receiver) -> Link:
     return await tcp.connect(address, receiver)
 
 
-async def listen(address: Address, accept: Callable[[], Receiver], backlog: int = 4096) -> Listener:
-    """Take connections at an address; `accept` makes a receiver for each."""
+async def listen(
+    address: Address, accept: Callable[[], Receiver], backlog: int = 4096, per_address: int = 0
+) -> Listener:
+    """Take connections at an address; `accept` makes a receiver for each.
+
+    `per_address`: most connections from one address; 0: half of what the process's file descriptors allow.
+    """
     if address.scheme == "inproc":
         from milepost.transport import inproc
 
         return await inproc.listen(address, accept)
     from milepost.transport import tcp
 
-    return await tcp.listen(address, accept, backlog)
+    return await tcp.listen(address, accept, backlog, per_address)
