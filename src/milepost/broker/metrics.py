@@ -102,6 +102,11 @@ class BrokerCollector(Collector):
         queues = figures["queues"]
         yield GaugeMetricFamily("milepost_queue_rows", "Rows that wait for their subscribers.", queues["rows"])
         yield GaugeMetricFamily("milepost_queue_bytes", "Bytes that wait for their subscribers.", queues["bytes"])
+        yield GaugeMetricFamily(
+            "milepost_memory_held_bytes",
+            "Bytes held for connections: frames, puts, requests, deliveries and answers under way.",
+            figures["memory"]["held"],
+        )
         queueing = figures["queueing"]
         yield GaugeMetricFamily(
             "milepost_queue_transactions", "Transactions on queues under way.", queueing["transactions"]

@@ -17,6 +17,7 @@ _PUT: Final = int(Kind.PUT)
 _STAGE: Final = int(Kind.STAGE)
 _ENQUEUE: Final = int(Kind.ENQUEUE)
 _CREDIT: Final = int(Kind.CREDIT)
+ENQUEUE_BYTES: Final = 100  # of an ENQUEUE that is answered, beside the messages, which take credit
 MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
 
 
@@ -35,8 +36,9 @@ class Peer:
 
     def connected(self, link: Link) -> None:
         connection = self._broker.core.connected(link.peer, self._broker.clock.monotonic())
-        connection.link = link
+        connection.link, connection.receiver = link, self
         self.connection = connection
+        link.growing = self._growing
 
     def frames(self, frames: list[Frame]) -> None:
         connection = self.connection
@@ -44,11 +46,17 @@ class Peer:
         if connection is None:
             return
         connection.heard = broker.clock.monotonic()
+        memory, most = broker.core.memory, broker.settings.put_window
+        if connection.coming:
+            memory.partial(connection, 0)
+        if memory.held > memory.limit and memory.over(connection):
+            self._hold(connection, frames)
+            return
         try:
             for place, frame in enumerate(frames):
                 if not connection.open:
                     return
-                if connection.paused or self.jobs >= MOST_JOBS:
+                if connection.paused or self.jobs >= MOST_JOBS or connection.asked > most:
                     self._hold(connection, frames[place:])
                     return
                 if frame.kind == _PUT:
@@ -67,9 +75,13 @@ class Peer:
                         raise ProtocolError("a connection begins with a HELLO, not with STAGE")
                     broker.stage(self, connection, read_stage(frame.body), len(frame.body) + 8)
                 elif frame.kind == _ENQUEUE:
-                    broker.asked(self, connection, read_enqueue(frame.body))
+                    enqueue = read_enqueue(frame.body)
+                    if enqueue.request:
+                        memory.asked(connection, enqueue, ENQUEUE_BYTES)
+                    broker.asked(self, connection, enqueue)
                 else:
                     message = decode_control(frame.kind, frame.body)
+                    memory.asked(connection, message, len(frame.body))
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts
                         broker.said(connection, message)
                     else:
@@ -79,22 +91,44 @@ class Peer:
         except MilepostError as error:
             broker.refuse(connection, error)
 
+    def _growing(self, size: int) -> None:
+        """A frame is coming in that is not whole."""
+        connection, memory = self.connection, self._broker.core.memory
+        if connection is not None and connection.open:
+            memory.partial(connection, size)
+            if memory.held > memory.limit and memory.over(connection):
+                self._hold(connection, [])
+
     def _hold(self, connection: Connection, frames: list[Frame]) -> None:
         """Carry out no more of what this client sends, and read no more of it, for now."""
+        broker = self._broker
         connection.paused = True
         connection.link.pause()
         self._held += frames
+        size = connection.link.partial + sum([len(frame.body) for frame in self._held])
+        broker.core.memory.partial(connection, size)
+        if connection.halted is None and broker.core.memory.over(connection):
+            connection.halted = broker.clock.monotonic()
+            broker.halted[self] = None
 
     def drained(self) -> None:
         if self.connection is not None:
-            self._broker.run(self._broker.core.drained(self.connection))
+            self._broker.drained(self.connection)
             self.go_on()
 
     def go_on(self) -> None:
         """Carry out what was held, if nothing speaks against it any more."""
-        connection = self.connection
-        if connection is not None and connection.paused and self.jobs < MOST_JOBS and not connection.blocked:
-            connection.paused = False
+        connection, broker = self.connection, self._broker
+        if (
+            connection is not None
+            and connection.paused
+            and self.jobs < MOST_JOBS
+            and not connection.blocked
+            and connection.asked <= broker.settings.put_window
+            and not broker.core.memory.over(connection)
+        ):
+            connection.paused, connection.halted = False, None
+            broker.halted.pop(self, None)
             held, self._held = self._held, []
             self.frames(held)
             if not connection.paused:
@@ -107,4 +141,6 @@ class Peer:
     def lost(self, error: Exception | None) -> None:
         if self.connection is not None:
             connection, self.connection = self.connection, None
+            self._held = []
+            self._broker.halted.pop(self, None)
             self._broker.gone(connection)

@@ -7,16 +7,21 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, Read, Store
+from milepost.broker.core.memory import SOME_KEPT
 from milepost.broker.reading import Reader
 from milepost.errors import BrokerError, MilepostError
+from milepost.queues.operations import Browse, Peek
 from milepost.storage import Store as Database
 from milepost.storage import Writer
 from milepost.storage.operations import Entry, TopicRecord
 
 if TYPE_CHECKING:
+    from milepost.broker.core.connection import Connection
     from milepost.broker.core.topic import Topic
     from milepost.broker.server import Broker
 
@@ -35,6 +40,9 @@ class Storekeeper:
         self._loop = asyncio.get_running_loop()
         self._writer = Writer(store, time_us=broker.clock.time_us, done=self._done)
         self._readers = ThreadPoolExecutor(READERS, "milepost-read")
+        # Those who wait for answers, each with what it asked and is not looked up yet: one at a time is on its way.
+        self._looking: dict[Connection, deque[tuple[Callable[[Any], list[Effect]], Callable[[], Any]]]] = {}
+        self._idle: set[Connection] = set()  # of these, those for whom nothing is looked up now
         self._finished: deque[tuple[list[tuple[Any, Any]], list[Entry]]] = deque()
         self._polling = False
         self._pulse: dict[int, int] = {}  # how often the other brokers have written
@@ -53,9 +61,9 @@ class Storekeeper:
         elif isinstance(effect, Read):
             self._read(effect)
         elif isinstance(effect, Ask):
-            self._answer(effect.then, lambda: self._asked(effect))
+            self._look(effect.connection, effect.then, lambda: self._asked(effect))
         elif isinstance(effect, Inspect):
-            self._answer(effect.then, lambda: self.store.inspect(effect.operation, self._broker.clock.time_us()))
+            self._look(effect.connection, effect.then, lambda: self._inspected(effect))
         elif isinstance(effect, Learn):
             self._answer(effect.then, self.store.topics)
 
@@ -75,10 +83,57 @@ class Storekeeper:
                 # find out on their next connection. To them, `Fenced` would mean that one of their own name came.
                 results = [(then, outcome) for then, outcome in results if outcome is not over]
             self._broker.run(self._broker.core.stored(results, entries))
+        self._broker.relieve()
         if over is not None:
             self._broker.fail(over)
 
     # Reading
+
+    def _look(
+        self, connection: Connection | None, then: Callable[[Any], list[Effect]], work: Callable[[], Any]
+    ) -> None:
+        """Look something up for a client, when it has read most of the answers before."""
+        if connection is None:
+            self._answer(then, work)
+            return
+        line = self._looking.get(connection)
+        if line is not None:
+            line.append((then, work))
+        elif connection.open:
+            self._looking[connection] = deque()
+            self._answer(partial(self._looked, connection, then), work)
+
+    def _looked(self, connection: Connection, then: Callable[[Any], list[Effect]], outcome: Any) -> list[Effect]:
+        self._broker.run(then(outcome))
+        self._idle.add(connection)
+        self.look_on(connection)
+        return []
+
+    def look_on(self, connection: Connection) -> None:
+        """A client has its last answer, or has read some: go on with what it asked next."""
+        if connection not in self._idle or (connection.blocked and connection.unsent > SOME_KEPT):
+            return
+        self._idle.discard(connection)
+        line = self._looking[connection]
+        if line:
+            then, work = line.popleft()
+            self._answer(partial(self._looked, connection, then), work)
+        else:
+            del self._looking[connection]
+
+    def left(self, connection: Connection) -> None:
+        """A client is gone: nobody waits for its answers."""
+        if connection in self._idle:
+            self._idle.discard(connection)
+            del self._looking[connection]
+        elif connection in self._looking:
+            self._looking[connection].clear()
+
+    def _inspected(self, effect: Inspect) -> Any:
+        operation = effect.operation
+        if isinstance(operation, Peek | Browse):
+            operation = replace(operation, most_bytes=self._broker.core.memory.answer_bytes())
+        return self.store.inspect(operation, self._broker.clock.time_us())
 
     def _read(self, effect: Read) -> None:
         topic = effect.topic

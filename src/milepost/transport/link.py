@@ -21,6 +21,9 @@ class Link(Protocol):
     glance: Callable[[int], bool] | None
     """Asked first, by links that read into `buffer`: were so many bytes there, which begin a frame, all dealt with?"""
 
+    growing: Callable[[int], None] | None
+    """Told how many bytes of an unfinished frame are here, whenever some came and finished none."""
+
     @property
     def buffer(self) -> bytearray:
         """Where bytes between frames are read to."""

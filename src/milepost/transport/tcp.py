@@ -36,7 +36,7 @@ class TcpLink(asyncio.BufferedProtocol):
 
     __slots__ = (
         "__weakref__", "_aborted", "_admission", "_fd", "_kept", "_linger", "_reader", "_receiver", "_transport",
-        "glance", "peer",
+        "glance", "growing", "peer",
     )  # fmt: skip
 
     def __init__(self, receiver: Receiver, shared: memoryview, admission: Admission | None = None) -> None:
@@ -50,6 +50,7 @@ class TcpLink(asyncio.BufferedProtocol):
         self._linger: asyncio.TimerHandle | None = None  # set when closing
         self.peer = ""
         self.glance: Callable[[int], bool] | None = None
+        self.growing: Callable[[int], None] | None = None
 
     # As the event loop sees it
 
@@ -81,6 +82,8 @@ class TcpLink(asyncio.BufferedProtocol):
             return
         if frames:
             self._receiver.frames(frames)
+        elif self.growing is not None:
+            self.growing(self._reader.partial)
 
     def pause_writing(self) -> None:
         pass
@@ -94,7 +97,7 @@ class TcpLink(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fd = -1
-        self.glance = None
+        self.glance = self.growing = None
         if self._admission is not None:
             self._admission.left(self)
         if self._linger is not None:

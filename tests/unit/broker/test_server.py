@@ -105,3 +105,20 @@ def test_stopping_sends_what_is_under_way_and_says_goodbye():
         await client.close()
 
     asyncio.run(main())
+
+
+def test_nobody_is_silent_because_the_broker_stood_still():
+    """What clients said meanwhile is read before anybody counts as gone."""
+    clock = testing.FakeClock()
+
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as client:
+            await client.flush()
+            clock._now += 1_000.0  # no timer was called in all that time
+            broker._scan()
+            await client.flush()
+            assert broker.statistics()["errors"] == {}
+            clock.advance(1_000.0)
+            assert broker.statistics()["errors"] == {"timed_out": 1}, "and this time nothing was said for so long"
+
+    run(test, clock=clock, heartbeat_s=30.0)
