@@ -46,17 +46,17 @@ class Peer:
         if connection is None:
             return
         connection.heard = broker.clock.monotonic()
-        memory, most = broker.core.memory, broker.settings.put_window
+        memory = broker.core.memory
         if connection.coming:
             memory.partial(connection, 0)
-        if memory.held > memory.limit and memory.over(connection):
+        if memory.held > memory.enough and memory.over(connection):
             self._hold(connection, frames)
             return
         try:
             for place, frame in enumerate(frames):
                 if not connection.open:
                     return
-                if connection.paused or self.jobs >= MOST_JOBS or connection.asked > most:
+                if connection.paused or self.jobs >= MOST_JOBS or (connection.asking and memory.full(connection)):
                     self._hold(connection, frames[place:])
                     return
                 if frame.kind == _PUT:
@@ -96,7 +96,7 @@ class Peer:
         connection, memory = self.connection, self._broker.core.memory
         if connection is not None and connection.open:
             memory.partial(connection, size)
-            if memory.held > memory.limit and memory.over(connection):
+            if memory.held > memory.enough and memory.over(connection):
                 self._hold(connection, [])
 
     def _hold(self, connection: Connection, frames: list[Frame]) -> None:
@@ -124,7 +124,7 @@ class Peer:
             and connection.paused
             and self.jobs < MOST_JOBS
             and not connection.blocked
-            and connection.asked <= broker.settings.put_window
+            and not broker.core.memory.full(connection)
             and not broker.core.memory.over(connection)
         ):
             connection.paused, connection.halted = False, None

@@ -122,3 +122,47 @@ def test_nobody_is_silent_because_the_broker_stood_still():
             assert broker.statistics()["errors"] == {"timed_out": 1}, "and this time nothing was said for so long"
 
     run(test, clock=clock, heartbeat_s=30.0)
+
+
+@pytest.mark.parametrize("queues", [0, 2])
+def test_when_nothing_is_under_way_nothing_is_held(queues):
+    async def test(broker):
+        memory = broker.core.memory
+        async with milepost.AsyncClient(broker.uri) as client, milepost.AsyncClient(broker.uri) as other:
+            await client.declare_topic("live", QUOTE)
+            await client.declare_topic("kept", QUOTE, durable=True)
+            everything, desk = await other.subscribe("live"), await other.subscribe("kept", name="desk")
+            rows = [{"symbol": "A" * 1_000, "price": 1.0} for _ in range(500)]
+            for topic, sub in (("live", everything), ("kept", desk)):
+                await client.put_many(topic, rows)
+                for _ in rows:
+                    await anext(sub)
+                await client.put(topic, rows[0])
+                await anext(sub)
+            with pytest.raises(milepost.errors.QueryError):
+                await other.subscribe("live", where="nothing = 1")
+            await client.define_type("note: [text: string]")
+            await client.create_queue("notes", ["note"])
+            async with client.transaction() as tx:
+                await tx.enqueue("notes", [{"text": "x" * 10_000}] * 50, "note")
+            assert len(await other.peek("notes", count=50)) == 50
+            assert len([each async for each in other.browse("notes")]) == 50
+            async with other.transaction() as tx:
+                assert len(await tx.dequeue("notes", count=20)) == 20
+                assert memory.held > 200_000, "the answer is kept, in case the connection breaks"
+            await other.topics()
+            await other.status()
+            replay = await other.subscribe("kept", start="earliest")
+            for _ in range(501):
+                await anext(replay)
+            await replay.unsubscribe()
+            await other.flush()
+            await client.flush()
+            assert memory.held == sum(each.held for each in broker.core.connections.values())
+            assert all(not each.asking for each in broker.core.connections.values())
+            assert memory.held < 100_000, "acknowledgements on their way"
+        while broker.core.connections:
+            await asyncio.sleep(0)
+        assert memory.held == 0
+
+    run(test, input_queues=queues)

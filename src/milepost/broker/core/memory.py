@@ -4,9 +4,10 @@ Counted are frames that are coming in, puts and requests under way, rows that we
 it, answers and deliveries that the socket has not taken, and answers that are kept for transactions. Each kind has a
 bound of its own for each connection; `memory_bytes` is the bound for all of them together.
 
-Above it nobody is served less who holds little: connections that hold more than their share, the bound divided by the
-number of connections, are not read until there is room again, and their deliveries follow the policy for slow
-consumers. Answers are cut short for everybody, and requests that would keep more are refused.
+From half of it on memory is short. Then connections that hold more than their share, the other half divided by the
+number of connections, are not read until there is room again, their deliveries follow the policy for slow consumers,
+and requests that would keep more for them are refused; answers are cut short for everybody. A client that holds little
+is served as before.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ LEAST_ANSWER: Final = 64 << 10  # the same when memory is short: everybody gets 
 DECODED: Final = 16  # bytes of Python objects for one byte of a request: lists of small numbers take as much
 MESSAGE_BYTES: Final = 1 << 10  # of a message in a queue, as long as nothing is known about those of the queue
 QUEUES_KNOWN: Final = 10_000  # for which the size of messages is remembered
+WAITING_WINDOWS: Final = 16  # for dequeues, each a `put_window`: some ten thousand
 READ_BYTES: Final = 2 << 20  # that a read of the log brings, about
 AHEAD_BYTES: Final = 8 << 20  # of rows that are read for the subscriptions of one connection before it takes some
 ORPHAN_BYTES: Final = 64 << 10  # of a connection that is gone: what less than this is under way is not looked after
@@ -68,25 +70,34 @@ class Memory:
     def __init__(self, core: Core, limit: int) -> None:
         self._core = core
         self.limit: Final = limit  # bytes
+        self.enough: Final = limit // 2  # above it, memory is short
         self.held = 0
         self.refused = 0  # requests
+        self._window: Final = core.settings.put_window
         self._sizes: dict[str, float] = {}  # bytes of a message, by queue
 
     @property
     def scarce(self) -> bool:
-        """Whether more is held than should be."""
-        return self.held > self.limit
+        """Whether memory is short."""
+        return self.held > self.enough
 
     @property
     def share(self) -> int:
         """Bytes that a connection may hold whatever the others do."""
-        return self.limit // max(1, len(self._core.connections))
+        return self.enough // max(1, len(self._core.connections))
 
     def over(self, connection: Connection) -> bool:
         """Whether a connection is to be read no more for now: memory is short, and what it sends takes most of it."""
-        return self.held > self.limit and connection.incoming > self.share
+        return self.held > self.enough and connection.incoming > self.share
 
     # What comes in
+
+    def full(self, connection: Connection) -> bool:
+        """Whether so many requests of a connection are under way that no more are read of it.
+
+        Dequeues may wait for what the same client sends after them, so there may be many more of those.
+        """
+        return connection.asked > self._window or connection.dequeuing > WAITING_WINDOWS * self._window
 
     def partial(self, connection: Connection, size: int) -> None:
         """So much is here of frames that are not whole, or cannot be carried out yet."""
@@ -102,7 +113,7 @@ class Memory:
         if connection.asking is None:
             connection.asking = {}
         found = connection.asking.get(number, _NOTHING)
-        if type(request) is Dequeue:
+        if type(request) is Dequeue and not request.peek:
             found = Asking(found.requests + 1, found.size, found.waiting + size)
             connection.dequeuing += size
         else:
@@ -141,7 +152,7 @@ class Memory:
     def queue_bytes(self) -> int:
         """Bytes of deliveries that may wait for a connection before the policy for slow consumers decides."""
         most = self._core.settings.queue_bytes
-        return most if self.held <= self.limit else min(most, max(LEAST_ANSWER, self.share))
+        return most if self.held <= self.enough else min(most, max(LEAST_ANSWER, self.share))
 
     def pending(self, stream: Stream) -> None:
         """Rows that were read for a stream and wait, or reads for it that are under way, have changed."""
@@ -191,7 +202,7 @@ class Memory:
 
     def require(self, connection: Connection, owner: Owner) -> None:
         """`Overloaded` when a client may not have more messages now."""
-        if self.held > self.limit and connection.held + owner.kept > self.share:
+        if self.held > self.enough and connection.held + owner.kept > self.share:
             self.refused += 1
             raise Overloaded(
                 f"this broker holds {self.held} bytes for its clients, {connection.held + owner.kept} of them for this "
