@@ -49,6 +49,7 @@ class Peer:
         memory = broker.core.memory
         if connection.coming:
             memory.partial(connection, 0)
+            memory.passed(connection)
         if memory.held > memory.enough and memory.over(connection):
             self._hold(connection, frames)
             return
@@ -130,7 +131,8 @@ class Peer:
             connection.paused, connection.halted = False, None
             broker.halted.pop(self, None)
             held, self._held = self._held, []
-            self.frames(held)
+            if held:
+                self.frames(held)
             if not connection.paused:
                 connection.link.resume()
 

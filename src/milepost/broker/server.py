@@ -417,6 +417,8 @@ class Broker:
                                 self._choke(connection)
                         elif connection.outbox is not None:
                             more.append(connection)
+                        if effect.answer:
+                            self._answered(connection)
                 elif type(effect) is Say:
                     self._say(effect.connection, effect.message)
                 elif type(effect) is Close:
@@ -440,11 +442,15 @@ class Broker:
         frame = _told(message)
         if type(message) is Reply or type(message) is Failure:
             self.core.memory.answered(connection, message.request)
-            if connection.paused and connection.receiver is not None:
-                self._loop.call_soon(connection.receiver.go_on)
+            self._answered(connection)
         if not link.write(frame):
             self.core.blocked(connection, link.waiting, len(frame))
             self._choke(connection)
+
+    def _answered(self, connection: Connection) -> None:
+        """A request is not under way any more: there may be room for the next."""
+        if connection.paused:
+            self._loop.call_soon(connection.receiver.go_on)
 
     def _choke(self, connection: Connection) -> None:
         """Listen no more to a client before it has read its answers."""
@@ -463,6 +469,9 @@ class Broker:
 
     def _tick(self) -> None:
         self.run(self.core.tick(self.clock.monotonic()))
+        for peer in self.halted:  # those who have waited longest
+            if peer.connection is None or not self.core.memory.let_pass(peer.connection):
+                break
         self.relieve()
 
     def _wake(self) -> None:

@@ -166,3 +166,65 @@ def test_when_nothing_is_under_way_nothing_is_held(queues):
         assert memory.held == 0
 
     run(test, input_queues=queues)
+
+
+def test_more_requests_than_may_be_under_way_wait_for_their_turn():
+    """Those that are read, and those that come in messages: each is answered."""
+
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as client:
+            await client.define_type("note: [text: string]")
+            await client.create_queue("notes", ["note"])
+            async with client.transaction() as tx:
+                await tx.enqueue("notes", [{"text": "x"}] * 3, "note")
+            found = await asyncio.gather(*(client.peek("notes", count=3) for _ in range(300)))
+            assert [len(each) for each in found] == [3] * 300
+            found = await asyncio.gather(*(client.topics() for _ in range(300)))
+            assert len(found) == 300
+            assert broker.core.memory.held == 0
+
+    run(test, put_window=4096)
+
+
+def test_a_frame_gets_through_although_memory_stays_short():
+    """Somebody else holds nearly all of it, and does not let go."""
+    clock = testing.FakeClock()
+
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as other, milepost.AsyncClient(broker.uri) as feed:
+            await feed.declare_topic("quotes", QUOTE)
+            sub = await other.subscribe("quotes")
+            holder = max(broker.core.connections.values(), key=lambda each: each.number)
+            broker.core.memory.unsent(holder, 1 << 30)
+            putting = asyncio.ensure_future(feed.put("quotes", {"symbol": "A" * 3_000_000, "price": 1.0}))
+            while not broker.halted:
+                await asyncio.sleep(0)
+            clock.advance(1.0)
+            await putting
+            assert len((await anext(sub)).symbol) == 3_000_000
+            assert not broker.halted
+            broker.core.memory.unsent(holder, 0)
+
+    run(test, clock=clock, memory_bytes=1 << 20, listen="milepost://127.0.0.1:0")
+
+
+def test_who_waits_for_memory_for_too_long_hears_why():
+    clock = testing.FakeClock()
+
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri, reconnect=False) as feed:
+            await feed.declare_topic("quotes", QUOTE)
+            memory, (connection,) = broker.core.memory, broker.core.connections.values()
+            memory._passing = memory._passes  # others are let through
+            memory.unsent(connection, 1 << 30)
+            await feed.put("quotes", {"symbol": "A" * 3_000_000, "price": 1.0})
+            while not broker.halted:
+                await asyncio.sleep(0)
+            clock.advance(40.0)
+            with pytest.raises(milepost.errors.MilepostError, match="memory_bytes"):
+                await feed.flush()
+            assert broker.statistics()["errors"] == {"overloaded": 1}
+        while broker.halted:
+            await asyncio.sleep(0)
+
+    run(test, clock=clock, memory_bytes=1 << 20, listen="milepost://127.0.0.1:0", frame_s=30.0)

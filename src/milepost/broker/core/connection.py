@@ -53,8 +53,8 @@ class Connection:
         "ahead", "announced", "asked", "asking", "blocked", "bytes_in", "bytes_out", "coming", "credit", "dequeuing",
         "dropped", "dropped_rows", "frames_out", "greeted", "grown", "grown_at", "halted", "heard", "heard_part",
         "instance", "keys", "link", "linked", "members", "moved", "name", "number", "open", "outbox", "outstanding",
-        "owner", "partial", "paused", "peer", "publisher", "puts", "queued", "ready", "receiver", "rows_in", "rows_out",
-        "slow", "subscriptions", "taken", "took", "types", "unsent", "window",
+        "owner", "partial", "passes", "paused", "peer", "publisher", "puts", "queued", "ready", "receiver",
+        "rows_in", "rows_out", "slow", "subscriptions", "taken", "took", "types", "unsent", "window",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, now: float) -> None:
@@ -76,6 +76,7 @@ class Connection:
         self.moved = False  # it took something since the last scan
         self.paused = False  # what it sends is not read: it does not read answers, or too much of it is under way
         self.halted: float | None = None  # since when, for want of memory
+        self.passes = False  # it may finish a frame although memory is short
         self.slow: str | None = None
 
         self.window = 0  # bytes of deliveries that the client lets us send before it gives credit

@@ -34,6 +34,7 @@ LEAST_ANSWER: Final = 64 << 10  # the same when memory is short: everybody gets 
 DECODED: Final = 16  # bytes of Python objects for one byte of a request: lists of small numbers take as much
 MESSAGE_BYTES: Final = 1 << 10  # of a message in a queue, as long as nothing is known about those of the queue
 QUEUES_KNOWN: Final = 10_000  # for which the size of messages is remembered
+PASSING_PART: Final = 8  # of all memory: for frames that are let through when it is short
 WAITING_WINDOWS: Final = 16  # for dequeues, each a `put_window`: some ten thousand
 READ_BYTES: Final = 2 << 20  # that a read of the log brings, about
 AHEAD_BYTES: Final = 8 << 20  # of rows that are read for the subscriptions of one connection before it takes some
@@ -74,6 +75,8 @@ class Memory:
         self.held = 0
         self.refused = 0  # requests
         self._window: Final = core.settings.put_window
+        self._passes: Final = max(1, limit // PASSING_PART // core.settings.frame_bytes)
+        self._passing = 0  # connections that may finish a frame although memory is short
         self._sizes: dict[str, float] = {}  # bytes of a message, by queue
 
     @property
@@ -88,7 +91,23 @@ class Memory:
 
     def over(self, connection: Connection) -> bool:
         """Whether a connection is to be read no more for now: memory is short, and what it sends takes most of it."""
-        return self.held > self.enough and connection.incoming > self.share
+        return self.held > self.enough and not connection.passes and connection.incoming > self.share
+
+    def let_pass(self, connection: Connection) -> bool:
+        """Let a connection that has waited finish the frame that it has begun, unless too many do.
+
+        So large frames get through however long memory is short, some at a time.
+        """
+        if not connection.passes and self._passing < self._passes and connection.open:
+            connection.passes = True
+            self._passing += 1
+        return connection.passes
+
+    def passed(self, connection: Connection) -> None:
+        """Its frame is finished, or it is gone."""
+        if connection.passes:
+            connection.passes = False
+            self._passing -= 1
 
     # What comes in
 
@@ -230,6 +249,7 @@ class Memory:
         What its link keeps is held until the link is gone: then the shell says so by `partial` and `unsent`.
         """
         self.queued(connection)
+        self.passed(connection)
         size = connection.outstanding - connection.taken + connection.asked + connection.dequeuing
         connection.asked = connection.dequeuing = connection.outstanding = connection.taken = 0
         connection.asking = None
