@@ -52,6 +52,7 @@
     │   ├── Fenced                a newer client of the same name took over
     │   ├── ConnectionLost        the peer or the network broke the connection
     │   ├── SlowConsumer          the broker closed it: messages were not taken fast enough
+    │   ├── Overloaded            the broker has no room for it now: memory, or connections
     │   └── TimedOut              the broker did not answer in time
     ├── PipelineFailed            a part of a pipeline that fails again and again
     ├── Closed                    you closed it, and then used it
@@ -450,6 +451,13 @@ class SlowConsumer(BrokerError):
     """The broker closed the connection: its messages were not taken as fast as the topic's policy wants."""
 
     code = "slow_consumer"
+    retriable = True
+
+
+class Overloaded(BrokerError):
+    """The broker has no room for what is asked: its memory or its connections are in use. Try again later."""
+
+    code = "overloaded"
     retriable = True
 
 

@@ -20,6 +20,7 @@ _STAGE: Final = int(Kind.STAGE)
 _ENQUEUE: Final = int(Kind.ENQUEUE)
 _CREDIT: Final = int(Kind.CREDIT)
 MOST_ASKED: Final = 64  # questions of one connection in a round of the event loop: then others have their turn
+ENQUEUE_BYTES: Final = 100  # of an ENQUEUE that is answered, beside the messages, which take credit
 MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
 
 
@@ -40,8 +41,9 @@ class Peer:
 
     def connected(self, link: Link) -> None:
         connection = self._broker.core.connected(link.peer, self._broker.clock.monotonic())
-        connection.link = link
+        connection.link, connection.receiver = link, self
         self.connection = connection
+        link.growing = self._growing
 
     def frames(self, frames: list[Frame]) -> None:
         connection = self.connection
@@ -50,11 +52,19 @@ class Peer:
             return
         connection.heard = broker.clock.monotonic()
         asked = 0
+        memory = broker.core.memory
+        if connection.coming:
+            memory.partial(connection, 0)
+            memory.passed(connection)
+        if memory.held > memory.enough and memory.over(connection):
+            self._hold(connection, frames)
+            return
         try:
             for place, frame in enumerate(frames):
                 if not connection.open:
                     return
-                if connection.paused or self.jobs >= MOST_JOBS or connection.busy:
+                full = connection.asking and memory.full(connection)
+                if connection.paused or self.jobs >= MOST_JOBS or connection.busy or full:
                     self._hold(connection, frames[place:])
                     return
                 if asked == MOST_ASKED:
@@ -78,9 +88,13 @@ class Peer:
                     broker.stage(self, connection, read_stage(frame.body), len(frame.body) + 8)
                 elif frame.kind == _ENQUEUE:
                     asked += 1
-                    broker.asked(self, connection, read_enqueue(frame.body))
+                    enqueue = read_enqueue(frame.body)
+                    if enqueue.request:
+                        memory.asked(connection, enqueue, ENQUEUE_BYTES)
+                    broker.asked(self, connection, enqueue)
                 else:
                     message = decode_control(frame.kind, frame.body)
+                    memory.asked(connection, message, len(frame.body))
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts
                         broker.said(connection, message)
                     else:
@@ -91,13 +105,27 @@ class Peer:
         except MilepostError as error:
             broker.refuse(connection, error)
 
+    def _growing(self, size: int) -> None:
+        """A frame is coming in that is not whole."""
+        connection, memory = self.connection, self._broker.core.memory
+        if connection is not None and connection.open:
+            memory.partial(connection, size)
+            if memory.held > memory.enough and memory.over(connection):
+                self._hold(connection, [])
+
     def _hold(self, connection: Connection, frames: list[Frame]) -> None:
         """Carry out no more of what this client sends, and read no more of it, for now."""
+        broker = self._broker
         connection.paused = True
         connection.link.pause()
         self._held += frames
         if connection.busy:
-            self._broker.holding[connection] = self
+            broker.holding[connection] = self
+        size = connection.link.partial + sum([len(frame.body) for frame in self._held])
+        broker.core.memory.partial(connection, size)
+        if connection.halted is None and broker.core.memory.over(connection):
+            connection.halted = broker.clock.monotonic()
+            broker.halted[self] = None
 
     def answered(self, message: Control | Enqueue) -> None:
         """A worker has finished the puts before a question: its turn, unless one before it is not answered yet."""
@@ -112,22 +140,24 @@ class Peer:
 
     def drained(self) -> None:
         if self.connection is not None:
-            self._broker.run(self._broker.core.drained(self.connection))
+            self._broker.drained(self.connection)
             self.go_on()
 
     def go_on(self) -> None:
         """Carry out what was held, if nothing speaks against it any more."""
-        connection = self.connection
+        connection, broker = self.connection, self._broker
         if connection is None or not connection.paused or connection.busy:
             return
-        if self.jobs < MOST_JOBS and not connection.blocked:
-            connection.paused = False
+        memory = broker.core.memory
+        if self.jobs < MOST_JOBS and not (connection.blocked or memory.full(connection) or memory.over(connection)):
+            connection.paused, connection.halted = False, None
+            broker.halted.pop(self, None)
             held, self._held = self._held, []
             while self._back and connection.open and not connection.busy:
-                self._broker.said(connection, self._back.pop(0))
+                broker.said(connection, self._back.pop(0))
             if self._back:
                 self._hold(connection, held)
-            else:
+            elif held:
                 self.frames(held)
             if not connection.paused:
                 connection.link.resume()
@@ -139,4 +169,6 @@ class Peer:
     def lost(self, error: Exception | None) -> None:
         if self.connection is not None:
             connection, self.connection = self.connection, None
+            self._held = []
+            self._broker.halted.pop(self, None)
             self._broker.gone(connection)

@@ -18,6 +18,7 @@ from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, 
 from milepost.broker.core.core import Source
 from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.keeper import Checked, Row
+from milepost.broker.core.memory import MOST_KEPT, SOME_KEPT
 from milepost.broker.core.staging import CheckedStage
 from milepost.broker.examine import (
     Arrival,
@@ -38,7 +39,7 @@ from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import LimitExceeded, MilepostError, UnknownTopic
 from milepost.transport import Address, Listener, listen, parse_address
-from milepost.wire import Bye, Control, Enqueue, Reply, Stage, Welcome, encode_control
+from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Welcome, encode_control
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ log = logging.getLogger("milepost.broker")
 
 WAKE_S: Final = 0.05  # how often dequeues that wait are looked at, while there are any: so exact are their timeouts
 TICK_S: Final = 1.0  # how often those who connected and say nothing are looked at
-SOME_KEPT: Final = 1 << 20  # bytes said to a client that it has not read: it is not listened to until it has
-MOST_KEPT: Final = 16 << 20  # bytes: with so many, it is closed
 EXAMINED_AT_ONCE: Final = 256  # puts of one connection that are matched together, outside of the event loop
 CLOSING_S: Final = 5.0  # that clients have to take what is still under way when the broker ends
 
@@ -74,7 +73,7 @@ class Broker:
             draw=_random32,
             version=f"milepost {version('milepost')}",
         )
-        self._started = self.clock.monotonic()
+        self._started = self._scanned = self.clock.monotonic()
         self.core.about = self._about
         self._listener: Listener | None = None
         self._arrivals: list[Arrival | Row] = []
@@ -89,6 +88,7 @@ class Broker:
         self.holding: dict[Connection, Peer] = {}  # connections that are busy, and have sent more
         self._timers: list[Callable[[], None]] = []
         self._waking: Callable[[], None] | None = None  # ends the timer for dequeues that wait
+        self.halted: dict[Peer, None] = {}  # those who are not listened to for want of memory
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
         self._keeper: Storekeeper | None = None
@@ -111,7 +111,8 @@ class Broker:
         if self.settings.store:
             await self._open_store(str(address))
         try:
-            self._listener = await listen(address, lambda: Peer(self))
+            per_address = self.settings.connections_per_address
+            self._listener = await listen(address, lambda: Peer(self), per_address=per_address)
         except BaseException:
             if self._keeper is not None:
                 await self._keeper.close()
@@ -126,7 +127,7 @@ class Broker:
             self._timers.append(self._forwarding.start())
         self._timers += [
             self.clock.every(TICK_S, self._tick),
-            self.clock.every(self.settings.frame_s, self._scan),
+            self.clock.every(self.core.liveness.interval_s, self._scan),
         ]
 
     async def _open_store(self, address: str) -> None:
@@ -336,7 +337,23 @@ class Broker:
         """The connection was lost. What came before counts."""
         self._process()
         self.run(self.core.lost(connection))
+        self.core.memory.partial(connection, 0)
+        self.core.memory.unsent(connection, 0)
+        if self._keeper is not None:
+            self._keeper.left(connection)
         self._gone.set()
+        self.relieve()
+
+    def drained(self, connection: Connection) -> None:
+        """Its link keeps nothing any more."""
+        self.run(self.core.drained(connection))
+        if self._keeper is not None:
+            self._keeper.look_on(connection)
+
+    def relieve(self) -> None:
+        """Something is held no more: listen again to those who had to wait for that."""
+        for peer in list(self.halted):
+            peer.go_on()
 
     # Batches
 
@@ -446,9 +463,13 @@ class Broker:
                     parts = effect.parts
                     for connection in effect.connections:
                         if not connection.link.write(*parts):
-                            core.blocked(connection)
+                            core.blocked(connection, connection.link.waiting, sum(map(len, parts)))
+                            if effect.answer:
+                                self._choke(connection)
                         elif connection.outbox is not None:
                             more.append(connection)
+                        if effect.answer:
+                            self._answered(connection)
                 elif type(effect) is Say:
                     self._say(effect.connection, effect.message)
                 elif type(effect) is Close:
@@ -488,9 +509,22 @@ class Broker:
         link = connection.link
         if type(message) is Welcome:
             link.set_limit(self.settings.frame_bytes)
-        if link.write(_told(message)):
-            return
-        self.core.blocked(connection)
+        frame = _told(message)
+        if type(message) is Reply or type(message) is Failure:
+            self.core.memory.answered(connection, message.request)
+            self._answered(connection)
+        if not link.write(frame):
+            self.core.blocked(connection, link.waiting, len(frame))
+            self._choke(connection)
+
+    def _answered(self, connection: Connection) -> None:
+        """A request is not under way any more: there may be room for the next."""
+        if connection.paused:
+            self._loop.call_soon(connection.receiver.go_on)
+
+    def _choke(self, connection: Connection) -> None:
+        """Listen no more to a client before it has read its answers."""
+        link = connection.link
         if link.waiting > MOST_KEPT + self.settings.frame_bytes:
             link.abort()  # it was told more and more, perhaps of what others did, and reads none of it
         elif link.waiting > SOME_KEPT:
@@ -505,6 +539,10 @@ class Broker:
 
     def _tick(self) -> None:
         self.run(self.core.tick(self.clock.monotonic()))
+        for peer in self.halted:  # those who have waited longest
+            if peer.connection is None or not self.core.memory.let_pass(peer.connection):
+                break
+        self.relieve()
 
     def _wake(self) -> None:
         waiting = self.core.queues.waiting
@@ -514,15 +552,27 @@ class Broker:
             self._waking = None
 
     def _scan(self) -> None:
-        self.run(self.core.scan(self.clock.monotonic(), lambda connection: int(connection.link.partial)))
+        now, interval = self.clock.monotonic(), self.core.liveness.interval_s
+        late, self._scanned = now - self._scanned > 2 * interval, now
+        if late:
+            return  # this process stood still: what clients sent meanwhile is yet to be read
+        self.run(
+            self.core.scan(
+                now, lambda connection: int(connection.link.partial), lambda connection: int(connection.link.waiting)
+            )
+        )
 
     def statistics(self) -> dict[str, Any]:
         """Everything that metrics and people read, as plain values. In the event loop's thread."""
         return self.core.statistics(self.clock.time_us())
 
     def _about(self) -> dict[str, Any]:
-        where = "" if self._listener is None else str(self._listener.address)
-        return {"address": where, "uptime_s": self.clock.monotonic() - self._started}
+        listener = self._listener
+        return {
+            "address": "" if listener is None else str(listener.address),
+            "uptime_s": self.clock.monotonic() - self._started,
+            "connections_refused": 0 if listener is None else listener.refused,
+        }
 
 
 def _told(message: Control) -> bytes:

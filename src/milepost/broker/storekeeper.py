@@ -7,13 +7,16 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, Read, Store
 from milepost.broker.core.predicates import Uncompiled
+from milepost.broker.core.memory import SOME_KEPT
 from milepost.broker.reading import Reader
 from milepost.errors import BrokerError, MilepostError
+from milepost.queues.operations import Browse, Peek
 from milepost.storage import Store as Database
 from milepost.storage import Writer
 from milepost.storage.operations import Entry, TopicRecord
@@ -41,7 +44,9 @@ class Storekeeper:
         self._writer = Writer(store, time_us=broker.clock.time_us, done=self._done)
         self._readers = ThreadPoolExecutor(READERS, "milepost-read")
         self._lookers = ThreadPoolExecutor(LOOKERS, "milepost-look")
-        self._looking: dict[Connection, deque[Inspect]] = {}  # clients that look, and what else they want to see
+        # Those who wait for answers, each with what it asked and is not looked up yet: one at a time is on its way.
+        self._looking: dict[Connection, deque[Callable[[], None]]] = {}
+        self._idle: set[Connection] = set()  # of these, those for whom nothing is looked up now
         self._finished: deque[tuple[list[tuple[Any, Any]], list[Entry]]] = deque()
         self._polling = False
         self._pulse: dict[int, int] = {}  # how often the other brokers have written
@@ -60,9 +65,9 @@ class Storekeeper:
         elif isinstance(effect, Read):
             self._read(effect)
         elif isinstance(effect, Ask):
-            self._answer(effect.then, lambda: self._asked(effect))
+            self._look(effect.connection, effect.then, lambda: self._asked(effect))
         elif isinstance(effect, Inspect):
-            self._inspect(effect)
+            self._look(effect.connection, effect.then, lambda: self._inspected(effect), self._lookers)
         elif isinstance(effect, Learn):
             self._answer(effect.then, self.store.topics)
 
@@ -82,10 +87,61 @@ class Storekeeper:
                 # find out on their next connection. To them, `Fenced` would mean that one of their own name came.
                 results = [(then, outcome) for then, outcome in results if outcome is not over]
             self._broker.run(self._broker.core.stored(results, entries))
+        self._broker.relieve()
         if over is not None:
             self._broker.fail(over)
 
     # Reading
+
+    def _look(
+        self,
+        connection: Connection | None,
+        then: Callable[[Any], list[Effect]],
+        work: Callable[[], Any],
+        threads: ThreadPoolExecutor | None = None,
+    ) -> None:
+        """Look something up for a client, when it has read most of the answers before: one at a time."""
+        if connection is None:
+            self._answer(then, work, threads)
+            return
+        begin = partial(self._answer, partial(self._looked, connection, then), work, threads)
+        line = self._looking.get(connection)
+        if line is not None:
+            line.append(begin)
+        elif connection.open:
+            self._looking[connection] = deque()
+            begin()
+
+    def _looked(self, connection: Connection, then: Callable[[Any], list[Effect]], outcome: Any) -> list[Effect]:
+        self._broker.run(then(outcome))
+        self._idle.add(connection)
+        self.look_on(connection)
+        return []
+
+    def look_on(self, connection: Connection) -> None:
+        """A client has its last answer, or has read some: go on with what it asked next."""
+        if connection not in self._idle or (connection.blocked and connection.unsent > SOME_KEPT):
+            return
+        self._idle.discard(connection)
+        line = self._looking[connection]
+        if line:
+            line.popleft()()
+        else:
+            del self._looking[connection]
+
+    def left(self, connection: Connection) -> None:
+        """A client is gone: nobody waits for its answers."""
+        if connection in self._idle:
+            self._idle.discard(connection)
+            del self._looking[connection]
+        elif connection in self._looking:
+            self._looking[connection].clear()
+
+    def _inspected(self, effect: Inspect) -> Any:
+        operation = effect.operation
+        if isinstance(operation, Peek | Browse):
+            operation = replace(operation, most_bytes=self._broker.core.memory.answer_bytes())
+        return self.store.inspect(operation, self._broker.clock.time_us())
 
     def _read(self, effect: Read) -> None:
         topic, where, versions = effect.topic, effect.where, effect.topic.versions
@@ -122,27 +178,6 @@ class Storekeeper:
                 for each in self.store.subscriptions(topic.stored)
             ],
         }
-
-    def _inspect(self, effect: Inspect) -> None:
-        """Look into queues: one look of a client at a time, so that it does not stand before all others with many."""
-        waiting = self._looking.get(effect.client)
-        if waiting is not None:
-            waiting.append(effect)
-            return
-        self._looking[effect.client] = deque()
-        self._look(effect)
-
-    def _look(self, effect: Inspect) -> None:
-        then = partial(self._looked, effect)
-        self._answer(then, lambda: self.store.inspect(effect.operation, self._broker.clock.time_us()), self._lookers)
-
-    def _looked(self, effect: Inspect, outcome: Any) -> list[Effect]:
-        waiting = self._looking[effect.client]
-        if waiting and effect.client.open:
-            self._look(waiting.popleft())
-        else:
-            del self._looking[effect.client]
-        return effect.then(outcome)
 
     def _answer(
         self,

@@ -6,9 +6,10 @@ import asyncio
 import errno
 import gc
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
@@ -106,6 +107,7 @@ def run(
         warm.compile_kernels(console)
     if store is not None and os.environ.get("MILEPOST_STORE") != store and _has_password(store):
         _warn(console, "the password in --store is seen by everybody who lists processes: set MILEPOST_STORE instead")
+    _raise_descriptors()
     with logged(""), asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
         runner.run(_serve(chosen, console, Asked(http is not None, zmq is not None or zmq_curve is not None)))
 
@@ -115,6 +117,14 @@ def _has_password(store: str) -> bool:
 
     url = parsed(url_of(store))
     return url.password is not None or any("password" in name for name in url.query)
+
+
+def _raise_descriptors() -> None:
+    """Take as many file descriptors as the system lets this process have: the soft limit is often 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _require_storage() -> None:

@@ -150,6 +150,7 @@ class Connection:
         self._said = False  # since the last beat
         self._heard = False
         self._silent = 0  # beats
+        self._partial = 0  # bytes of an unfinished frame at the last beat
         self._timer: asyncio.TimerHandle | None = None
         self.alive = False
         self.done: Final[asyncio.Future[None]] = self._loop.create_future()  # the link is gone
@@ -509,7 +510,8 @@ class Connection:
 
     def _beat(self, seconds: float) -> None:
         """Twice a heartbeat. The one timer of a connection: messages only leave a flag behind."""
-        if self._heard:
+        here = self._link.partial if self._link is not None else 0
+        if self._heard or here > self._partial:  # a long frame on a slow line
             self._silent = 0
         else:
             self._silent += 1
@@ -520,6 +522,7 @@ class Connection:
         if not self._said or not self._heard:
             self.say(Ping(HEARTBEAT_PING))
         self._said = self._heard = False
+        self._partial = here
         self._timer = self._loop.call_later(seconds, self._beat, seconds)
 
     def goodbye(self) -> None:

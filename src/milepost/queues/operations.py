@@ -186,10 +186,11 @@ class Peek(Look):
     count: int = 1
     select: str | None = None
     order: str | None = None
+    most_bytes: int | None = None  # of the messages, about: then there are fewer
 
     def run(self, session: Session, place: Place) -> Got:
         """See `looking`."""
-        return looking.peek(session, place, self.queue, self.type, self.select, self.order, self.count)
+        return looking.peek(session, place, self.queue, self.type, self.select, self.order, self.count, self.most_bytes)
 
 
 @dataclass(frozen=True)
@@ -201,10 +202,13 @@ class Browse(Look):
     select: str | None = None
     after: int = 0
     count: int = 100
+    most_bytes: int | None = None  # of the messages, about: then there are fewer
 
     def run(self, session: Session, place: Place) -> Got:
         """See `looking`."""
-        return looking.browse(session, place, self.queue, self.type, self.select, self.after, self.count)
+        return looking.browse(
+            session, place, self.queue, self.type, self.select, self.after, self.count, self.most_bytes
+        )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
@@ -19,6 +20,8 @@ from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Close, Compile, Deliver, Effect, Later, Learn, Mend, Say
 from milepost.broker.core.holds import move_hold
 from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
+from milepost.broker.core.liveness import Bytes, Liveness
+from milepost.broker.core.memory import Memory
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import require_pattern
 from milepost.broker.core.predicates import Results, Uncompiled
@@ -75,16 +78,16 @@ from milepost.wire.payload import Buffer
 if TYPE_CHECKING:
     from milepost.match import Matches
 
-SILENT_HEARTBEATS: Final = 3  # without a word before a client counts as gone
 DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
 LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
 JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
-LEAST_PROGRESS: Final = 16_384  # bytes of a frame between two scans: less is a drip
 REQUESTS: Final = (
     Declare, Delete, Subscribe, Unsubscribe, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage, Published,
     Dequeue, Finish, *ADMINISTRATION,
 )  # fmt: skip
-STALLED_SCANS: Final = 2  # scans that find one and the same frame under way before its sender counts as stuck
+
+
+_UNSENT: Final[Bytes] = attrgetter("unsent")
 
 
 class Source(NamedTuple):
@@ -117,6 +120,8 @@ class Core:
         self.totals: Counter[str] = Counter()
         self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
         self.forwards_changed: Callable[[], None] = lambda: None  # the shell hears that a queue goes elsewhere now
+        self.memory = Memory(self, settings.memory_bytes)
+        self.liveness = Liveness(self)
         self.publishers = Publishers(self, draw)
         self._numbers = 0
         self._free: list[int] = []  # numbers of connections that are gone: those in use stay dense, for counting
@@ -159,6 +164,7 @@ class Core:
         if connection.outbox is not None:
             self._release(connection.outbox, effects)
             connection.outbox = None
+        effects += self.memory.left(connection)
         if connection.publisher.enrolled:
             effects.append(Mend(connection))  # nothing more of it will come: no failure of it need be remembered
         if connection.publisher.number:
@@ -352,6 +358,7 @@ class Core:
                 f"{self.settings.put_window}, and CREDIT says when there may be more"
             )
         connection.outstanding += size
+        self.memory.held += size
         connection.puts += not staged
         connection.bytes_in += size
         topic = self.numbered.get(number)
@@ -413,6 +420,7 @@ class Core:
         connection.rows_in += 1
         connection.bytes_in += size
         connection.outstanding += size
+        self.memory.held += size
         topic.rows_in += 1
         topic.batches_in += 1
         topic.bytes_in += size
@@ -492,18 +500,20 @@ class Core:
                 return
             sent = {connection.number for connection in ready}
             connections = [connection for connection in connections if connection.number not in sent]
+        memory, held, most = self.memory, -(-size // len(connections)), self.memory.queue_bytes()
         for connection in connections:
             if not connection.open:
                 continue  # closed a moment ago, for being slow
             if connection.ready:
                 self._turn[connection.number] = connection
-            outbox = connection.wait(Waiting(topic, batch, marks, size))
+            outbox = connection.wait(Waiting(topic, batch, marks, size, held))
+            memory.queued(connection)
             # One delivery alone is not a queue: whoever is given more than fits at once is not slow for that.
-            if outbox.bytes > self.settings.queue_bytes and len(outbox.waiting) > 1:
-                self._overfull(connection, topic, outbox, effects, full)
+            if outbox.bytes > most and len(outbox.waiting) > 1:
+                self._overfull(connection, topic, outbox, most, effects, full)
 
     def _overfull(
-        self, connection: Connection, topic: Topic, outbox: Outbox, effects: list[Effect], full: list[Outbox]
+        self, connection: Connection, topic: Topic, outbox: Outbox, most: int, effects: list[Effect], full: list[Outbox]
     ) -> None:
         policy = connection.policy(topic)
         if policy == "disconnect":
@@ -512,7 +522,8 @@ class Core:
                 connection, SlowConsumer(f"this client did not take its messages as fast as they came: {waiting}")
             )
         elif policy == "drop":
-            lost = outbox.drop(self.settings.queue_bytes, connection.slow)
+            lost = outbox.drop(most, connection.slow)
+            self.memory.queued(connection)
             if outbox.bytes <= self.settings.queue_bytes // 2:
                 self._release(outbox, effects)
             if connection.dropped is None:
@@ -537,14 +548,19 @@ class Core:
 
     # Flow
 
-    def blocked(self, connection: Connection) -> None:
-        """The link keeps bytes that its socket did not take; `drained` follows."""
+    def blocked(self, connection: Connection, kept: int = 0, written: int = 0) -> None:
+        """The link keeps bytes that its socket did not take, after so many were written; `drained` follows."""
         connection.blocked = True
         connection.ready = False
+        if kept < connection.unsent + written:
+            connection.moved = True
+        self.memory.unsent(connection, kept)
 
     def drained(self, connection: Connection) -> list[Effect]:
         """The link keeps nothing any more."""
         connection.blocked = False
+        connection.moved = True
+        self.memory.unsent(connection, 0)
         return self._serve(connection)
 
     def turn(self) -> list[Effect]:
@@ -575,6 +591,7 @@ class Core:
         if connection.open and outbox is not None:
             if outbox.waiting and not connection.blocked and connection.credit > 0:
                 self._send_next(connection, outbox, effects)
+                self.memory.queued(connection)
             if outbox.bytes <= self.settings.queue_bytes // 2:
                 self._release(outbox, effects)
             if not outbox.waiting:
@@ -618,6 +635,7 @@ class Core:
 
     def _give_back(self, connection: Connection, size: int, effects: list[Effect]) -> None:
         connection.taken += size
+        self.memory.held -= size
         if connection.taken >= self.settings.put_window // 2:
             effects.append(Say(connection, Credit(connection.taken)))
             connection.outstanding -= connection.taken
@@ -636,29 +654,9 @@ class Core:
             )
         return effects + self.keeper.streams.tick() + self.queues.leases.tick(now) if self.keeper.on else effects
 
-    def scan(self, now: float, partial: Callable[[Connection], int]) -> list[Effect]:
-        """Once every `frame_s`: those who fell silent, and those who are stuck in the middle of a frame.
-
-        `partial` tells how many bytes of an unfinished frame are here.
-        """
-        effects: list[Effect] = []
-        silence = SILENT_HEARTBEATS * self.settings.heartbeat_s
-        for connection in list(self.connections.values()):
-            if not connection.greeted or connection.paused:
-                continue
-            here = partial(connection)
-            grown, connection.progress = here - connection.progress, here
-            if grown >= LEAST_PROGRESS:
-                connection.heard = now  # a long frame on a slow line
-            if now - connection.heard > silence:
-                effects += self.refused(connection, TimedOut(f"nothing was heard for {silence:g} s"))
-            elif here and 0 <= grown < LEAST_PROGRESS and now - connection.heard >= self.settings.frame_s:
-                connection.stalled += 1
-                if connection.stalled >= STALLED_SCANS:
-                    effects += self.refused(connection, TimedOut("a frame was begun and not finished"))
-            else:
-                connection.stalled = 0
-        return effects
+    def scan(self, now: float, partial: Bytes, waiting: Bytes = _UNSENT) -> list[Effect]:
+        """Several times a heartbeat: see `Liveness`."""
+        return self.liveness.scan(now, partial, waiting)
 
     # Figures
 

@@ -33,6 +33,7 @@ class Deliver(NamedTuple):
 
     parts: tuple[Buffer, ...]
     connections: list[Connection]
+    answer: bool = False  # it took no credit: the client is not listened to before it has read most of it
 
 
 class Close(NamedTuple):
@@ -81,6 +82,7 @@ class Ask(NamedTuple):
     topic: Topic
     start: Start | None
     then: Callable[[Any], list[Effect]]
+    connection: Connection | None = None  # whose answer it is; each has one at a time
 
 
 class Inspect(NamedTuple):
@@ -88,7 +90,7 @@ class Inspect(NamedTuple):
 
     operation: Work
     then: Callable[[Any], list[Effect]]
-    client: Connection  # whose work is done one after the other
+    connection: Connection | None = None  # whose answer it is; each has one at a time
 
 
 class Learn(NamedTuple):

@@ -284,7 +284,7 @@ class Keeper:
         """Tell about a durable topic."""
         topic = self.durable(request.topic)
         start = None if request.start is None else start_of(request.start)
-        return [Ask(topic, start, partial(self._looked, connection, request, topic))]
+        return [Ask(topic, start, partial(self._looked, connection, request, topic), connection)]
 
     def _looked(self, connection: Connection, request: Look, topic: Topic, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
@@ -341,9 +341,11 @@ class Keeper:
             or connection.linked is not None
             or not connection.publisher.enrolled
             or connection.outstanding >= self.core.settings.put_window
+            or self.core.memory.scarce  # the long way asks whose fault that is
         ):
             return False
         connection.outstanding += size
+        self.core.memory.held += size
         connection.puts += 1
         connection.bytes_in += size
         return True

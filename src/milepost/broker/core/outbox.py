@@ -25,19 +25,20 @@ class Waiting:
     batch: Batch  # the connection's rows, often shared with other connections
     marks: tuple[int, ...] | Marks
     size: int  # bytes of its frame, were it sent alone
+    held: int = 0  # bytes of it that count for this connection: those that want the same rows share them
 
     def halves(self) -> tuple[Waiting, Waiting]:
         """The same rows as two deliveries."""
         middle = len(self.batch) // 2
-        marks, size = self.marks, self.size // 2
+        marks, size, held = self.marks, self.size // 2, self.held // 2
         first = second = marks
         if isinstance(marks, Marks):
             cut = int(marks.offsets[middle])
             first = Marks(marks.offsets[: middle + 1], marks.subscriptions[:cut])
             second = Marks(marks.offsets[middle:] - np.uint32(cut), marks.subscriptions[cut:])
         return (
-            Waiting(self.topic, self.batch.slice(0, middle), first, size),
-            Waiting(self.topic, self.batch.slice(middle), second, size),
+            Waiting(self.topic, self.batch.slice(0, middle), first, size, held),
+            Waiting(self.topic, self.batch.slice(middle), second, size, held),
         )
 
 
@@ -58,10 +59,12 @@ class Outbox:
     holds: list[Hold] = field(default_factory=list)
     bytes: int = 0
     rows: int = 0
+    held: int = 0
 
     def append(self, item: Waiting) -> None:
         self.waiting.append(item)
         self.bytes += item.size
+        self.held += item.held
         self.rows += len(item.batch)
 
     def joined(self, most: int) -> Waiting:
@@ -84,12 +87,13 @@ class Outbox:
             return first  # right one by one, and too much together for some limit
         for _ in parts[1:]:
             self._pop()
-        return Waiting(first.topic, batch, _joined_marks(parts), size)
+        return Waiting(first.topic, batch, _joined_marks(parts), size, sum([part.held for part in parts]))
 
     def put_back(self, item: Waiting) -> None:
         """Let something be the next again."""
         self.waiting.appendleft(item)
         self.bytes += item.size
+        self.held += item.held
         self.rows += len(item.batch)
 
     def drop(self, most: int, slow_of: str | None) -> dict[int, int]:
@@ -115,6 +119,7 @@ class Outbox:
     def _pop(self) -> Waiting:
         item = self.waiting.popleft()
         self.bytes -= item.size
+        self.held -= item.held
         self.rows -= len(item.batch)
         return item
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("milepost.broker")
 
+FED: Final = 4  # streams that are read for when one has been
+
 
 class Streams:
     """Requests about durable subscriptions, and the rows that go to them."""
@@ -62,6 +64,7 @@ class Streams:
         self.acks = Acknowledging(self)
         self._burial = Burial(core, self)
         self._serving: dict[int, Stream] = {}  # replays too, by their identity
+        self._starved: dict[int, Stream] = {}  # those of them for which nothing is read, for want of memory
         self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
         self._unreleased: set[tuple[int, int]] = (
             set()
@@ -275,6 +278,7 @@ class Streams:
         if stream.members:
             self.pump(stream, effects)
             return
+        self.core.memory.ended(stream, [connection])
         self._close(stream, effects)
 
     def _close(self, stream: Stream, effects: list[Effect]) -> None:
@@ -326,6 +330,7 @@ class Streams:
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
+        self.core.memory.ended(stream, [member.connection for member in stream.members.values()])
         members, stream.members = stream.members, {}
         stream.pending.clear()
         if stream.subscription and not isinstance(error, ServedElsewhere):
@@ -428,6 +433,11 @@ class Streams:
         """Hand out what is here, as far as members have room, and see to it that more is read."""
         if not stream.members:
             return
+        self._hand_out(stream, effects)
+        if stream.members and (stream.pending or stream.reading or stream.held):
+            self.core.memory.pending(stream)
+
+    def _hand_out(self, stream: Stream, effects: list[Effect]) -> None:
         topic = stream.topic
         for member, log, batch, offsets, tries in stream.hand_out():
             parts = hand_parts(topic.number, member.number, log, offsets, tries, batch.data)
@@ -440,6 +450,9 @@ class Streams:
             self.end(stream, stream.doom, effects)
             return
         if not stream.idle or not stream.wants:
+            return
+        if not self.core.memory.may_read(stream):
+            self._starved[id(stream)] = stream
             return
         if stream.again:
             found = stream.returned()
@@ -466,6 +479,7 @@ class Streams:
             return effects
         if isinstance(outcome, MilepostError):
             return self._unread(stream, outcome)
+        self.core.memory.pending(stream)
         before = stream.reach(log).next
         for found in outcome:
             expected = stream.reach(log).next
@@ -478,8 +492,14 @@ class Streams:
                 break
         if stream.reach(log).next == before and stream.reach(log).blocked is None:
             stream.failed = True  # there was to be something, and is not: the next tick looks again
+        self._feed(effects)
         self.pump(stream, effects)
         return effects
+
+    def _feed(self, effects: list[Effect]) -> None:
+        """Rows were handed out: read for others that had to wait for that, each in its turn."""
+        for key in list(self._starved)[:FED]:
+            self.pump(self._starved.pop(key), effects)
 
     def _read_again(self, stream: Stream, log: int, chosen: Chosen, returns: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
@@ -534,6 +554,7 @@ class Streams:
     def tick(self) -> list[Effect]:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
         effects: list[Effect] = []
+        self._starved.clear()
         for stream in list(self._serving.values()):
             stream.failed = False
             self.pump(stream, effects)
