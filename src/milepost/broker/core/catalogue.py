@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from milepost import limits
+from milepost.broker.core.catchups import is_behind
 from milepost.broker.core.connection import Connection, Subscription
 from milepost.broker.core.effects import Effect, Say
 from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
@@ -132,24 +133,41 @@ class Catalogue:
             raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
         limits.require("SUBSCRIPTIONS_PER_CONNECTION", len(mine) + 1, "the subscriptions of one connection")
         limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
+        more = len(request.resume or {})
+        limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + more, "the topics of all subscriptions")
         subscription = Subscription(connection, request.subscription, request.pattern, request.where, {}, {})
         skipped: dict[str, str] = {}
+        behind: dict[str, int] = {}
+        positions: dict[int, dict[int, int]] = {}
         if is_pattern(request.pattern):
             covered = self.covered(request.pattern)
             limits.require("WILDCARD_TOPICS", len(covered), "the topics of one pattern")
             for topic in covered:
+                if is_behind(topic, request) and topic.fits(request.where):
+                    behind[topic.name] = topic.stored
+                    self.announce(connection, topic, effects)
+                    continue
+                if topic.stored:
+                    positions[topic.stored] = topic.position
                 if (why := self._cover(subscription, topic, effects)) is not None and len(skipped) < SKIPPED_TOLD:
                     skipped[topic.name] = why[:SKIPPED_CHARS]
             self._wild[connection.number, request.subscription] = subscription
         else:
             topic = self.require(request.pattern)
-            topic.subscribe(subscription)
+            if is_behind(topic, request):
+                if request.where is not None:
+                    topic.require(request.where)
+                behind[topic.name] = topic.stored
+            else:
+                topic.subscribe(subscription)
+                if topic.stored:
+                    positions[topic.stored] = topic.position
             self.announce(connection, topic, effects)
         if connection.subscriptions is None:
             connection.subscriptions = {}
         connection.subscriptions[request.subscription] = subscription
         names = [self.numbered[number].name for number in subscription.keys]
-        return {"topics": names, "skipped": skipped}
+        return {"topics": [*names, *behind], "skipped": skipped, "positions": positions, "behind": behind}
 
     def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
         """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""

@@ -49,10 +49,10 @@ class Connection:
     """
 
     __slots__ = (
-        "announced", "blocked", "bytes_in", "bytes_out", "credit", "dropped", "dropped_rows", "frames_out",
-        "greeted", "heard", "instance", "keys", "link", "linked", "members", "name", "number", "open", "outbox",
-        "outstanding", "owner", "paused", "peer", "progress", "publisher", "puts", "ready", "rows_in", "rows_out",
-        "slow", "stalled", "subscriptions", "taken", "types", "window",
+        "announced", "blocked", "bytes_in", "bytes_out", "catchups", "credit", "dropped", "dropped_rows",
+        "frames_out", "greeted", "heard", "instance", "keys", "link", "linked", "members", "name", "number", "open",
+        "outbox", "outstanding", "owner", "paused", "peer", "places", "positioned", "progress", "publisher", "puts",
+        "ready", "rows_in", "rows_out", "slow", "stalled", "subscriptions", "taken", "types", "window",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, now: float) -> None:
@@ -84,6 +84,10 @@ class Connection:
         self.subscriptions: dict[int, Subscription] | None = None
         # Durable subscriptions, by its numbers; a request that the store has not answered yet holds its place.
         self.members: dict[int, tuple[Stream, Member] | Subscribe] | None = None
+        # Plain subscriptions that were resumed and are behind, by number and number of the topic.
+        self.catchups: dict[tuple[int, int], Stream] | None = None
+        self.positioned = 0  # what `Core.moves` was when the client was last told positions
+        self.places = False  # the client reads the places of rows in deliveries
         self.linked: list[Checked | Refused] | None = None  # batches that wait for the last of those they belong with
         self.owner: Owner | None = None  # of its transactions, once it has begun one
         self.types: set[int] | None = None  # fingerprints of the message types that the client knows

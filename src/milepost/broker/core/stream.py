@@ -24,7 +24,7 @@ from milepost.broker.core.reach import DYING, LATE_ROWS, NOBODY, WAITING, Chosen
 from milepost.errors import AckMismatch, MilepostError
 
 if TYPE_CHECKING:
-    from milepost.broker.core.connection import Connection
+    from milepost.broker.core.connection import Connection, Subscription
     from milepost.broker.core.topic import Topic
 
 HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
@@ -112,6 +112,7 @@ class Stream:
         self.name = name
         self.where = where
         self.subscription = 0  # the store's number; 0: a replay
+        self.resumed: Subscription | None = None  # the plain subscription that it catches up for
         self.epoch = 0
         self.most = 0  # deliveries before a row is dead; 0: any number
         self.dead = ""  # the topic for them

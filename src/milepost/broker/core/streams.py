@@ -313,6 +313,9 @@ class Streams:
         told: bool = True,
     ) -> None:
         """A subscription cannot go on: its clients are told why; or that a read has had everything (None)."""
+        if stream.resumed is not None:
+            self.core.catchups.ended(stream, error, effects)
+            return
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
@@ -336,9 +339,11 @@ class Streams:
     def entered(self, topic: Topic, entry: Entry, effects: list[Effect]) -> list[Any]:
         """Rows are in the log: give them to whoever is at its end, and to plain subscribers."""
         batch, end = entry.batch, entry.first + len(entry.batch)
-        topic.ends[entry.log] = end
+        topic.ends[entry.log] = topic.entered[entry.log] = end
+        self.core.moves += 1
+        topic.moved = self.core.moves
         version = topic.versions.get(batch.schema.fingerprint)
-        full = self.core.distribute(topic, version, batch, effects) if version is not None and topic.receivers else []
+        full = self.core.distribute(topic, version, entry, effects) if version is not None and topic.receivers else []
         if not topic.streams or version is None:
             return full
         wanted: dict[int, np.ndarray] | None = None
@@ -379,6 +384,8 @@ class Streams:
             return
         if not stream.idle or not stream.wants:
             return
+        if stream.resumed is not None and not self.core.catchups.may_read(stream):
+            return
         if stream.again:
             found = stream.returned()
             if found is not None:
@@ -396,6 +403,8 @@ class Streams:
             then = partial(self._read, stream, behind)
             stop = None if stream.stop is None else stream.stop[behind]
             effects.append(Read(topic, stream.where, behind, offset, None, then, stop))
+        elif stream.resumed is not None:
+            self.core.catchups.reached(stream, effects)
 
     def _read(self, stream: Stream, log: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
@@ -472,7 +481,7 @@ class Streams:
     def tick(self) -> list[Effect]:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
         effects: list[Effect] = []
-        for stream in list(self._serving.values()):
+        for stream in [*self._serving.values(), *self.core.catchups.streams.values()]:
             stream.failed = False
             self.pump(stream, effects)
             moved = stream.subscription and not stream.moving and stream.broken is None
