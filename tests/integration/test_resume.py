@@ -50,11 +50,12 @@ async def taken(subscription, count):
 
 
 async def taken_up_to(subscription, last):
-    """The numbers of all messages up to one: nothing else is behind it that was put before."""
+    """The numbers of all messages up to one, which is the last that is put."""
     found = []
     async for message in subscription:
         found.append(message.n)
         if message.n == last:
+            await subscription.unsubscribe()  # what it holds would be missing in the window of others
             return found
     raise AssertionError(f"it ended after {found}")
 

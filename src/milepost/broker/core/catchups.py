@@ -68,10 +68,20 @@ class CatchUps:
             begun.append(stream)
         return begun
 
-    def may_read(self, stream: Stream) -> bool:
-        """Whether it is a stream's turn. Of a connection one reads at a time: a pattern may be behind in thousands."""
+    def may_read(self, stream: Stream, effects: list[Effect]) -> bool:
+        """Whether it is a stream's turn. Those of a connection read one piece each in turn: there may be thousands."""
         assert stream.resumed is not None
-        return next(iter((stream.resumed.connection.catchups or {}).values()), None) is stream
+        waiting = stream.resumed.connection.catchups or {}
+        key, first = next(iter(waiting.items()))
+        if first is not stream:
+            return False
+        if stream.had_turn and len(waiting) > 1:
+            stream.had_turn = False
+            waiting[key] = waiting.pop(key)
+            self._core.keeper.streams.pump(next(iter(waiting.values())), effects)
+            return False
+        stream.had_turn = True
+        return True
 
     def reached(self, stream: Stream, effects: list[Effect]) -> None:
         """Nothing is left to read for a stream: if it has all that there is, its subscription is delivered to now."""

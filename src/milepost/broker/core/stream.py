@@ -113,6 +113,7 @@ class Stream:
         self.where = where
         self.subscription = 0  # the store's number; 0: a replay
         self.resumed: Subscription | None = None  # the plain subscription that it catches up for
+        self.had_turn = False  # of several that catch up for one connection: it has read a piece
         self.epoch = 0
         self.most = 0  # deliveries before a row is dead; 0: any number
         self.dead = ""  # the topic for them
@@ -338,7 +339,7 @@ class Stream:
             portion = self.pending.popleft()
             (member,) = self.members.values()
             start = portion.start
-            rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch))
+            rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch, member.connection.window))
             if not rows:
                 self.pending.appendleft(portion)
                 return
@@ -399,9 +400,9 @@ class Stream:
             targets[place] = owner.key if owner is not None else 0
         keys = targets[inverse]
         left = np.ones(len(keys), np.bool_)
-        most = _rows_of(portion.batch)
         for key in load:
             member = self.members[key]
+            most = _rows_of(portion.batch, member.connection.window)
             rows = np.flatnonzero(keys == key)
             while len(rows) and (room := min(member.room, most)):
                 some, rows = rows[:room], rows[room:]
@@ -548,9 +549,9 @@ def _cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:
     return Portion(portion.log, portion.batch.take(rows), portion.offsets[rows], chosen)
 
 
-def _rows_of(batch: Batch) -> int:
-    """How many rows of a batch make a frame."""
-    return max(1, len(batch) * HAND_BYTES // max(1, len(batch.data)))
+def _rows_of(batch: Batch, window: int) -> int:
+    """How many rows of a batch make a frame, for a client with such a window: it may be overshot by one frame."""
+    return max(1, len(batch) * min(HAND_BYTES, window) // max(1, len(batch.data)))
 
 
 def _publishers(batch: Batch) -> npt.NDArray[np.uint32]:

@@ -384,7 +384,7 @@ class Streams:
             return
         if not stream.idle or not stream.wants:
             return
-        if stream.resumed is not None and not self.core.catchups.may_read(stream):
+        if stream.resumed is not None and not self.core.catchups.may_read(stream, effects):
             return
         if stream.again:
             found = stream.returned()
