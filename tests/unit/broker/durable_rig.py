@@ -123,10 +123,10 @@ class DurableRig(Rig):
     def tick(self):
         self.run(self.core.tick(self.now))
 
-    def client(self, name="", instance=None, resume=False, window=1 << 20):
+    def client(self, name="", instance=None, resume=False, window=1 << 20, **more):
         connection = self.core.connected(f"test {name}", self.now)
         instance = os.urandom(16) if instance is None else instance
-        self.say(connection, Hello(name=name, window=window, instance=instance, resume=resume))
+        self.say(connection, Hello(name=name, window=window, instance=instance, resume=resume, **more))
         return connection
 
     def lose(self, connection):

@@ -21,6 +21,7 @@ class Rig:
         self.now = 0.0
         self.said = {}  # connection -> control messages
         self.got = {}  # connection -> deliveries, as (topic number, marks, rows)
+        self.places = {}  # connection -> places of its deliveries: a log, and the offset that it has got to
         self.closed = set()
         self.taking = {}  # connection -> False when its link takes nothing
         self._requests = count(1)
@@ -54,6 +55,7 @@ class Rig:
             edges = marks.offsets.tolist()
             marks = [tuple(marks.subscriptions[a:b].tolist()) for a, b in pairwise(edges)]
         self.got.setdefault(connection, []).append((found.topic, marks, batch.to_pylist(), len(frame)))
+        self.places.setdefault(connection, []).append(found.place)
 
     def say(self, connection, message):
         self.run(self.core.said(connection, message, self.now, 1_000))

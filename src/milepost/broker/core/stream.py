@@ -339,7 +339,9 @@ class Stream:
             portion = self.pending.popleft()
             (member,) = self.members.values()
             start = portion.start
-            rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch, member.connection.window))
+            # A plain subscription never has more than its client's window, and the frame that overshoots it.
+            most = HAND_BYTES if self.resumed is None else min(HAND_BYTES, member.connection.window)
+            rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch, most))
             if not rows:
                 self.pending.appendleft(portion)
                 return
@@ -400,9 +402,9 @@ class Stream:
             targets[place] = owner.key if owner is not None else 0
         keys = targets[inverse]
         left = np.ones(len(keys), np.bool_)
+        most = _rows_of(portion.batch)
         for key in load:
             member = self.members[key]
-            most = _rows_of(portion.batch, member.connection.window)
             rows = np.flatnonzero(keys == key)
             while len(rows) and (room := min(member.room, most)):
                 some, rows = rows[:room], rows[room:]
@@ -549,9 +551,9 @@ def _cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:
     return Portion(portion.log, portion.batch.take(rows), portion.offsets[rows], chosen)
 
 
-def _rows_of(batch: Batch, window: int) -> int:
-    """How many rows of a batch make a frame, for a client with such a window: it may be overshot by one frame."""
-    return max(1, len(batch) * min(HAND_BYTES, window) // max(1, len(batch.data)))
+def _rows_of(batch: Batch, size: int = HAND_BYTES) -> int:
+    """How many rows of a batch make a frame of so many bytes."""
+    return max(1, len(batch) * size // max(1, len(batch.data)))
 
 
 def _publishers(batch: Batch) -> npt.NDArray[np.uint32]:
