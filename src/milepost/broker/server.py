@@ -148,7 +148,7 @@ class Broker:
         try:
             core, topics = self.core, await asyncio.to_thread(store.topics)
             core.store_id, core.broker_id = store.id, store.broker_id
-            core.keeper.on, core.keeper.shared = True, store.shared
+            core.keeper.on, core.keeper.shared, core.keeper.log = True, store.shared, store.log
             self._keeper = Storekeeper(self, store)
             self.run(core.keeper.restore(topics) + core.queues.begin())
         except BaseException:

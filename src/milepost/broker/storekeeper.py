@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, Read, Store
-from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.core.memory import SOME_KEPT
+from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.reading import Reader
 from milepost.errors import BrokerError, MilepostError
 from milepost.queues.operations import Browse, Peek

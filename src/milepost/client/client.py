@@ -361,8 +361,8 @@ class SyncSubscription:
         self.close()
 
 
-_SHOWN = ("pattern", "where", "topics", "skipped", "dropped", "error", "topic", "number", "ended", "name")
-_SHOWN_OF_DURABLE = ("log", "offset", "tries", "position", "lost", "created", "options")
+_SHOWN = ("pattern", "where", "topics", "skipped", "dropped", "lost", "error", "topic", "number", "ended", "name")
+_SHOWN_OF_DURABLE = ("log", "offset", "tries", "position", "created", "options")
 
 
 async def _finished() -> None:

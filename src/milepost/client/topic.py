@@ -60,15 +60,19 @@ class KnownTopic:
     one with everything that any version has. What a row's version lacks is absent.
     """
 
-    __slots__ = ("_schemas", "durable", "name", "number", "reader", "slow", "versions")
+    __slots__ = ("_schemas", "durable", "name", "number", "reached", "reader", "slow", "stored", "versions")
 
-    def __init__(self, said: Topic) -> None:
+    def __init__(self, said: Topic, before: KnownTopic | None = None) -> None:
+        """`before`: the same topic, announced earlier on the connection."""
         if not said.schemas:
             raise ProtocolError(f"the broker announced topic {said.name!r} without a schema")
         self.number: Final = said.number
         self.name: Final = said.name
         self.slow: Final = said.slow
         self.durable: Final = said.durable
+        self.stored: Final = said.stored  # the store's number
+        # Of a durable topic, by log: the offset before which everything was delivered to plain subscriptions.
+        self.reached: Final[dict[int, int]] = {} if before is None else before.reached
         self.versions: Final = tuple(parsed(text) for text in said.schemas)
         self._schemas = {schema.fingerprint: schema for schema in self.versions}
         self.reader = _merged(self.versions)
@@ -115,6 +119,13 @@ class KnownTopic:
     def info(self, created: bool = False) -> TopicInfo:
         """For the application."""
         return TopicInfo(self.name, self.versions[-1], self.versions, self.slow, created, durable=self.durable)
+
+
+def advance(position: dict[int, int], by: Mapping[int, int]) -> None:
+    """Move a position forward, log by log, never back."""
+    for log, offset in by.items():
+        if offset > position.get(log, 0):
+            position[log] = offset
 
 
 def described(said: Mapping[str, Any]) -> TopicInfo:

@@ -22,6 +22,7 @@ class Rig:
         self.now = 0.0
         self.said = {}  # connection -> control messages
         self.got = {}  # connection -> deliveries, as (topic number, marks, rows)
+        self.places = {}  # connection -> places of its deliveries: a log, and the offset that it has got to
         self.closed = set()
         self.elsewhere = []  # what is to be done outside of the event loop, or in another round of it
         self.at_once = True  # it is done before anything else happens
@@ -72,6 +73,7 @@ class Rig:
             edges = marks.offsets.tolist()
             marks = [tuple(marks.subscriptions[a:b].tolist()) for a, b in pairwise(edges)]
         self.got.setdefault(connection, []).append((found.topic, marks, batch.to_pylist(), len(frame)))
+        self.places.setdefault(connection, []).append(found.place)
 
     def say(self, connection, message):
         self.run(self.core.said(connection, message, self.now, 1_000))

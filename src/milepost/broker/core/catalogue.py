@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from milepost import limits
+from milepost.broker.core.catchups import is_behind
 from milepost.broker.core.connection import Connection, Subscription
 from milepost.broker.core.effects import Effect, Say
 from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
@@ -39,8 +40,11 @@ class Covering(NamedTuple):
     """A subscription to a pattern that is being added to its topics."""
 
     subscription: Subscription
+    request: Subscribe
     topics: list[Topic]  # that it does not have yet, the first at the end
     skipped: dict[str, str]  # topics whose schema `where` does not fit, with the reason
+    behind: dict[str, int]  # durable topics of which it has missed rows, with the store's number
+    positions: dict[int, dict[int, int]]  # the store's number -> where the others begin
 
 
 class Catalogue:
@@ -159,6 +163,8 @@ class Catalogue:
             raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
         limits.require("SUBSCRIPTIONS_PER_CONNECTION", len(mine) + 1, "the subscriptions of one connection")
         limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
+        more = len(request.resume or {})
+        limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + more, "the topics of all subscriptions")
         subscription = Subscription(connection, request.subscription, request.pattern, request.where, {}, {})
         texts = [] if request.where is None else [request.where]
         if not is_pattern(request.pattern):
@@ -167,31 +173,49 @@ class Catalogue:
             topics = self.covered(request.pattern)[::-1]
             limits.require("WILDCARD_TOPICS", len(topics), "the topics of one pattern")
         self.predicates.require(
-            (text, version.read_as) for text in texts for topic in topics for version in topic.versions.values()
+            (text, schema)
+            for text in texts
+            for topic in topics
+            for schema in (topic.family.merged, *(version.read_as for version in topic.versions.values()))
         )
+        covering = Covering(subscription, request, topics, {}, {}, {})
         if is_pattern(request.pattern):
             self._wild[connection.number, request.subscription] = subscription
         else:
-            topics[0].subscribe(subscription)
-            self.announce(connection, topics.pop(), effects)
+            topic = topics.pop()
+            if is_behind(topic, request):
+                if request.where is not None:
+                    topic.require(request.where)
+                covering.behind[topic.name] = topic.stored
+            else:
+                topic.subscribe(subscription)
+                if topic.stored:
+                    covering.positions[topic.stored] = topic.position
+            self.announce(connection, topic, effects)
         if connection.subscriptions is None:
             connection.subscriptions = {}
         connection.subscriptions[request.subscription] = subscription
-        return self.cover(Covering(subscription, topics, {}), effects)
+        return self.cover(covering, effects)
 
     def cover(self, covering: Covering, effects: list[Effect]) -> dict[str, Any] | Covering:
         """Let a subscription to a pattern have some more of its topics; what its client is told, when it has all."""
-        subscription, topics, skipped = covering
+        subscription, request, topics, skipped, behind, positions = covering
         some = [topics.pop() for _ in range(min(COVERED_AT_ONCE, len(topics)))]
         for topic in some:
             if self.numbered.get(topic.number) is not topic or topic.number in subscription.keys:
                 continue  # it was deleted since, or came back: whoever adds a topic looks for patterns
+            if is_behind(topic, request) and topic.fits(request.where):
+                behind[topic.name] = topic.stored
+                self.announce(subscription.connection, topic, effects)
+                continue
+            if topic.stored:
+                positions[topic.stored] = topic.position
             if (why := self._cover(subscription, topic, effects)) is not None and len(skipped) < SKIPPED_TOLD:
                 skipped[topic.name] = why[:SKIPPED_CHARS]
         if topics:
             return covering
         names = [self.numbered[number].name for number in subscription.keys]
-        return {"topics": names, "skipped": skipped}
+        return {"topics": [*names, *behind], "skipped": skipped, "positions": positions, "behind": behind}
 
     def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
         """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""

@@ -50,11 +50,12 @@ class Connection:
     """
 
     __slots__ = (
-        "ahead", "announced", "asked", "asking", "blocked", "busy", "bytes_in", "bytes_out", "coming", "credit",
-        "dequeuing", "dropped", "dropped_rows", "frames_out", "greeted", "grown", "grown_at", "halted", "heard",
-        "heard_part", "instance", "keys", "link", "linked", "members", "moved", "name", "number", "open", "outbox",
-        "outstanding", "owner", "partial", "passes", "paused", "peer", "publisher", "puts", "queued", "ready", "receiver",
-        "rows_in", "rows_out", "slow", "subscriptions", "taken", "took", "types", "unsent", "window",
+        "ahead", "announced", "asked", "asking", "blocked", "busy", "bytes_in", "bytes_out", "catchups", "coming",
+        "credit", "dequeuing", "dropped", "dropped_rows", "frames_out", "greeted", "grown", "grown_at", "halted",
+        "heard", "heard_part", "instance", "keys", "link", "linked", "members", "moved", "name", "number", "open", "outbox",
+        "outstanding", "owner", "partial", "passes", "paused", "peer", "places", "positioned", "publisher", "puts",
+        "queued", "ready", "receiver", "rows_in", "rows_out", "slow", "subscriptions", "taken", "took", "types",
+        "unsent", "window",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, now: float) -> None:
@@ -94,6 +95,10 @@ class Connection:
         self.subscriptions: dict[int, Subscription] | None = None
         # Durable subscriptions, by its numbers; a request that the store has not answered yet holds its place.
         self.members: dict[int, tuple[Stream, Member] | Subscribe] | None = None
+        # Plain subscriptions that were resumed and are behind, by number and number of the topic.
+        self.catchups: dict[tuple[int, int], Stream] | None = None
+        self.positioned = 0  # what `Core.moves` was when the client was last told positions
+        self.places = False  # the client reads the places of rows in deliveries
         self.linked: list[Checked | Refused] | None = None  # batches that wait for the last of those they belong with
         self.owner: Owner | None = None  # of its transactions, once it has begun one
         self.types: set[int] | None = None  # fingerprints of the message types that the client knows

@@ -16,13 +16,14 @@ from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.administration import administer
 from milepost.broker.core.catalogue import Catalogue, Covering
+from milepost.broker.core.catchups import CatchUps
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Close, Compile, Deliver, Effect, Later, Learn, Mend, Say
 from milepost.broker.core.holds import move_hold
 from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
 from milepost.broker.core.liveness import Bytes, Liveness
 from milepost.broker.core.memory import Memory
-from milepost.broker.core.outbox import Hold, Outbox, Waiting
+from milepost.broker.core.outbox import Hold, Outbox, Place, Waiting
 from milepost.broker.core.pattern import require_pattern
 from milepost.broker.core.predicates import Results, Uncompiled
 from milepost.broker.core.publishers import Publishers
@@ -60,6 +61,7 @@ from milepost.wire import (
     Marks,
     Ping,
     Pong,
+    Positions,
     Publish,
     Published,
     Reply,
@@ -82,8 +84,8 @@ DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
 LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
 JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
 REQUESTS: Final = (
-    Declare, Delete, Subscribe, Unsubscribe, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage, Published,
-    Dequeue, Finish, *ADMINISTRATION,
+    Declare, Delete, Subscribe, Unsubscribe, Positions, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage,
+    Published, Dequeue, Finish, *ADMINISTRATION,
 )  # fmt: skip
 
 
@@ -127,6 +129,9 @@ class Core:
         self._free: list[int] = []  # numbers of connections that are gone: those in use stay dense, for counting
         self.greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
         self.keeper = Keeper(self)
+        self.catchups = CatchUps(self)
+        self.placeless = 0  # connections whose clients do not read the places of rows
+        self.moves = 0  # how often the log of some durable topic has grown
         self.staging = Staging(self)
         self.queues = Queues(self)
         self.store_id = ""  # changes only when stored state was lost; empty: nothing is stored
@@ -154,6 +159,8 @@ class Core:
         connection.open = connection.ready = False
         self.greeting.pop(connection.number, None)
         self._turn.pop(connection.number, None)
+        self.placeless -= connection.greeted and not connection.places
+        self.catchups.left(connection)
         for subscription in list((connection.subscriptions or {}).values()):
             self.catalogue.forget(subscription)
         connection.subscriptions = None
@@ -254,6 +261,9 @@ class Core:
 
     def _answer(self, connection: Connection, request: Any, time_us: int, again: bool) -> list[Effect]:
         effects: list[Effect] = []
+        if isinstance(request, Subscribe) and request.resume is not None and self.keeper.shared and not again:
+            # How far the logs of other brokers are is known a little late: what they had must not be missed.
+            return [Learn(partial(self._learned, connection, request, time_us))]
         try:
             later = self._asked_store(connection, request)
             if later is not None:
@@ -264,11 +274,16 @@ class Core:
                 case Delete():
                     value = self.catalogue.delete(request, effects)
                 case Subscribe():
+                    self.catchups.require(request)
                     value = self.catalogue.subscribe(connection, request, effects)
                     if isinstance(value, Covering):
                         return effects + self._cover_later(connection, request, value)
+                    return self._subscribed(connection, request, value, effects)
                 case Unsubscribe():
+                    self.catchups.left(connection, request.subscription)
                     value = self.catalogue.unsubscribe(connection, request)
+                case Positions():
+                    value = self._positions(connection)
                 case List():
                     require_pattern(request.pattern)
                     value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
@@ -283,6 +298,23 @@ class Core:
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
 
+    def _subscribed(
+        self, connection: Connection, request: Subscribe, value: dict[str, Any], effects: list[Effect]
+    ) -> list[Effect]:
+        """A plain subscription is there: its client is told, and what it missed is read behind that."""
+        behind = self.catchups.begin(connection, request, value["behind"])
+        effects.append(Say(connection, Reply(request=request.request, value=value)))
+        for stream in behind:
+            self.keeper.streams.pump(stream, effects)
+        return effects
+
+    def _positions(self, connection: Connection) -> dict[int, dict[int, int]]:
+        if connection.outbox is not None:
+            return {}  # what waits is before these positions
+        since, connection.positioned = connection.positioned, self.moves
+        known = [self.numbered.get(number) for number in connection.announced or ()]
+        return {topic.stored: topic.position for topic in known if topic and topic.stored and topic.moved > since}
+
     def _cover_later(self, connection: Connection, request: Subscribe, covering: Covering) -> list[Effect]:
         connection.busy = True
         return [Later(connection, partial(self._cover, connection, request, covering))]
@@ -295,9 +327,11 @@ class Core:
         value = self.catalogue.cover(covering, effects)
         if isinstance(value, Covering):
             return effects + self._cover_later(connection, request, value)
-        return [*effects, Say(connection, Reply(request=request.request, value=value))]
+        return self._subscribed(connection, request, value, effects)
 
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError) and isinstance(request, Subscribe) and request.resume is not None:
+            return self.keeper.failed(connection, request.request, outcome)
         effects = [] if isinstance(outcome, MilepostError) else self.keeper.restore(outcome)
         return effects + self._asked(connection, request, time_us, again=True) if connection.open else effects
 
@@ -433,23 +467,31 @@ class Core:
         self._give_back(connection, size, effects)
         return effects
 
-    def distribute(self, topic: Topic, batch: Batch, matches: Matches | None, effects: list[Effect]) -> list[Outbox]:
+    def distribute(self, topic: Topic, entry: Entry, matches: Matches | None, effects: list[Effect]) -> list[Outbox]:
         """Deliver rows that are stored to plain subscribers; the queues that are full."""
         full: list[Outbox] = []
-        self._distribute(topic, batch, matches, effects, full)
+        place = Place(entry.log, entry.first, entry.first + len(entry.batch))
+        self._distribute(topic, entry.batch, matches, effects, full, place)
         return full
 
     def _distribute(
-        self, topic: Topic, batch: Batch, matches: Matches | None, effects: list[Effect], full: list[Outbox]
+        self,
+        topic: Topic,
+        batch: Batch,
+        matches: Matches | None,
+        effects: list[Effect],
+        full: list[Outbox],
+        place: Place | None = None,
     ) -> None:
         if matches is None:
             for marks, members in topic.audience():
-                self._deliver(topic, batch, marks, members, effects, full)
+                self._deliver(topic, batch, marks, members, effects, full, place)
             return
         for key, error in matches.failed:
             self._end(topic, key, error, effects)
         for share in shares(topic, batch, matches, self.connections):
-            self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
+            here = place if place is None or share.rows is None else place._replace(rows=share.rows)
+            self._deliver(topic, share.batch, share.marks, share.connections, effects, full, here)
 
     def _end(self, topic: Topic, key: int, error: MilepostError, effects: list[Effect]) -> None:
         """End a plain subscription whose predicate could not be evaluated: else it would miss rows and not know it."""
@@ -479,12 +521,19 @@ class Core:
         connections: list[Connection],
         effects: list[Effect],
         full: list[Outbox],
+        place: Place | None = None,
     ) -> None:
+        if place is not None and self.placeless and not all(connection.places for connection in connections):
+            placeless = [connection for connection in connections if not connection.places]
+            self._deliver(topic, batch, marks, placeless, effects, full)
+            connections = [connection for connection in connections if connection.places]
+            if not connections:
+                return
         if (len(batch.data) > LARGE_BATCH or isinstance(marks, Marks)) and too_long(batch, marks):
-            for half in Waiting(topic, batch, marks, 0).halves():
-                self._deliver(topic, half.batch, half.marks, connections, effects, full)
+            for half in Waiting(topic, batch, marks, 0, place=place).halves():
+                self._deliver(topic, half.batch, half.marks, connections, effects, full, half.place)
             return
-        parts: tuple[Buffer, ...] = deliver_parts(topic.number, marks, batch.data)
+        parts: tuple[Buffer, ...] = deliver_parts(topic.number, marks, batch.data, place and place.told)
         size, rows = len(parts[0]) + len(parts[1]), len(batch)
         if size < JOINED_BYTES:
             parts = (b"".join(parts),)  # once, and not for each connection
@@ -506,7 +555,7 @@ class Core:
                 continue  # closed a moment ago, for being slow
             if connection.ready:
                 self._turn[connection.number] = connection
-            outbox = connection.wait(Waiting(topic, batch, marks, size, held))
+            outbox = connection.wait(Waiting(topic, batch, marks, size, held, place))
             memory.queued(connection)
             # One delivery alone is not a queue: whoever is given more than fits at once is not slow for that.
             if outbox.bytes > most and len(outbox.waiting) > 1:
@@ -518,6 +567,8 @@ class Core:
         policy = connection.policy(topic)
         if policy == "disconnect":
             waiting = f"{outbox.rows} rows in {outbox.bytes} bytes were waiting for it"
+            self._count_dropped(connection, outbox.drop_all())
+            self._tell_dropped(connection, effects)
             effects += self.refused(
                 connection, SlowConsumer(f"this client did not take its messages as fast as they came: {waiting}")
             )
@@ -526,18 +577,21 @@ class Core:
             self.memory.queued(connection)
             if outbox.bytes <= self.settings.queue_bytes // 2:
                 self._release(outbox, effects)
-            if connection.dropped is None:
-                connection.dropped = {}
-            for mark, rows in lost.items():
-                connection.dropped[mark] = connection.dropped.get(mark, 0) + rows
-            dropped = sum(lost.values())
-            connection.dropped_rows += dropped
-            self.totals["rows_dropped"] += dropped
+            self._count_dropped(connection, lost)
             if lost and not connection.blocked:
                 # It reads, but gives no credit: it can be told already now.
                 self._tell_dropped(connection, effects)
         else:
             full.append(outbox)
+
+    def _count_dropped(self, connection: Connection, lost: dict[int, int]) -> None:
+        if connection.dropped is None:
+            connection.dropped = {}
+        for mark, rows in lost.items():
+            connection.dropped[mark] = connection.dropped.get(mark, 0) + rows
+        dropped = sum(lost.values())
+        connection.dropped_rows += dropped
+        self.totals["rows_dropped"] += dropped
 
     def _tell_dropped(self, connection: Connection, effects: list[Effect]) -> None:
         if connection.dropped:
@@ -597,6 +651,10 @@ class Core:
             if not outbox.waiting:
                 connection.outbox = None
         connection.settle()
+        if connection.ready and connection.catchups:
+            for stream in list(connection.catchups.values()):
+                if connection.ready:
+                    self.keeper.streams.pump(stream, effects)
         if connection.ready and connection.members:
             for found in list(connection.members.values()):
                 if not isinstance(found, Subscribe) and connection.ready:
@@ -608,7 +666,7 @@ class Core:
         while too_long(item.batch, item.marks):
             item, rest = item.halves()
             outbox.put_back(rest)
-        parts = deliver_parts(item.topic.number, item.marks, item.batch.data)
+        parts = deliver_parts(item.topic.number, item.marks, item.batch.data, item.place and item.place.told)
         size, rows = len(parts[0]) + len(parts[1]), len(item.batch)
         connection.spend(size, rows)
         item.topic.rows_out += rows

@@ -99,6 +99,7 @@ class Keeper:
         self.core = core
         self.on = False  # there is a store
         self.shared = False  # with other brokers
+        self.log = 0  # the number of this broker's own
         self.streams = Streams(core, self)
         self._settled: dict[Connection, int] = {}  # in this round: the last put that is stored
         self._sources: dict[int, list[Source | Row]] = {}  # in this round: topic number -> whose credit is to go back
@@ -147,6 +148,7 @@ class Keeper:
             schemas = [catalogue.predicates.schema(text) for text in record.schemas]
             if topic is None:
                 topic = catalogue.add(record.name, schemas, record.slow, effects, record.topic)
+                topic.entered[self.log] = record.extents[self.log].next if self.log in record.extents else 0
             elif new := [schema for schema in schemas if schema.fingerprint not in topic.versions]:
                 catalogue.add_versions(topic, new, effects)
         assert topic is not None
@@ -157,6 +159,8 @@ class Keeper:
                 topic.ends[number] = extent.next
                 grown = True
         if grown:
+            self.core.moves += 1
+            topic.moved = self.core.moves
             for stream in list(topic.streams.values()):
                 self.streams.pump(stream, effects)
 

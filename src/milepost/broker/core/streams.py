@@ -326,6 +326,9 @@ class Streams:
         told: bool = True,
     ) -> None:
         """A subscription cannot go on: its clients are told why; or that a read has had everything (None)."""
+        if stream.resumed is not None:
+            self.core.catchups.ended(stream, error, effects)
+            return
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
@@ -355,6 +358,7 @@ class Streams:
         topic.ends[entry.log] = entry.first + len(entry.batch)
         version = topic.versions.get(entry.batch.schema.fingerprint)
         if version is None:
+            topic.entered[entry.log] = topic.ends[entry.log]
             return []
         plain = version.index.snapshot() if topic.subscriptions else None
         followers = None if version.followers is None else version.followers.snapshot()
@@ -399,7 +403,10 @@ class Streams:
     ) -> list[Any]:
         """`matches` are those of plain subscribers; `found` gives those of durable ones, which `streams` were then."""
         batch, end = entry.batch, entry.first + len(entry.batch)
-        full: list[Any] = self.core.distribute(topic, batch, matches, effects) if topic.receivers else []
+        topic.entered[entry.log] = end
+        self.core.moves += 1
+        topic.moved = self.core.moves
+        full: list[Any] = self.core.distribute(topic, entry, matches, effects) if topic.receivers else []
         wanted: dict[int, np.ndarray] | None = None
         if not topic.streams:
             return full
@@ -454,6 +461,8 @@ class Streams:
         if not self.core.memory.may_read(stream):
             self._starved[id(stream)] = stream
             return
+        if stream.resumed is not None and not self.core.catchups.may_read(stream, effects):
+            return
         if stream.again:
             found = stream.returned()
             if found is not None:
@@ -471,6 +480,8 @@ class Streams:
             then = partial(self._read, stream, behind)
             stop = None if stream.stop is None else stream.stop[behind]
             effects.append(Read(topic, stream.where, behind, offset, None, then, stop))
+        elif stream.resumed is not None:
+            self.core.catchups.reached(stream, effects)
 
     def _read(self, stream: Stream, log: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
@@ -555,7 +566,7 @@ class Streams:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
         effects: list[Effect] = []
         self._starved.clear()
-        for stream in list(self._serving.values()):
+        for stream in [*self._serving.values(), *self.core.catchups.streams.values()]:
             stream.failed = False
             self.pump(stream, effects)
             moved = stream.subscription and not stream.moving and stream.broken is None

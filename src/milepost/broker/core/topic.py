@@ -108,6 +108,10 @@ class Topic:
         self.stored = 0  # the store's number of a durable topic; 0: a live one
         self.retention = Retention()
         self.ends: dict[int, int] = {}  # log -> the offset of the next row
+        # The broker's own log -> the offset after the last row that went to plain subscriptions. Rows that are stored
+        # and that the core has not heard of may be in `ends` already.
+        self.entered: dict[int, int] = {}
+        self.moved = 0  # what `Core.moves` was when its logs last grew
         self.streams: dict[int, Stream] = {}  # durable subscriptions that clients are attached to
         self._stream_keys: list[int] = []  # used before, and free
 
@@ -126,7 +130,12 @@ class Topic:
             return self._told
         texts = [str(schema.message_type or schema) for schema in self.schemas]
         self._told = Announcement(
-            number=self.number, name=self.name, schemas=texts, slow=self.slow, durable=bool(self.stored)
+            number=self.number,
+            name=self.name,
+            schemas=texts,
+            slow=self.slow,
+            durable=bool(self.stored),
+            stored=self.stored,
         )
         return self._told
 
@@ -179,6 +188,13 @@ class Topic:
         """Raise `Uncompiled` within an attempt, unless these predicates are at hand for all versions."""
         read_as = [self.family.merged, *(version.read_as for version in self.versions.values())]
         self._predicates.require((text, schema) for text in texts for schema in read_as)
+
+    def fits(self, where: str | None) -> bool:
+        """Whether a predicate makes sense of the topic's schemas."""
+        try:
+            return where is None or bool(self._predicates.compile(where, self.family.merged))
+        except MilepostError:
+            return False
 
     def _index(self, stream: Stream) -> None:
         assert stream.where is not None
@@ -309,6 +325,11 @@ class Topic:
                 groups.setdefault(tuple(marks), []).append(self._members[number])
             self._audience = list(groups.items())
         return self._audience
+
+    @property
+    def position(self) -> dict[int, int]:
+        """How far plain subscriptions have been served; of other brokers' logs, where they end."""
+        return self.ends | self.entered
 
     def rows_of(self, subscription: Subscription) -> int:
         """How many rows were for a subscription."""
