@@ -172,7 +172,7 @@ class Attach(NamedTuple):
     """
 
     name: str
-    topic: int
+    topic: int  # 0: whatever topic it has; not with `create`
     where: str | None
     start: Start
     create: bool

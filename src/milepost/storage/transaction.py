@@ -521,7 +521,7 @@ class Transaction:
                 session.each(statements.MOVE_CURSOR, rows)
             return self._attached(attach, number, 1, True, attach.topic, attach.where, attach.options)
         number, topic, where, options, token, epoch, owner, opening = found
-        if topic != attach.topic:
+        if attach.topic and topic != attach.topic:
             raise TopicMismatch(f"the durable subscription {attach.name!r} is one to another topic; take another name")
         holds.require_none(attach.name, json.loads(options))
         if attach.create and where != attach.where:

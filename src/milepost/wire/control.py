@@ -156,12 +156,13 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
 
     Replied to with {"topics": [names], "skipped": {name: why `where` does not fit its schema}}; a durable one with
     {"created", "position": {log: offset}: where it is, "sequence": of this client's last acknowledgement that was
-    carried out}.
+    carried out}, and with `hands` {"handed": {log: [offsets]}: handed on and not acknowledged, this client's now,
+    "acknowledged": {log: offset}: the row that was handed on and acknowledged last}.
     """
 
     request: int
     subscription: int  # the client's number for it: the mark on what is delivered
-    pattern: str
+    pattern: str  # empty, with `name` and without `create`: whatever topic the subscription has
     where: str | None = None
     durable: bool = False  # read the log of a durable topic: rows come in HAND frames
     name: str = ""  # of a durable subscription: its cursor is stored, and several clients may share it
@@ -174,6 +175,7 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     # {log: offset}: read these logs only, rows before these offsets only, and end by itself, with an ENDED. `start` is
     # a position then; a log that it does not name begins at 0. Rows of the range that are gone: FAILURE `rows_gone`.
     stop: dict[int, int] | None = None
+    hands: bool = False  # this client hands rows on to clients of its own, and says so (ACK): that is stored
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +188,7 @@ class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows are done with, or are to come again. Replied to when that is committed.
+    """Rows are done with, are to come again, or were handed on. Replied to when that is committed.
 
     A range [first, last] of a log names rows that were all handed to this client for this subscription and are not
     acknowledged yet; ranges ascend, and none is over another. When one is not so, the request fails, and the rows that
@@ -199,6 +201,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     done: dict[int, list[list[int]]] = {}  # log -> ranges
     again: dict[int, list[list[int]]] = {}
+    handed: dict[int, list[list[int]]] = {}  # to clients of this client: still its own, and not done
 
 
 class Trim(msgspec.Struct, frozen=True, kw_only=True):

@@ -566,7 +566,7 @@ class Core:
             effects += self.refused(
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
-        return effects + self.keeper.streams.tick() + self.queues.leases.tick(now) if self.keeper.on else effects
+        return effects + self.keeper.streams.tick(now) + self.queues.leases.tick(now) if self.keeper.on else effects
 
     def scan(self, now: float, partial: Callable[[Connection], int]) -> list[Effect]:
         """Once every `frame_s`: those who fell silent, and those who are stuck in the middle of a frame.
