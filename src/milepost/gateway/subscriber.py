@@ -16,7 +16,8 @@ from milepost.errors import AckMismatch, NotExpectingAck, RowsGone, TopicMismatc
 
 PREFETCH_ROWS: Final = 16  # handed to the gateway ahead of requests: some, to save trips, and few, for other consumers
 GRACE_S: Final = 0.05  # that a get which does not wait gives a message on its way from the broker
-BACKLOG_S: Final = 5.0  # that it waits when the broker says that there are messages
+BACKLOG_S: Final = 5.0  # that it waits when the broker says that messages are on their way
+HERE_S: Final = 0.001  # for one that is here: it is found without waiting
 NUMBER_BITS: Final = 40  # of a message number for the offset: a thousand billion messages; the log stands above them
 
 
@@ -106,8 +107,10 @@ class Subscriber:
             message, self._next_one = self._next_one, None
             if message is None or not subscription.handed_out(message):
                 message = await self._next(subscription, seconds or GRACE_S)
-            if message is None and not seconds and await self._behind(client):
-                message = await self._next(subscription, BACKLOG_S)  # on its way: "nothing there" would be wrong
+            if message is None and not seconds:
+                # "Nothing there" would be wrong for a message on its way; what was sent before the answer is here.
+                coming = await self._coming(client)
+                message = await self._next(subscription, BACKLOG_S if coming else HERE_S)
             if message is None:
                 return None
             try:
@@ -169,9 +172,9 @@ class Subscriber:
         self._messages[place] = found[0] if found else None
         return self._messages[place]
 
-    async def _behind(self, client: AsyncClient) -> bool:
+    async def _coming(self, client: AsyncClient) -> bool:
         found = await client.look(self.topic)
-        return any(each["name"] == self.sub_id and each["behind"] for each in found["subscriptions"])
+        return any(each["name"] == self.sub_id and each["coming"] for each in found["subscriptions"])
 
 
 def _cancelling() -> bool:

@@ -231,8 +231,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Tell about a durable topic: logs and sizes, named subscriptions and their cursors, or where a time is.
 
     Replied to with {"logs": [{"log", "start", "next", "rows", "bytes", "entries", "broker"}], "subscriptions":
-    [{"name", "where", "hold", "cursor": {log: offset}, "behind", "members", …}], "retain": {…}, "position": {log:
-    offset}}.
+    [{"name", "where", "hold", "cursor": {log: offset}, "behind", "members", "coming": rows are on their way to its
+    members, …}], "retain": {…}, "position": {log: offset}}.
     """
 
     request: int

@@ -296,6 +296,11 @@ class Stream:
                 return first  # otherwise this broker has not heard of those rows yet
         return None
 
+    @property
+    def coming(self) -> bool:
+        """Whether rows are on their way to members that have room: they are there, and were not read yet."""
+        return self.reading or self.behind() is not None or self.returned() is not None
+
     def _waits(self, after: tuple[int, int]) -> bool:
         """Whether rows that follow those of another log, before an offset, must wait; a read looks at its own."""
         log, offset = after
