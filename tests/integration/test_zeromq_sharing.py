@@ -15,7 +15,6 @@ from milepost.testing.ledger import Ledger
 from tests.integration.req_socket import Process, connected
 
 SECONDS = 600  # for what hangs
-REFUSED = ("NotExpectingAck", "AckMessageMismatch")  # an acknowledgement of what is not in hand
 
 
 def run(test, store, **settings):
@@ -383,7 +382,7 @@ class World:
 class Schedule:
     """Members of both kinds get, acknowledge, send back, come and go, at random; a ledger judges.
 
-    What a ZeroMQ client has in hand it can acknowledge, unless a native member has got it meanwhile.
+    What a ZeroMQ client has in hand it can acknowledge, unless it fell silent: then a native member may have got it.
     """
 
     def __init__(self, seed, world, *, kills):
@@ -395,6 +394,7 @@ class Schedule:
         self.confirmed = Counter()  # acknowledgements by message
         self.natives = []  # client, subscription, messages in hand
         self.in_hand = [None] * world.count
+        self.silent = False  # the first ZeroMQ client was, and what it has in hand may be another's by now
         self.acknowledged = set()  # numbers, over ZeroMQ
         self.sequences = Counter()
 
@@ -417,14 +417,14 @@ class Schedule:
 
     async def zeromq_get(self, place):
         found = await self.world.sockets[place].get()
-        if found == "NoPostsInTopic":
-            assert self.in_hand[place] is None, "it is handed out until it is acknowledged"
-            return False
         if found != self.in_hand[place]:
-            assert self.in_hand[place] is None, "the same one until it is acknowledged"
-            self.got(found[1], f"zeromq {place}")
-            self.in_hand[place] = found
-        return True
+            assert self.in_hand[place] is None or self.silent, "the same one until it is acknowledged"
+            self.in_hand[place] = None
+            if found != "NoPostsInTopic":
+                self.got(found[1], f"zeromq {place}")
+                self.in_hand[place] = found
+        self.silent = False
+        return self.in_hand[place] is not None
 
     async def zeromq_ack(self, place):
         held, socket = self.in_hand[place], self.world.sockets[place]
@@ -433,13 +433,17 @@ class Schedule:
             said = await socket.ask("ACK", sub_id="s", message_no=number)
             assert "error_type" in said or number in self.acknowledged
             return
-        await acknowledged(socket, held[0])
+        said = await socket.ask("ACK", sub_id="s", message_no=held[0])
         self.in_hand[place] = None
+        if self.silent and said.get("error_type") == "NotExpectingAck":
+            return
+        assert said.get("message_no") == held[0], said
         self.acknowledged.add(held[0])
         self.done(held[1])
 
     async def zeromq_falls_silent(self, place):
         await sweep(self.world.gateways[place])
+        self.silent = True
 
     async def native_joins(self):
         client = await AsyncClient(self.world.broker.uri).connect()
@@ -455,7 +459,9 @@ class Schedule:
         held.append(message)
         for place, mine in enumerate(self.in_hand):
             if mine is not None and mine[1] == message.payload:
-                assert await self.world.sockets[place].error("ACK", sub_id="s", message_no=mine[0]) in REFUSED
+                assert self.silent, "nobody else gets what is handed out"
+                said = await self.world.sockets[place].error("ACK", sub_id="s", message_no=mine[0])
+                assert said == "NotExpectingAck", "a late acknowledgement of what another has"
                 self.in_hand[place] = None
 
     async def native_acks(self):
