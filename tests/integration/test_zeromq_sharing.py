@@ -395,6 +395,7 @@ class Schedule:
         self.natives = []  # client, subscription, messages in hand
         self.in_hand = [None] * world.count
         self.silent = False  # the first ZeroMQ client was, and what it has in hand may be another's by now
+        self.absent = False  # it has not asked for anything since a kill
         self.acknowledged = set()  # numbers, over ZeroMQ
         self.sequences = Counter()
 
@@ -423,7 +424,7 @@ class Schedule:
             if found != "NoPostsInTopic":
                 self.got(found[1], f"zeromq {place}")
                 self.in_hand[place] = found
-        self.silent = False
+        self.silent = self.absent = False
         return self.in_hand[place] is not None
 
     async def zeromq_ack(self, place):
@@ -434,6 +435,7 @@ class Schedule:
             assert "error_type" in said or number in self.acknowledged
             return
         said = await socket.ask("ACK", sub_id="s", message_no=held[0])
+        self.absent = False
         self.in_hand[place] = None
         if self.silent and said.get("error_type") == "NotExpectingAck":
             return
@@ -481,12 +483,14 @@ class Schedule:
         if self.random.random() < 0.5:
             await subscription.detach()
         await client.close(drain=self.random.random() < 0.5)
+        self.silent |= self.absent and not self.natives  # what is reserved is so while somebody else is there
 
     async def broker_is_killed(self):
         for client, *_ in self.natives:
             await client.close(drain=False)
         self.natives.clear()
         await self.world.kill()
+        self.absent = True
 
     async def step(self):
         place = self.random.randrange(self.world.count)
