@@ -26,12 +26,12 @@ class HandoutSubscription(DurableSubscription):
     while nobody is attached who hands on.
     """
 
-    handed_on: Mapping[Place, None] = {}  # what was handed on and not acknowledged, in order
+    handed_on: Mapping[Place, bool] = {}  # what was handed on and not acknowledged, in order; on this connection?
     acknowledged: Mapping[int, int] = {}  # by log, the offset of what was handed on and acknowledged last
 
     def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:
         handed: dict[int, list[int]] = reply["handed"]
-        self.handed_on = dict.fromkeys((log, offset) for log, offsets in handed.items() for offset in offsets)
+        self.handed_on = {(log, offset): False for log, offsets in handed.items() for offset in offsets}
         self.acknowledged = dict(reply["acknowledged"])
         super().attached(connection, reply)
 
@@ -48,24 +48,36 @@ class HandoutSubscription(DurableSubscription):
         connections = self._connections
         await self._say(named, "handed")
         if connections == self._connections:
-            self.handed_on = {**self.handed_on, place: None}
+            self.handed_on = {**self.handed_on, place: True}
         elif place not in self.handed_on:
             raise AckMismatch("the connection broke while this message was handed on, and another consumer has it")
         return place
+
+    async def hand_on_again(self, place: Place) -> None:
+        """Say that a message of `handed_on` is handed on once more; after a restart it is kept from others again.
+
+        `AckMismatch` when another consumer has taken it over.
+        """
+        connections = self._connections
+        await self._say_of(place, "handed")
+        if connections == self._connections and place in self.handed_on:
+            self.handed_on = {**self.handed_on, place: True}
 
     async def acknowledge(self, place: Place) -> None:
         """Say that a message of `handed_on` is done with; goes on trying on the next connection.
 
         `AckMismatch` when another consumer has taken it over.
         """
-        await self._settle_handed(place, "done")
+        await self._say_of(place, "done")
+        self._forget_place(place)
         self.acknowledged = {**self.acknowledged, place[0]: place[1]}
 
     async def send_back(self, place: Place) -> None:
         """Have a message of `handed_on` delivered again."""
-        await self._settle_handed(place, "again")
+        await self._say_of(place, "again")
+        self._forget_place(place)
 
-    async def _settle_handed(self, place: Place, word: Word) -> None:
+    async def _say_of(self, place: Place, word: Word) -> None:
         self._require_explicit()
         log, offset = place
         try:
@@ -73,7 +85,6 @@ class HandoutSubscription(DurableSubscription):
         except AckMismatch:
             self._forget_place(place)
             raise
-        self._forget_place(place)
 
     def _forget_place(self, place: Place) -> None:
-        self.handed_on = {each: None for each in self.handed_on if each != place}
+        self.handed_on = {each: here for each, here in self.handed_on.items() if each != place}

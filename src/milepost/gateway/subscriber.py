@@ -94,12 +94,9 @@ class Subscriber:
                 place = await self._hand_out(subscription, client, seconds)
                 if place is None:
                     return None
-            message = self._messages.get(place)
-            if message is None:
-                message = await self._read(client, place)
+            message = await self._in_hand(subscription, client, place)
             if message is not None:
                 return InHand(message_number(*place), message)
-            await subscription.send_back(place)  # an operator removed it: the broker tells that it is gone
 
     async def _hand_out(self, subscription: HandoutSubscription, client: AsyncClient, seconds: float) -> Place | None:
         """Store that the next message is handed out: its place; None when there is none."""
@@ -158,18 +155,20 @@ class Subscriber:
         finally:
             self._waiting = None
 
-    async def _read(self, client: AsyncClient, place: Place) -> Any:
-        """A message that was handed out before this gateway was here; None when it is gone."""
+    async def _in_hand(self, subscription: HandoutSubscription, client: AsyncClient, place: Place) -> Any:
+        """A message that was handed out, perhaps before the subscriber was attached here; None when it is gone."""
         log, offset = place
         try:
-            found = [
-                message
-                async for batch in client.read(self.topic, {log: offset}, {log: offset + 1})
-                for message in batch
-            ]
+            if not subscription.handed_on.get(place):
+                await subscription.hand_on_again(place)
+            if place not in self._messages:
+                read = client.read(self.topic, {log: offset}, {log: offset + 1})
+                (self._messages[place],) = [message async for batch in read for message in batch]
+        except AckMismatch:
+            return None  # another consumer has taken it over
         except RowsGone:
+            await subscription.send_back(place)  # an operator removed it, and the broker tells that it is gone
             return None
-        self._messages[place] = found[0] if found else None
         return self._messages[place]
 
     async def _coming(self, client: AsyncClient) -> bool:
