@@ -25,6 +25,7 @@ from milepost.errors import AckMismatch, InDoubt, MilepostError, StoreError
 from milepost.wire import Ack
 
 Word: TypeAlias = Literal["done", "again", "handed"]  # what is said of rows, as in `wire.Ack`
+_WORDS: Final = get_args(Word)
 AUTOMATIC_ROWS: Final = 500  # of one automatic acknowledgement: the sooner it is stored, the less comes again
 AUTOMATIC_FRAMES: Final = 8  # of them under way
 RETAINED_S: Final = 1.0  # until what the store did not take goes again by itself: a full disk stays so for a while
@@ -236,7 +237,7 @@ class Acks:
 
     def _send_one(self, connection: Connection, entries: list[Entry]) -> None:
         done, again, handed = (
-            _ranges(span for entry in entries if entry.word == word for span in entry.spans) for word in get_args(Word)
+            _ranges(span for entry in entries if entry.word == word for span in entry.spans) for word in _WORDS
         )
         self.sequence += 1
         pending = Pending(self.sequence, entries)

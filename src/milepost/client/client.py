@@ -216,7 +216,7 @@ class Client(SyncQueueVerbs):
         batches: bool = False,
         name: str | None = None,
         start: Start = None,
-        ack: Literal["auto", "explicit", "handed"] = "auto",
+        ack: Literal["auto", "explicit"] = "auto",
         prefetch: int = PREFETCH,
         max_deliveries: int | None = None,
         dead_letter: str | None = None,

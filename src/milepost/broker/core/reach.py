@@ -306,7 +306,7 @@ class Reach:
         handed: dict[int, int] = {}
         left: dict[int, int] = {}
         for lot in self.lots:
-            for place in lot.handed_on().tolist():
+            for place in lot.handed_on().tolist() if lot.handed is not None else ():
                 held = lot.owners[place] > NOBODY or lot.owners[place] == RESERVED
                 (handed if held else left)[int(lot.offsets[place])] = int(lot.publishers[place])
             if not lot.tried or not lot.left:
