@@ -69,6 +69,7 @@ ACK_RANGES: Final = 100_000  # of one acknowledgement
 LOGS: Final = 1_000  # in one position: a log is a broker's
 STAGED_BYTES: Final = 1 << 30  # of one sink and not yet published: publishing holds an epoch in memory, once
 STAGED_PARTS: Final = 100_000  # of one epoch
+HANDED_ROWS: Final = 1_000  # of a subscription, handed on and not acknowledged: all are stored with each cursor
 PREFETCH_ROWS: Final = 1_000_000  # handed out to one client and not acknowledged
 
 # Queues: what one transaction, or one request about a queue, may take.

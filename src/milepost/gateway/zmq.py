@@ -25,7 +25,6 @@ from milepost.client.durable import DurableSubscription
 from milepost.errors import (
     IncompatibleSchema,
     MilepostError,
-    NotExpectingAck,
     StateLost,
     SubscriptionExists,
     UnknownTopic,
@@ -227,7 +226,7 @@ class Gateway:
             place.leave()  # waiting takes none of the places of those who work
             self._polls += 1
         try:
-            async with self._turn(request.sub_id, request.topic) as subscriber:
+            async with self._turn(request.sub_id) as subscriber:
                 await self._attach(subscriber, request.topic)
                 held = await subscriber.get(self._client, seconds if polls else 0.0)
         finally:
@@ -241,22 +240,17 @@ class Gateway:
         return {"sub_id": request.sub_id, "message_no": held.number, "payload": payload}
 
     async def _ack(self, request: Ack) -> dict[str, Any]:
-        known = self._roster.find(request.sub_id)
-        topic = request.topic or (known.topic if known is not None else None)
-        if topic is None:
-            raise NotExpectingAck(f"nothing is handed out to {request.sub_id!r}: get it again, then acknowledge it")
-        async with self._turn(request.sub_id, topic) as subscriber:
-            await self._attach(subscriber, topic)
+        async with self._turn(request.sub_id) as subscriber:
+            await self._attach(subscriber, request.topic)
             await subscriber.ack(request.message_no)
         return {"sub_id": request.sub_id, "message_no": request.message_no}
 
     async def _subscribe(self, request: Sub) -> dict[str, Any]:
         """Find or make the subscription. Without a `request_uuid`, the same again counts as a repetition."""
-        async with self._turn(request.sub_id, request.topic) as subscriber:
+        async with self._turn(request.sub_id) as subscriber:
             if subscriber.attached:
                 subscriber.require_topic(request.topic)
                 await subscriber.detach()
-            subscriber.topic = request.topic
             await self._roster.make_room()
             try:
                 made = await self._make(request)
@@ -266,7 +260,7 @@ class Gateway:
                 except IncompatibleSchema:
                     pass  # somebody else was faster, with another schema
                 made = await self._make(request)
-            subscriber.attach(made, made=made.created)
+            subscriber.attach(made)
             self._roster.attached_now(subscriber)
             if request.request_uuid is not None and not made.created:
                 raise SubscriptionExists(
@@ -278,11 +272,11 @@ class Gateway:
     async def _make(self, request: Sub) -> DurableSubscription:
         token = _token("SUB", request.sub_id, request.topic, request.request_uuid)
         return await self._client.subscribe(
-            request.topic, name=request.sub_id, start="new", ack="explicit", prefetch=PREFETCH_ROWS, token=token
+            request.topic, name=request.sub_id, start="new", ack="handed", prefetch=PREFETCH_ROWS, token=token
         )
 
     async def _unsubscribe(self, request: Unsub) -> dict[str, Any]:
-        async with self._turn(request.sub_id, "") as subscriber:
+        async with self._turn(request.sub_id) as subscriber:
             await subscriber.detach()
             token = _token("UNSUB", request.sub_id, "", request.request_uuid)
             await self._client.unsubscribe(name=request.sub_id, token=token)
@@ -290,9 +284,9 @@ class Gateway:
         return {"sub_id": request.sub_id}
 
     @asynccontextmanager
-    async def _turn(self, sub_id: str, topic: str) -> AsyncIterator[Subscriber]:
+    async def _turn(self, sub_id: str) -> AsyncIterator[Subscriber]:
         """Be the only request of a subscriber. One that merely waits for a message gives way."""
-        subscriber = self._roster.enter(sub_id, topic)
+        subscriber = self._roster.enter(sub_id)
         self._roster.touch(subscriber, asyncio.get_running_loop().time())
         subscriber.interrupt()
         subscriber.queued += 1
@@ -304,17 +298,17 @@ class Gateway:
             if not subscriber.queued and not subscriber.known:
                 self._roster.remove(subscriber)  # names that nobody subscribed under are not remembered
 
-    async def _attach(self, subscriber: Subscriber, topic: str) -> None:
-        if subscriber.attached:
+    async def _attach(self, subscriber: Subscriber, topic: str | None) -> None:
+        """Have the broker serve a subscriber that is there; without a topic, whatever its topic is."""
+        if not subscriber.attached:
+            await self._roster.make_room()
+            found = await self._client.subscribe(
+                topic or "", name=subscriber.sub_id, create=False, ack="handed", prefetch=PREFETCH_ROWS
+            )
+            subscriber.attach(found)
+            self._roster.attached_now(subscriber)
+        if topic is not None:
             subscriber.require_topic(topic)
-            return
-        await self._roster.make_room()
-        found = await self._client.subscribe(
-            topic, name=subscriber.sub_id, create=False, ack="explicit", prefetch=PREFETCH_ROWS
-        )
-        subscriber.topic = topic
-        subscriber.attach(found, made=False)
-        self._roster.attached_now(subscriber)
 
     async def _begin_anew(self) -> None:
         """The broker came back without its state, and the client stopped for that. Ours hear of it by the broker_id."""

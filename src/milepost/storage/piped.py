@@ -64,11 +64,9 @@ class PipedSession(Session):
             return super().each(statement, rows, **values)
         return sum(answer.rowcount for answer in self._sent([(text, given) for given in many]))
 
-    def fresh(self, statement: Statement, name: str, items: list[bytes], **values: Any) -> set[bytes]:
-        return {row[0] for row in self._asked(statement, {name: items} | values)}
-
-    def known(self, statement: Statement, name: str, items: list[bytes]) -> set[bytes]:
-        return {row[0] for row in self._asked(statement, {name: items})}
+    def found(self, statement: Statement, items: list[dict[str, Any]]) -> list[Any]:
+        assert statement.arrays
+        return list(self.rows(statement, **{name: [item[name] for item in items] for name in items[0]}))
 
     def numbers(self, items: Sequence[int]) -> Any:
         return f"{{{','.join(map(str, items))}}}"

@@ -710,7 +710,7 @@ class Core:
             effects += self.refused(
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
-        return effects + self.keeper.streams.tick() + self.queues.leases.tick(now) if self.keeper.on else effects
+        return effects + self.keeper.streams.tick(now) + self.queues.leases.tick(now) if self.keeper.on else effects
 
     def scan(self, now: float, partial: Bytes, waiting: Bytes = _UNSENT) -> list[Effect]:
         """Several times a heartbeat: see `Liveness`."""

@@ -294,10 +294,12 @@ class Keeper:
         if isinstance(outcome, MilepostError):
             return self.failed(connection, request.request, outcome)
         value = {"retain": topic.retention._asdict(), **outcome}
+        unheard = any(extent["next"] > topic.ends.get(extent["log"], 0) for extent in value["logs"])  # of other brokers
         for each in value.get("subscriptions", ()):
             stream = self.streams.named.get(each["name"])
             each["hold"] = bool(each["options"].get("hold"))
             each["members"] = len(stream.members) if stream is not None else 0
+            each["coming"] = stream is not None and (unheard or stream.coming)
             # The cursor is the store's: one that runs ahead of what is committed would go back after a crash.
             each["behind"] = sum(
                 max(0, extent["next"] - max(extent["start"], each["cursor"].get(extent["log"], 0)))

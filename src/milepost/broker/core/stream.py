@@ -7,6 +7,9 @@ of a client that is gone, and rows that were sent back, are read again before an
 
 A stream without a name is a replay: it is one client's, nothing of it is stored, and nothing acknowledged. One with a
 `stop` is a read: it reads these logs only, to before these offsets, and is over then.
+
+A client may hand rows on to clients of its own, as a gateway does. Such a hand-out is stored, and belongs to the
+subscription: after a restart it waits for the next client that hands on, as if its client had never left.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.batch import Batch
-from milepost.broker.core.reach import DYING, LATE_ROWS, NOBODY, WAITING, Chosen, Lot, Offsets, Reach
+from milepost.broker.core.ranges import pairs_of
+from milepost.broker.core.reach import DYING, LATE_ROWS, NOBODY, RESERVED, WAITING, Chosen, Lot, Offsets, Reach
 from milepost.errors import AckMismatch, MilepostError
 
 if TYPE_CHECKING:
@@ -53,6 +57,7 @@ class Member:
 
 
 NO_MEMBER: Final = Member(0, None, 0, b"", 0, 0)  # type: ignore[arg-type]  # on whose behalf cursors move by themselves
+_ABSENT: Final = Member(RESERVED, None, 0, b"", 0, 0)  # type: ignore[arg-type]  # has the rows that are reserved
 
 
 class Portion(NamedTuple):
@@ -94,6 +99,7 @@ class Taken:
     sequence: int
     rows: list[tuple[Chosen, int]] = field(default_factory=list)  # with the log
     move: int = 0
+    handed: list[tuple[Chosen, int]] = field(default_factory=list)  # that it told were handed on
 
 
 class Stream:
@@ -135,6 +141,8 @@ class Stream:
         self.yields = False  # the last to have them was a commit
         self.rows_out = 0
         self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them
+        self.reserved = any(reach.handed_on(RESERVED) for reach in reaches.values())  # some rows are
+        self.reserved_until: float | None = None  # on the core's clock; None: the next tick says
         self._keys = 0
         self._owners: dict[int, Member] = {}  # publisher -> who has rows of it; only while there are several members
         self._holding: dict[int, int] = {}  # publisher -> rows
@@ -142,13 +150,39 @@ class Stream:
 
     # Members
 
-    def join(self, connection: Connection, number: int, instance: bytes, prefetch: int, sequence: int) -> Member:
-        """Another client is attached."""
+    def join(
+        self, connection: Connection, number: int, instance: bytes, prefetch: int, sequence: int, *, hands: bool = False
+    ) -> Member:
+        """Another client is attached. One that hands on is given what was handed on and nobody else has."""
         self._keys += 1
         member = Member(self._keys, connection, number, instance, prefetch, sequence)
         self.members[member.key] = member
+        if hands:
+            if any(reach.handed_on(WAITING) for reach in self.reaches.values()):
+                self._unread()
+            for reach in self.reaches.values():
+                for lot, places in reach.handed_on(NOBODY, RESERVED):
+                    lot.owners[places] = member.key
+                    member.rows += len(places)
+            self.reserved = False
         self._regroup()
         return member
+
+    def handed_on(self, member: Member) -> dict[int, list[int]]:
+        """The rows that a client has handed on, by log."""
+        return {
+            log: np.concatenate([lot.offsets[places] for lot, places in found]).tolist()
+            for log, reach in self.reaches.items()
+            if (found := reach.handed_on(member.key))
+        }
+
+    def release(self) -> None:
+        """Rows that were reserved for a client which has not come back are anybody's."""
+        self.reserved = False
+        for reach in self.reaches.values():
+            for chosen in reach.handed_on(RESERVED):
+                self._return(chosen)
+        self._regroup()
 
     def leave(self, member: Member) -> None:
         """A client is gone: what it had comes again."""
@@ -160,11 +194,15 @@ class Stream:
 
     def _return(self, chosen: Chosen) -> None:
         """Rows become nobody's, and so do all that wait behind them: none may overtake another of its publisher."""
-        self.again = True
-        self.returns += 1
         chosen.lot.owners[chosen.places] = NOBODY
         chosen.lot.tries[chosen.places] += 1
         chosen.lot.tried = True
+        self._unread()
+
+    def _unread(self) -> None:
+        """What waits is to be read again, with rows that come before it."""
+        self.again = True
+        self.returns += 1
         for portion in self.pending:
             assert portion.chosen is not None
             lot, places = portion.chosen
@@ -174,14 +212,20 @@ class Stream:
     def _regroup(self) -> None:
         """Find out who has rows of which publisher, when there are several members who might."""
         self._owners, self._holding, self._moving = {}, {}, {}
-        if len(self.members) < 2:
+        if not self._shared:
             return
+        owners = self.members | {RESERVED: _ABSENT} if self.reserved else self.members
         for reach in self.reaches.values():
             for lot, places in reach.undone():
-                for key, member in self.members.items():
+                for key, member in owners.items():
                     mine = places[lot.owners[places] == key]
                     if len(mine):
                         self._count(lot.publishers[mine], member)
+
+    @property
+    def _shared(self) -> bool:
+        """Whether rows of a publisher may have to wait for another client."""
+        return len(self.members) > 1 or self.reserved
 
     def _count(self, publishers: npt.NDArray[np.uint32], member: Member) -> None:
         numbers, counts = np.unique(publishers, return_counts=True)
@@ -222,7 +266,7 @@ class Stream:
             return False
         if not self.pending:
             return True
-        most = AHEAD_BYTES if self.stop is not None else PENDING_BYTES if len(self.members) > 1 else 0
+        most = AHEAD_BYTES if self.stop is not None else PENDING_BYTES if self._shared else 0
         return most > 0 and sum(len(each.batch.data) for each in self.pending) < most
 
     def reach(self, log: int) -> Reach:
@@ -254,6 +298,11 @@ class Stream:
                 reach.blocked = None
                 return first  # otherwise this broker has not heard of those rows yet
         return None
+
+    @property
+    def coming(self) -> bool:
+        """Whether rows are on their way to members that have room: they are there, and were not read yet."""
+        return self.reading or self.behind() is not None or self.returned() is not None
 
     def _waits(self, after: tuple[int, int]) -> bool:
         """Whether rows that follow those of another log, before an offset, must wait; a read looks at its own."""
@@ -333,7 +382,7 @@ class Stream:
 
     def hand_out(self) -> Iterator[Handed]:
         """What members can be given now. Whoever iterates spends the credit before asking for more."""
-        if len(self.members) > 1:
+        if self._shared:
             yield from self._hand_out_shared()
             return
         while self.pending and self.members:
@@ -431,10 +480,12 @@ class Stream:
             lot, places = portion.chosen
             mine = places[rows]
             lot.owners[mine] = member.key
+            if lot.handed is not None:
+                lot.hand(mine, False)  # taken over: whoever had it handed on can no longer acknowledge it
             if lot.tried and (counts := lot.tries[mine]).any():
                 tries = counts
             member.rows += count
-            if len(self.members) > 1:
+            if self._shared:
                 self._count(lot.publishers[mine], member)
         self.rows_out += count
         return Handed(member, portion.log, batch, offsets, tries)
@@ -464,23 +515,27 @@ class Stream:
         return found
 
     def acknowledge(self, taken: Taken) -> None:
-        """Rows are done."""
-        for (lot, places), _ in taken.rows:
-            lot.finish(places, taken.move)
-            taken.member.rows -= len(places)
+        """Rows are done, or were handed on."""
+        for chosen, log in taken.rows:
+            self.reaches[log].acknowledge(chosen, taken.move)
+            taken.member.rows -= len(chosen.places)
             if self._holding:
-                self._uncount(lot.publishers[places])
+                self._uncount(chosen.lot.publishers[chosen.places])
+        for (lot, places), _ in taken.handed:
+            lot.hand(places, True)
 
     def undo(self, taken: Taken) -> None:
         """They are not: that could not be stored. What another member may have later rows of, comes again."""
         member = self.members.get(taken.member.key)
-        for (lot, places), _ in taken.rows:
-            lot.reopen(places)
+        for (lot, places), _ in taken.handed:
+            lot.hand(places, False)
+        for (lot, places), log in taken.rows:
+            self.reaches[log].undo(Chosen(lot, places), taken.move)
             if member is None:
                 self._return(Chosen(lot, places))
                 continue
             member.rows += len(places)
-            if len(self.members) > 1:
+            if self._shared:
                 publishers = lot.publishers[places]
                 others = [
                     number
@@ -519,28 +574,6 @@ class Stream:
 
 
 _EMPTY: Final[Offsets] = np.zeros(0, np.uint64)
-
-
-def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> Offsets:
-    """Ranges as an array, if they are right: ascending (or `anyhow`), and none over another."""
-    try:
-        pairs = np.array(given, np.int64).reshape(len(given), 2)
-        if anyhow:
-            pairs = pairs[np.argsort(pairs[:, 0])]
-        right = bool(len(pairs)) and bool(
-            (pairs[:, 0] <= pairs[:, 1]).all() and pairs[0, 0] >= 0 and (pairs[1:, 0] > pairs[:-1, 1]).all()
-        )
-    except (ValueError, TypeError, OverflowError):
-        right = False
-    if not right:
-        raise AckMismatch(f"{what} ranges of offsets that are none: [first, last], ascending, and none over another")
-    return pairs.astype(np.uint64)
-
-
-def require_apart(done: dict[int, list[list[int]]], again: dict[int, list[list[int]]]) -> None:
-    """Rows are done, or come again: not both."""
-    for log in done.keys() & again.keys():
-        pairs_of([*done[log], *again[log]], "acknowledged and sent back were", anyhow=True)
 
 
 def _cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:

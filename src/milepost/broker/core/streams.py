@@ -31,6 +31,7 @@ from milepost.errors import (
     StoreError,
     SubscriptionExists,
     UnknownSubscription,
+    UnknownTopic,
 )
 from milepost.storage.operations import (
     Attach,
@@ -48,6 +49,9 @@ from milepost.wire.control import failure
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.keeper import Keeper
+
+# That rows which were handed on before a restart wait for a client that hands on, before others get them.
+RESERVED_S: Final = 300.0
 
 log = logging.getLogger("milepost.broker")
 
@@ -75,35 +79,44 @@ class Streams:
     def subscribe(self, connection: Connection, request: Subscribe) -> list[Effect]:
         """Attach a client to a durable subscription, which is made if it is not there; or begin a replay."""
         require_terms(request)
-        topic = self.keeper.durable(request.pattern)
+        topic = self._topic(request)
         mine = connection.members or {}
         if request.subscription in mine or request.subscription in (connection.subscriptions or {}):
             raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
         limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the subscriptions of one connection")
-        if request.where is not None:
+        if request.where is not None and topic is not None:
             topic.require(request.where)
         start = start_of(request.start)
         stop = stop_of(request, start)
         # Of what others wrote, this broker may not know the end yet; of a read's range, the store is asked.
-        if request.create and stop is None and not self.keeper.shared:
+        if topic is not None and request.create and stop is None and not self.keeper.shared:
             require_there(topic, start)
         if request.name and self._has(connection, request.name):
             raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
-        if request.dead:
+        if request.dead and topic is not None:
             self._require_dead(request.dead, topic)
         if connection.members is None:
             connection.members = {}
         connection.members[request.subscription] = request
         connection.keys += 1
         if not request.name:
+            assert topic is not None
             return [Ask(topic, start, partial(self._replaying, connection, request, topic, stop))]
         self._attaching[request.name] += 1
         attach = self._attach(connection, request, topic, start)
-        if request.dead and request.dead not in self.core.topics:
+        if request.dead and topic is not None and request.dead not in self.core.topics:
             # The topic for dead rows is there before the subscription is.
             texts = tuple(topic.announcement().schemas)
             return [Store(MakeTopic(request.dead, texts, SLOW[0], Retention()), self._made_dead), attach]
         return [attach]
+
+    def _topic(self, request: Subscribe) -> Topic | None:
+        """The topic of a request; None when it is for the subscription of a name, whatever its topic."""
+        if request.pattern or not request.name or request.create:
+            return self.keeper.durable(request.pattern)
+        if not self.keeper.on:
+            raise UnknownSubscription(f"no durable subscription is called {request.name!r}: this broker keeps nothing")
+        return None
 
     def _has(self, connection: Connection, name: str) -> bool:
         """Whether a client is attached to a name, or about to be: its acknowledgements are counted once for each."""
@@ -129,11 +142,11 @@ class Streams:
     def _made_dead(self, outcome: Any) -> list[Effect]:
         return [] if isinstance(outcome, MilepostError) else self.keeper.restore([outcome.topic])
 
-    def _attach(self, connection: Connection, request: Subscribe, topic: Topic, start: Start) -> Store:
+    def _attach(self, connection: Connection, request: Subscribe, topic: Topic | None, start: Start) -> Store:
         options = {"most": request.most, "dead": request.dead}
         attach = Attach(
             request.name,
-            topic.stored,
+            topic.stored if topic is not None else 0,
             request.where,
             start,
             request.create,
@@ -143,7 +156,7 @@ class Streams:
         )
         return Store(attach, partial(self._attached, connection, request, topic))
 
-    def _attached(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
+    def _attached(self, connection: Connection, request: Subscribe, topic: Topic | None, outcome: Any) -> list[Effect]:
         name = request.name
         if self.named.get(name) is None and not isinstance(outcome, MilepostError) and outcome.where is not None:
             topic.require_compiled([outcome.where])  # which may be another than that of the request
@@ -164,6 +177,9 @@ class Streams:
             return effects
         if stream is None:
             try:
+                topic = topic or self.core.catalogue.stored.get(outcome.topic)
+                if topic is None:
+                    raise UnknownTopic(f"this broker has not heard of the topic of {name!r} yet: try again")
                 stream = self._begin(topic, name, outcome)
             except MilepostError as error:
                 self._release(outcome.subscription, outcome.epoch, effects)
@@ -216,7 +232,11 @@ class Streams:
         self, connection: Connection, request: Subscribe, stream: Stream, sequence: int, value: dict[str, Any]
     ) -> list[Effect]:
         prefetch = request.prefetch if stream.subscription else limits.BATCH_ROWS
-        member = stream.join(connection, request.subscription, connection.instance, prefetch, sequence)
+        hands = request.hands and bool(stream.subscription)
+        member = stream.join(connection, request.subscription, connection.instance, prefetch, sequence, hands=hands)
+        if hands:
+            last = {log: reach.acknowledged for log, reach in stream.reaches.items() if reach.acknowledged is not None}
+            value |= {"handed": stream.handed_on(member), "acknowledged": last}
         assert connection.members is not None
         connection.members[request.subscription] = (stream, member)
         effects: list[Effect] = []
@@ -283,6 +303,7 @@ class Streams:
 
     def _close(self, stream: Stream, effects: list[Effect]) -> None:
         """Nobody is attached any more. With somebody on the way, it stays: what the store told them may be old."""
+        stream.release()
         stream.pending.clear()
         if stream.subscription and stream.broken is None:
             self.acks.save(stream, effects)
@@ -562,12 +583,16 @@ class Streams:
         """Rows are done, or to come again."""
         return self.acks.acknowledge(connection, request)
 
-    def tick(self) -> list[Effect]:
+    def tick(self, now: float) -> list[Effect]:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
         effects: list[Effect] = []
         self._starved.clear()
         for stream in [*self._serving.values(), *self.core.catchups.streams.values()]:
             stream.failed = False
+            if stream.reserved:
+                stream.reserved_until = stream.reserved_until or now + RESERVED_S
+                if now >= stream.reserved_until:
+                    stream.release()
             self.pump(stream, effects)
             moved = stream.subscription and not stream.moving and stream.broken is None
             if moved and any(reach.cursor() != reach.stored for reach in stream.reaches.values()):

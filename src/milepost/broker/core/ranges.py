@@ -1,0 +1,32 @@
+"""Ranges of offsets, as acknowledgements name rows by them: [first, last] of each run of neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.errors import AckMismatch
+
+
+def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> npt.NDArray[np.uint64]:
+    """Ranges as an array, if they are right: ascending (or `anyhow`), and none over another."""
+    try:
+        pairs = np.array(given, np.int64).reshape(len(given), 2)
+        if anyhow:
+            pairs = pairs[np.argsort(pairs[:, 0])]
+        right = bool(len(pairs)) and bool(
+            (pairs[:, 0] <= pairs[:, 1]).all() and pairs[0, 0] >= 0 and (pairs[1:, 0] > pairs[:-1, 1]).all()
+        )
+    except (ValueError, TypeError, OverflowError):
+        right = False
+    if not right:
+        raise AckMismatch(f"{what} ranges of offsets that are none: [first, last], ascending, and none over another")
+    return pairs.astype(np.uint64)
+
+
+def require_apart(*named: dict[int, list[list[int]]]) -> None:
+    """Rows are done, or come again, or were handed on: no two of these."""
+    for log in {log for ranges in named for log in ranges}:
+        given = [ranges[log] for ranges in named if log in ranges]
+        if len(given) > 1:
+            pairs_of([pair for pairs in given for pair in pairs], "acknowledged and sent back were", anyhow=True)
