@@ -159,7 +159,9 @@ class Streams:
     def _attached(self, connection: Connection, request: Subscribe, topic: Topic | None, outcome: Any) -> list[Effect]:
         name = request.name
         if self.named.get(name) is None and not isinstance(outcome, MilepostError) and outcome.where is not None:
-            topic.require_compiled([outcome.where])  # which may be another than that of the request
+            served = topic or self.core.catalogue.stored.get(outcome.topic)
+            if served is not None:
+                served.require_compiled([outcome.where])  # which may be another than that of the request
         self._attaching[name] -= 1
         last = not self._attaching[name]
         if last:
