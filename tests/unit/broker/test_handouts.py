@@ -178,6 +178,21 @@ def test_what_cannot_be_handed_on(rig, monkeypatch):
     assert isinstance(rig.answer(desk, rig.hand_on(desk, 1, 0)), Reply), "it came again"
 
 
+def test_what_was_delivered_too_often_is_dead_although_it_was_handed_on(rig, begin):
+    terms = {"most": 2, "dead": "dead"}
+    for _ in range(2):
+        desk, told = rig.gateway(**terms)
+        rig.hand_on(desk, 1, 0)
+        rig.lose(desk)
+    rig = begin()
+    desk, told = rig.gateway(**terms)
+    assert told.value["handed"] == {}
+    assert rig.failure(desk, rig.ack(desk, 1, 0)) == "ack_mismatch"
+    (extent,) = rig.store.extents(rig.core.topics["dead"].stored)[rig.core.topics["dead"].stored].values()
+    assert extent.rows >= 1
+    assert 0 not in rig.offsets(desk)
+
+
 def test_a_commit_hands_nothing_on(tmp_path):
     rig = Rig(tmp_path)
     rig.run(rig.core.queues.begin())

@@ -216,6 +216,10 @@ class Reach:
                 found.append(Chosen(lot, places))
         return found
 
+    def handed_offsets(self, owner: int) -> list[int]:
+        """The offsets of rows that a member has handed on and that are not done."""
+        return [offset for lot, places in self.handed_on(owner) for offset in lot.offsets[places].tolist()]
+
     @property
     def acknowledged(self) -> int | None:
         """The offset of the row that was handed on and acknowledged last; None: there is none."""

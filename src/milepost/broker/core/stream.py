@@ -8,8 +8,8 @@ of a client that is gone, and rows that were sent back, are read again before an
 A stream without a name is a replay: it is one client's, nothing of it is stored, and nothing acknowledged. One with a
 `stop` is a read: it reads these logs only, to before these offsets, and is over then.
 
-A client may hand rows on to clients of its own, as a gateway does. Such a hand-out is stored, and belongs to the
-subscription: after a restart it waits for the next client that hands on, as if its client had never left.
+A client may hand rows on to clients of its own, as a gateway does. Such a hand-out is stored: after a restart it waits
+for the next client that hands on, as if its client had never left.
 """
 
 from __future__ import annotations
@@ -158,23 +158,26 @@ class Stream:
         member = Member(self._keys, connection, number, instance, prefetch, sequence)
         self.members[member.key] = member
         if hands:
-            if any(reach.handed_on(WAITING) for reach in self.reaches.values()):
-                self._unread()
-            for reach in self.reaches.values():
-                for lot, places in reach.handed_on(NOBODY, RESERVED):
-                    lot.owners[places] = member.key
-                    member.rows += len(places)
-            self.reserved = False
+            self._adopt(member)
         self._regroup()
         return member
 
+    def _adopt(self, member: Member) -> None:
+        """Give a client what was handed on and nobody has; but for rows that are dead by now, which are read again."""
+        if any(reach.handed_on(WAITING) for reach in self.reaches.values()):
+            self._unread()
+        for reach in self.reaches.values():
+            for lot, places in reach.handed_on(NOBODY, RESERVED):
+                dead = lot.tries[places] >= self.most if self.most and self.dead else np.zeros(len(places), np.bool_)
+                lot.owners[places] = np.where(dead, NOBODY, member.key)
+                self.again |= bool(dead.any())
+                member.rows += int((~dead).sum())
+        self.reserved = False
+
     def handed_on(self, member: Member) -> dict[int, list[int]]:
         """The rows that a client has handed on, by log."""
-        return {
-            log: np.concatenate([lot.offsets[places] for lot, places in found]).tolist()
-            for log, reach in self.reaches.items()
-            if (found := reach.handed_on(member.key))
-        }
+        found = {log: reach.handed_offsets(member.key) for log, reach in self.reaches.items()}
+        return {log: offsets for log, offsets in found.items() if offsets}
 
     def release(self) -> None:
         """Rows that were reserved for a client which has not come back are anybody's."""
