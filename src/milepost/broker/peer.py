@@ -49,7 +49,9 @@ class Peer:
         memory = broker.core.memory
         if connection.coming:
             memory.partial(connection, 0)
-            memory.passed(connection)
+            if connection.passes:
+                memory.passed(connection)
+                broker.relieve_soon()
         if memory.held > memory.enough and memory.over(connection):
             self._hold(connection, frames)
             return
@@ -82,10 +84,10 @@ class Peer:
                     broker.asked(self, connection, enqueue)
                 else:
                     message = decode_control(frame.kind, frame.body)
-                    memory.asked(connection, message, len(frame.body))
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts
                         broker.said(connection, message)
                     else:
+                        memory.asked(connection, message, len(frame.body))
                         broker.asked(self, connection, message)
                     if type(message) is Ping and connection.open and connection.link.glance is None:
                         connection.link.glance = Beat(broker, self, message, memoryview(connection.link.buffer))
@@ -111,6 +113,7 @@ class Peer:
         if connection.halted is None and broker.core.memory.over(connection):
             connection.halted = broker.clock.monotonic()
             broker.halted[self] = None
+            broker.relieve_soon()
 
     def drained(self) -> None:
         if self.connection is not None:

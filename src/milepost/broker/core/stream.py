@@ -132,7 +132,8 @@ class Stream:
         self.parked: deque[Any] = deque()  # transactions whose commits wait until nothing moves them
         self.yields = False  # the last to have them was a commit
         self.rows_out = 0
-        self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them
+        self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them,
+        self.payer: Connection | None = None  # for this client
         self._keys = 0
         self._owners: dict[int, Member] = {}  # publisher -> who has rows of it; only while there are several members
         self._holding: dict[int, int] = {}  # publisher -> rows
