@@ -351,9 +351,17 @@ class Broker:
             self._keeper.look_on(connection)
 
     def relieve(self) -> None:
-        """Something is held no more: listen again to those who had to wait for that."""
+        """Something is held no more: listen again to those who had to wait for that, the first of them in any case."""
+        for peer in self.halted:
+            connection = peer.connection
+            if connection is not None and connection.open and not self.core.memory.let_pass(connection):
+                break
         for peer in list(self.halted):
             peer.go_on()
+
+    def relieve_soon(self) -> None:
+        """The same, when what happens now is over."""
+        self._loop.call_soon(self.relieve)
 
     # Batches
 
@@ -539,9 +547,6 @@ class Broker:
 
     def _tick(self) -> None:
         self.run(self.core.tick(self.clock.monotonic()))
-        for peer in self.halted:  # those who have waited longest
-            if peer.connection is None or not self.core.memory.let_pass(peer.connection):
-                break
         self.relieve()
 
     def _wake(self) -> None:

@@ -140,7 +140,8 @@ class Stream:
         self.parked: deque[Any] = deque()  # transactions whose commits wait until nothing moves them
         self.yields = False  # the last to have them was a commit
         self.rows_out = 0
-        self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them
+        self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them,
+        self.payer: Connection | None = None  # for this client
         self.reserved = any(reach.handed_on(RESERVED) for reach in reaches.values())  # some rows are
         self.reserved_until: float | None = None  # on the core's clock; None: the next tick says
         self._keys = 0

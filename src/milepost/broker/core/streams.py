@@ -300,7 +300,7 @@ class Streams:
         if stream.members:
             self.pump(stream, effects)
             return
-        self.core.memory.ended(stream, [connection])
+        self.core.memory.ended(stream)
         self._close(stream, effects)
 
     def _close(self, stream: Stream, effects: list[Effect]) -> None:
@@ -356,7 +356,7 @@ class Streams:
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
-        self.core.memory.ended(stream, [member.connection for member in stream.members.values()])
+        self.core.memory.ended(stream)
         members, stream.members = stream.members, {}
         stream.pending.clear()
         if stream.subscription and not isinstance(error, ServedElsewhere):
@@ -492,6 +492,7 @@ class Streams:
                 log, chosen = found
                 only = chosen.lot.offsets[chosen.places]
                 stream.reading = True
+                self.core.memory.reads += 1
                 then = partial(self._read_again, stream, log, chosen, stream.returns)
                 effects.append(Read(topic, stream.where, log, int(only[0]), only, then))
                 return
@@ -499,6 +500,7 @@ class Streams:
         behind = stream.behind()
         if behind is not None:
             stream.reading = True
+            self.core.memory.reads += 1
             offset = stream.reach(behind).next
             then = partial(self._read, stream, behind)
             stop = None if stream.stop is None else stream.stop[behind]
@@ -509,6 +511,7 @@ class Streams:
     def _read(self, stream: Stream, log: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         stream.reading = False
+        self.core.memory.reads -= 1
         if not stream.members:
             return effects
         if isinstance(outcome, MilepostError):
@@ -538,6 +541,7 @@ class Streams:
     def _read_again(self, stream: Stream, log: int, chosen: Chosen, returns: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         stream.reading = False
+        self.core.memory.reads -= 1
         if not stream.members:
             return effects
         if isinstance(outcome, MilepostError):
