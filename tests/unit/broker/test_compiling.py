@@ -6,12 +6,12 @@ import pytest
 
 import milepost
 from milepost.broker.core import predicates as caching
-from milepost.broker.core.catalogue import COVERED_AT_ONCE
+from milepost.broker.core.catalogue import COVERED_AT_ONCE, FORGOTTEN_AT_ONCE
 from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.predicates import Predicates, Uncompiled
 from milepost.errors import QueryError
 from milepost.query.shape import SHAPES
-from milepost.wire import Declare, Failure, Reply, Subscribe, Unsubscribe
+from milepost.wire import Declare, Delete, Failure, Reply, Subscribe, Unsubscribe
 
 from .durable_rig import DurableRig
 from .rig import QUOTE, Rig, finished, quotes
@@ -96,7 +96,7 @@ def test_what_goes_away_while_its_predicate_is_compiled(gone):
     if gone == "client":
         rig.run(rig.core.lost(desk))
     else:
-        rig.ask(feed, milepost.wire.Delete, name="quotes")
+        rig.ask(feed, Delete, name="quotes")
     rig.do_next()
     if gone == "client":
         assert answer(rig, desk, number) is None
@@ -134,8 +134,8 @@ def test_a_pattern_gets_its_topics_some_at_a_time():
         assert answer(rig, desk, number) is None
         if steps == 1:
             rig.declare(feed, "t.new")  # which is covered as any later one
-            rig.ask(feed, milepost.wire.Delete, name="t.0")
-            rig.ask(feed, milepost.wire.Delete, name=f"t.{count - 1}")
+            rig.ask(feed, Delete, name="t.0")
+            rig.ask(feed, Delete, name=f"t.{count - 1}")
         rig.do_next()
         steps += 1
     assert steps == 3
@@ -389,6 +389,73 @@ def test_a_stored_predicate_is_compiled_before_its_subscription_is_served(tmp_pa
     rig.store_rows(feed, quotes(3, start=0), "kept")
     assert rig.offsets(desk) == [1, 2]
     rig.close()
+
+
+# Leaving
+
+
+def test_a_client_with_many_subscriptions_leaves_some_at_a_time():
+    rig = Rig()
+    feed, desk, other = rig.client(), rig.client(), rig.client()
+    rig.declare(feed)
+    rig.declare(feed, "t.1")
+    count = 2 * FORGOTTEN_AT_ONCE
+    rig.subscribe(desk, "t.*", count)
+    for number in range(count):
+        rig.subscribe(desk, "quotes", number, where=f"size = {number % 10}")
+    rig.subscribe(other, "quotes", 1, where="size = 3")
+    later(rig).run(rig.core.lost(desk))
+    steps = 0
+    while rig.elsewhere:
+        assert rig.client().number != desk.number
+        rig.put(feed, quotes(10))
+        rig.put(feed, quotes(1), "t.1")
+        rig.declare(feed, f"t.new{steps}")  # which its pattern does not cover any more
+        here = [each for each in rig.core.connections.values() if each.open]
+        assert rig.core.statistics()["connections"]["open"] == len(here)
+        rig.do_next()
+        steps += 1
+    assert steps >= 2
+    assert rig.got.get(desk) is None
+    assert [row["size"] for row in rig.rows(other)] == [3] * steps
+    assert [len(topic) for topic in rig.core.topics.values()] == [1] + [0] * (steps + 1)
+    assert desk.number not in rig.core.connections
+    assert rig.client().number == desk.number
+
+
+def test_a_topic_is_deleted_while_its_subscriber_leaves():
+    rig = later(Rig())
+    feed, desk = rig.client(), rig.client()
+    rig.declare(feed)
+    for number in range(2 * FORGOTTEN_AT_ONCE):
+        rig.subscribe(desk, "quotes", number)
+    rig.run(rig.core.lost(desk))
+    said = len(rig.said[desk])
+    rig.ask(feed, Delete, name="quotes")
+    while rig.elsewhere:
+        rig.do_next()
+    assert len(rig.said[desk]) == said
+    assert desk.number not in rig.core.connections
+
+
+def test_a_pattern_leaves_its_topics_some_at_a_time():
+    rig = Rig()
+    feed, desk = rig.client(), rig.client()
+    count = 2 * FORGOTTEN_AT_ONCE + 1
+    for each in range(count):
+        rig.declare(feed, f"t.{each}")
+    rig.subscribe(desk, "t.*")
+    later(rig)
+    number = ask(rig, desk, Unsubscribe, subscription=1)
+    while rig.elsewhere:
+        assert desk.busy
+        assert answer(rig, desk, number) is None
+        rig.do_next()
+    assert isinstance(answer(rig, desk, number), Reply)
+    assert not desk.busy
+    assert not any(len(topic) for topic in rig.core.topics.values())
+    assert desk.keys == 0
+    later(rig).subscribe(desk, "t.1")
 
 
 # The cache

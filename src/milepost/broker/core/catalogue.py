@@ -32,6 +32,7 @@ from milepost.wire.control import failure
 SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
 SKIPPED_CHARS: Final = 500  # of the reason
 COVERED_AT_ONCE: Final = 25  # topics of a pattern in one round of the event loop: each takes some 20 to 200 µs
+FORGOTTEN_AT_ONCE: Final = 500  # topics that subscriptions are taken from in one round: each takes some 10 µs
 NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked for in the event loop
 
 
@@ -84,7 +85,7 @@ class Catalogue:
         topic = Topic(self._numbers + 1, name, schemas[0], slow, self.predicates)
         if len(schemas) > 1:
             topic.add_versions(schemas[1:])
-        wild = [each for each in self._wild.values() if covers(each.pattern, name)]
+        wild = [each for each in self._wild.values() if each.connection.open and covers(each.pattern, name)]
         topic.require_compiled(each.where for each in wild if each.where is not None)
         self._numbers += 1
         topic.stored = stored
@@ -138,7 +139,8 @@ class Catalogue:
                     if not is_pattern(subscription.pattern):
                         del (connection.subscriptions or {})[subscription.number]
                         gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
-                        effects.append(Say(connection, failure(gone, subscription=subscription.number)))
+                        if connection.open:
+                            effects.append(Say(connection, failure(gone, subscription=subscription.number)))
         for connection in self.connections.values():
             if connection.announced is not None:
                 connection.announced.pop(topic.number, None)
@@ -200,20 +202,39 @@ class Catalogue:
         self.announce(subscription.connection, topic, effects)
         return None
 
-    def unsubscribe(self, connection: Connection, request: Unsubscribe) -> dict[str, Any]:
-        subscription = (connection.subscriptions or {}).pop(request.subscription, None)
-        if subscription is None:
+    def unsubscribe(self, connection: Connection, request: Unsubscribe) -> bool:
+        """Remove a subscription; False when it is to be asked again, since some of its topics are left."""
+        subscription = (connection.subscriptions or {}).get(request.subscription)
+        if subscription is None or connection.subscriptions is None:
             raise UnknownSubscription(f"this connection has no subscription {request.subscription}")
-        self.forget(subscription)
-        return {}
+        if self._forget(subscription, FORGOTTEN_AT_ONCE) and subscription.keys:
+            return False
+        del connection.subscriptions[request.subscription]
+        return True
 
-    def forget(self, subscription: Subscription) -> None:
-        for number in list(subscription.keys):
-            self.numbered[number].unsubscribe(subscription)
+    def forget_some(self, connection: Connection) -> bool:
+        """Remove subscriptions of a connection that is gone; whether that was all."""
+        mine = connection.subscriptions or {}
+        left = FORGOTTEN_AT_ONCE
+        while mine and left > 0:
+            number, subscription = next(iter(mine.items()))
+            left -= 1 + self._forget(subscription, left)
+            if not subscription.keys:
+                del mine[number]
+        return not mine
+
+    def _forget(self, subscription: Subscription, most: int) -> int:
+        """Take a subscription from so many of its topics; how many it were."""
         self._wild.pop((subscription.connection.number, subscription.number), None)
+        some = list(islice(subscription.keys, most))
+        for number in some:
+            self.numbered[number].unsubscribe(subscription)
+        return len(some)
 
     def announce(self, connection: Connection, topic: Topic, effects: list[Effect]) -> None:
-        """Tell a client about a topic, unless it knows."""
+        """Tell a client about a topic, unless it knows, or is gone."""
+        if not connection.open:
+            return
         if connection.announced is None:
             connection.announced = {}
         if connection.announced.get(topic.number) != len(topic.schemas):

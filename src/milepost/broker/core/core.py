@@ -149,12 +149,8 @@ class Core:
         connection.open = connection.ready = False
         self.greeting.pop(connection.number, None)
         self._turn.pop(connection.number, None)
-        for subscription in list((connection.subscriptions or {}).values()):
-            self.catalogue.forget(subscription)
-        connection.subscriptions = None
-        del self.connections[connection.number]
-        self._free.append(connection.number)
-        effects: list[Effect] = self.keeper.streams.left(connection) if connection.members or connection.linked else []
+        effects = self._forget(connection)
+        effects += self.keeper.streams.left(connection) if connection.members or connection.linked else []
         effects += self.queues.leases.lost(connection) if connection.owner is not None else []
         if connection.outbox is not None:
             self._release(connection.outbox, effects)
@@ -164,6 +160,15 @@ class Core:
         if connection.publisher.number:
             self.publishers.leave(connection)
         return effects
+
+    def _forget(self, connection: Connection) -> list[Effect]:
+        """Remove the subscriptions of a connection that is gone, some at a time; until then its number is taken."""
+        if not self.catalogue.forget_some(connection):
+            return [Later(connection, partial(self._forget, connection))]
+        connection.subscriptions = None
+        del self.connections[connection.number]
+        self._free.append(connection.number)
+        return []
 
     def refused(self, connection: Connection, error: MilepostError) -> list[Effect]:
         """What a client sent cannot be understood, or it may not stay: say why, and close."""
@@ -262,7 +267,7 @@ class Core:
                     if isinstance(value, Covering):
                         return effects + self._cover_later(connection, request, value)
                 case Unsubscribe():
-                    value = self.catalogue.unsubscribe(connection, request)
+                    return self._unsubscribe(connection, request)
                 case List():
                     require_pattern(request.pattern)
                     value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
@@ -290,6 +295,15 @@ class Core:
         if isinstance(value, Covering):
             return effects + self._cover_later(connection, request, value)
         return [*effects, Say(connection, Reply(request=request.request, value=value))]
+
+    def _unsubscribe(self, connection: Connection, request: Unsubscribe) -> list[Effect]:
+        connection.busy = False
+        if not connection.open:
+            return []
+        if self.catalogue.unsubscribe(connection, request):
+            return [Say(connection, Reply(request=request.request, value={}))]
+        connection.busy = True
+        return [Later(connection, partial(self._unsubscribe, connection, request))]
 
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
         effects = [] if isinstance(outcome, MilepostError) else self.keeper.restore(outcome)
@@ -632,7 +646,7 @@ class Core:
         effects: list[Effect] = []
         silence = SILENT_HEARTBEATS * self.settings.heartbeat_s
         for connection in list(self.connections.values()):
-            if not connection.greeted or connection.paused:
+            if not connection.greeted or connection.paused or not connection.open:
                 continue
             here = partial(connection)
             grown, connection.progress = here - connection.progress, here

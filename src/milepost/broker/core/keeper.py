@@ -119,6 +119,8 @@ class Keeper:
         """The topics that can be served. Raises `Uncompiled` as long as that is much work, before anything changes."""
         good = []
         catalogue = self.core.catalogue
+        # A topic that was made while the store was asked may have come without its schemas: the next time has them.
+        records = [record for record in records if record.schemas]
         catalogue.predicates.require_schemas(
             text for record in records if not self._known(record) for text in record.schemas
         )
