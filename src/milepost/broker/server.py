@@ -525,7 +525,11 @@ class Broker:
 
     def _about(self) -> dict[str, Any]:
         where = "" if self._listener is None else str(self._listener.address)
-        return {"address": where, "uptime_s": self.clock.monotonic() - self._started}
+        return {
+            "address": where,
+            "uptime_s": self.clock.monotonic() - self._started,
+            "elsewhere": {"compiling": len(self._compiling), "matching": len(self._matching)},
+        }
 
 
 def _told(message: Control) -> bytes:

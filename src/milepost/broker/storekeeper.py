@@ -136,7 +136,7 @@ class Storekeeper:
 
     def _answered(self, then: Callable[[Any], list[Effect]], outcome: Any) -> None:
         if not self._closed:
-            self._broker.run(self._broker.core.attempt(partial(then, outcome)))
+            self._broker.run(self._broker.core.attempts.run(partial(then, outcome)))
 
     def poll(self) -> None:
         """Hear what other brokers of a shared store have done."""

@@ -6,13 +6,14 @@ Each request adds what others are to be told to `effects`, and raises what is wr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from milepost import limits
 from milepost.broker.core.connection import Connection, Subscription
-from milepost.broker.core.effects import Effect, Say
+from milepost.broker.core.effects import Effect, Later, Say
 from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
 from milepost.broker.core.predicates import Predicates
 from milepost.broker.core.statistics import totals
@@ -26,7 +27,7 @@ from milepost.errors import (
     did_you_mean,
 )
 from milepost.schema import Schema, breaks
-from milepost.wire import Declare, Delete, Subscribe, Unsubscribe
+from milepost.wire import Declare, Delete, Reply, Subscribe, Unsubscribe
 from milepost.wire.control import failure
 
 SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
@@ -34,14 +35,6 @@ SKIPPED_CHARS: Final = 500  # of the reason
 COVERED_AT_ONCE: Final = 25  # topics of a pattern in one round of the event loop: each takes some 20 to 200 µs
 FORGOTTEN_AT_ONCE: Final = 500  # topics that subscriptions are taken from in one round: each takes some 10 µs
 NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked for in the event loop
-
-
-class Covering(NamedTuple):
-    """A subscription to a pattern that is being added to its topics."""
-
-    subscription: Subscription
-    topics: list[Topic]  # that it does not have yet, the first at the end
-    skipped: dict[str, str]  # topics whose schema `where` does not fit, with the reason
 
 
 class Catalogue:
@@ -149,8 +142,8 @@ class Catalogue:
         self.past.update(totals(topic))
         return {"subscriptions": removed}
 
-    def subscribe(self, connection: Connection, request: Subscribe, effects: list[Effect]) -> dict[str, Any] | Covering:
-        """Subscribe. Of a pattern with many topics the rest is for `cover`: it is not complete yet."""
+    def subscribe(self, connection: Connection, request: Subscribe) -> list[Effect]:
+        """Subscribe. To a pattern with many topics it is done some at a time, and the reply comes when it has all."""
         require_pattern(request.pattern)
         mine = connection.subscriptions or {}
         if request.subscription in mine:
@@ -169,6 +162,7 @@ class Catalogue:
         self.predicates.require(
             (text, version.read_as) for text in texts for topic in topics for version in topic.versions.values()
         )
+        effects: list[Effect] = []
         if is_pattern(request.pattern):
             self._wild[connection.number, request.subscription] = subscription
         else:
@@ -177,21 +171,33 @@ class Catalogue:
         if connection.subscriptions is None:
             connection.subscriptions = {}
         connection.subscriptions[request.subscription] = subscription
-        return self.cover(Covering(subscription, topics, {}), effects)
+        return effects + self._cover_some(connection, request, subscription, topics, {})
 
-    def cover(self, covering: Covering, effects: list[Effect]) -> dict[str, Any] | Covering:
-        """Let a subscription to a pattern have some more of its topics; what its client is told, when it has all."""
-        subscription, topics, skipped = covering
-        some = [topics.pop() for _ in range(min(COVERED_AT_ONCE, len(topics)))]
-        for topic in some:
+    def _cover_some(
+        self,
+        connection: Connection,
+        request: Subscribe,
+        subscription: Subscription,
+        topics: list[Topic],
+        skipped: dict[str, str],
+    ) -> list[Effect]:
+        """Let a subscription to a pattern have some more of its topics; those that are left, the first at the end."""
+        connection.busy = False
+        if not connection.open:
+            return []
+        effects: list[Effect] = []
+        for topic in [topics.pop() for _ in range(min(COVERED_AT_ONCE, len(topics)))]:
             if self.numbered.get(topic.number) is not topic or topic.number in subscription.keys:
                 continue  # it was deleted since, or came back: whoever adds a topic looks for patterns
             if (why := self._cover(subscription, topic, effects)) is not None and len(skipped) < SKIPPED_TOLD:
                 skipped[topic.name] = why[:SKIPPED_CHARS]
         if topics:
-            return covering
+            connection.busy = True
+            then = partial(self._cover_some, connection, request, subscription, topics, skipped)
+            return [*effects, Later(connection, then)]
         names = [self.numbered[number].name for number in subscription.keys]
-        return {"topics": names, "skipped": skipped}
+        value = {"topics": names, "skipped": skipped}
+        return [*effects, Say(connection, Reply(request=request.request, value=value))]
 
     def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
         """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""
@@ -202,18 +208,24 @@ class Catalogue:
         self.announce(subscription.connection, topic, effects)
         return None
 
-    def unsubscribe(self, connection: Connection, request: Unsubscribe) -> bool:
-        """Remove a subscription; False when it is to be asked again, since some of its topics are left."""
-        subscription = (connection.subscriptions or {}).get(request.subscription)
-        if subscription is None or connection.subscriptions is None:
+    def unsubscribe(self, connection: Connection, request: Unsubscribe) -> list[Effect]:
+        """Remove a subscription; one to a pattern from some topics at a time."""
+        connection.busy = False
+        if not connection.open:
+            return []
+        mine = connection.subscriptions or {}
+        subscription = mine.get(request.subscription)
+        if subscription is None:
             raise UnknownSubscription(f"this connection has no subscription {request.subscription}")
-        if self._forget(subscription, FORGOTTEN_AT_ONCE) and subscription.keys:
-            return False
-        del connection.subscriptions[request.subscription]
-        return True
+        self._forget(subscription, FORGOTTEN_AT_ONCE)
+        if subscription.keys:
+            connection.busy = True
+            return [Later(connection, partial(self.unsubscribe, connection, request))]
+        del mine[request.subscription]
+        return [Say(connection, Reply(request=request.request, value={}))]
 
-    def forget_some(self, connection: Connection) -> bool:
-        """Remove subscriptions of a connection that is gone; whether that was all."""
+    def forget(self, connection: Connection, then: Callable[[Connection], None]) -> list[Effect]:
+        """Remove the subscriptions of a connection that is gone, some at a time; `then` is called when that is done."""
         mine = connection.subscriptions or {}
         left = FORGOTTEN_AT_ONCE
         while mine and left > 0:
@@ -221,10 +233,14 @@ class Catalogue:
             left -= 1 + self._forget(subscription, left)
             if not subscription.keys:
                 del mine[number]
-        return not mine
+        if mine:
+            return [Later(connection, partial(self.forget, connection, then))]
+        connection.subscriptions = None
+        then(connection)
+        return []
 
     def _forget(self, subscription: Subscription, most: int) -> int:
-        """Take a subscription from so many of its topics; how many it were."""
+        """Take a subscription from so many of its topics at most; from how many."""
         self._wild.pop((subscription.connection.number, subscription.number), None)
         some = list(islice(subscription.keys, most))
         for number in some:

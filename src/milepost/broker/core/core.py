@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.administration import administer
-from milepost.broker.core.catalogue import Catalogue, Covering
+from milepost.broker.core.attempts import Attempts
+from milepost.broker.core.catalogue import Catalogue
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Close, Compile, Deliver, Effect, Later, Learn, Mend, Say
+from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
 from milepost.broker.core.holds import move_hold
 from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
 from milepost.broker.core.outbox import Hold, Outbox, Waiting
 from milepost.broker.core.pattern import require_pattern
-from milepost.broker.core.predicates import Results, Uncompiled
 from milepost.broker.core.publishers import Publishers
 from milepost.broker.core.queues import Queues
 from milepost.broker.core.share import shares
@@ -111,6 +111,7 @@ class Core:
         self.version = version
         self.connections: dict[int, Connection] = {}
         self.catalogue = Catalogue(self.connections)
+        self.attempts = Attempts(self.catalogue.predicates)
         self.topics = self.catalogue.topics
         self.numbered = self.catalogue.numbered
         self.errors: Counter[str] = Counter()
@@ -149,7 +150,7 @@ class Core:
         connection.open = connection.ready = False
         self.greeting.pop(connection.number, None)
         self._turn.pop(connection.number, None)
-        effects = self._forget(connection)
+        effects = self.catalogue.forget(connection, self._forgotten)
         effects += self.keeper.streams.left(connection) if connection.members or connection.linked else []
         effects += self.queues.leases.lost(connection) if connection.owner is not None else []
         if connection.outbox is not None:
@@ -161,14 +162,9 @@ class Core:
             self.publishers.leave(connection)
         return effects
 
-    def _forget(self, connection: Connection) -> list[Effect]:
-        """Remove the subscriptions of a connection that is gone, some at a time; until then its number is taken."""
-        if not self.catalogue.forget_some(connection):
-            return [Later(connection, partial(self._forget, connection))]
-        connection.subscriptions = None
+    def _forgotten(self, connection: Connection) -> None:
         del self.connections[connection.number]
         self._free.append(connection.number)
-        return []
 
     def refused(self, connection: Connection, error: MilepostError) -> list[Effect]:
         """What a client sent cannot be understood, or it may not stay: say why, and close."""
@@ -211,45 +207,8 @@ class Core:
 
     # Requests
 
-    def attempt(
-        self, event: Callable[[], list[Effect]], connection: Connection | None = None, results: Results | None = None
-    ) -> list[Effect]:
-        """Run an event that may need something compiled first: then that is done elsewhere, and the event is run again.
-
-        `connection` is the one whose request it is, if it is one: what it sends next waits.
-        """
-        known: Results = {} if results is None else results
-        try:
-            with self.catalogue.predicates.attempt(known):
-                return event()
-        except Uncompiled as missing:
-            return self.put_off(missing, event, connection, known)
-
-    def put_off(
-        self,
-        missing: Uncompiled,
-        event: Callable[[], list[Effect]],
-        connection: Connection | None = None,
-        known: Results | None = None,
-    ) -> list[Effect]:
-        """Have something compiled that an event needs, and run the event then."""
-        if connection is not None:
-            connection.busy = True
-        return [Compile(connection, missing.work, partial(self._compiled, event, connection, known or {}))]
-
-    def _compiled(
-        self, event: Callable[[], list[Effect]], connection: Connection | None, known: Results, outcome: Any
-    ) -> list[Effect]:
-        if connection is not None:
-            connection.busy = False
-            if not connection.open:
-                return []
-        if isinstance(outcome, MilepostError):
-            return event()  # a fault of ours, which is in the log: without an attempt, it compiles on the spot
-        return self.attempt(event, connection, known | outcome)
-
     def _asked(self, connection: Connection, request: Any, time_us: int, *, again: bool = False) -> list[Effect]:
-        return self.attempt(partial(self._answer, connection, request, time_us, again), connection)
+        return self.attempts.run(partial(self._answer, connection, request, time_us, again), connection)
 
     def _answer(self, connection: Connection, request: Any, time_us: int, again: bool) -> list[Effect]:
         effects: list[Effect] = []
@@ -263,11 +222,9 @@ class Core:
                 case Delete():
                     value = self.catalogue.delete(request, effects)
                 case Subscribe():
-                    value = self.catalogue.subscribe(connection, request, effects)
-                    if isinstance(value, Covering):
-                        return effects + self._cover_later(connection, request, value)
+                    return self.catalogue.subscribe(connection, request)
                 case Unsubscribe():
-                    return self._unsubscribe(connection, request)
+                    return self.catalogue.unsubscribe(connection, request)
                 case List():
                     require_pattern(request.pattern)
                     value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
@@ -281,29 +238,6 @@ class Core:
             self.errors[error.code] += 1
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
-
-    def _cover_later(self, connection: Connection, request: Subscribe, covering: Covering) -> list[Effect]:
-        connection.busy = True
-        return [Later(connection, partial(self._cover, connection, request, covering))]
-
-    def _cover(self, connection: Connection, request: Subscribe, covering: Covering) -> list[Effect]:
-        connection.busy = False
-        if not connection.open:
-            return []
-        effects: list[Effect] = []
-        value = self.catalogue.cover(covering, effects)
-        if isinstance(value, Covering):
-            return effects + self._cover_later(connection, request, value)
-        return [*effects, Say(connection, Reply(request=request.request, value=value))]
-
-    def _unsubscribe(self, connection: Connection, request: Unsubscribe) -> list[Effect]:
-        connection.busy = False
-        if not connection.open:
-            return []
-        if self.catalogue.unsubscribe(connection, request):
-            return [Say(connection, Reply(request=request.request, value={}))]
-        connection.busy = True
-        return [Later(connection, partial(self._unsubscribe, connection, request))]
 
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
         effects = [] if isinstance(outcome, MilepostError) else self.keeper.restore(outcome)

@@ -469,7 +469,7 @@ class Keeper:
                 try:
                     effects += then(outcome)
                 except Uncompiled as missing:
-                    effects += self.core.put_off(missing, partial(then, outcome))
+                    effects += self.core.attempts.put_off(missing, partial(then, outcome))
                 except Exception:  # a fault of ours: one request suffers, and everybody else goes on
                     log.exception("what the store did could not be dealt with")
         settled, self._settled = self._settled, {}
