@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, Read, Store
-from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.reading import Reader
 from milepost.errors import BrokerError, MilepostError
 from milepost.storage import Store as Database
@@ -160,11 +159,7 @@ class Storekeeper:
         if outcome is None or isinstance(outcome, MilepostError):
             return []  # whoever wants something of it is told
         core = self._broker.core
-        try:
-            return [*core.keeper.polled(outcome, self._known), *core.queues.waiting.stirred()]
-        except Uncompiled:
-            self._polling = True  # this is called again, and until then what it has heard is the newest
-            raise
+        return [*core.keeper.polled(outcome, self._known), *core.queues.waiting.stirred()]
 
     # Ending
 

@@ -11,6 +11,7 @@ from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.predicates import Predicates, Uncompiled
 from milepost.errors import QueryError
 from milepost.query.shape import SHAPES
+from milepost.storage.operations import Extent
 from milepost.wire import Declare, Delete, Failure, Reply, Subscribe, Unsubscribe
 
 from .durable_rig import DurableRig
@@ -388,6 +389,45 @@ def test_a_stored_predicate_is_compiled_before_its_subscription_is_served(tmp_pa
     assert isinstance(rig.answer(desk, number), Reply)
     rig.store_rows(feed, quotes(3, start=0), "kept")
     assert rig.offsets(desk) == [1, 2]
+    rig.close()
+
+
+def test_what_other_brokers_did_waits_only_for_what_it_needs(tmp_path):
+    rig = DurableRig(tmp_path, shared=True)
+    feed, desk = rig.client(), rig.client()
+    for name in ("kept", "beside"):
+        rig.declare(feed, name, durable=True)
+    for number in range(60):
+        rig.subscribe(desk, "kept", number, where=f"size >= {number}" + " and size >= 0" * 9)
+    kept, beside = (next(each for each in rig.store.topics() if each.name == name) for name in ("kept", "beside"))
+    widened = kept._replace(schemas=(*kept.schemas, WIDER), extents={9: Extent(0, 5, 0, 0, 0)}, slow="drop")
+    grown = beside._replace(extents={9: Extent(0, 7, 0, 0, 0)})
+    fresh_one = kept._replace(topic=77, name="other", schemas=(WIDEST,))
+    later(rig)
+
+    def hear(records, known):
+        rig.run(rig.core.attempts.run(lambda: rig.core.keeper.polled(records, known)))
+
+    known = {kept.topic, beside.topic}
+    hear([widened, grown, fresh_one], known)
+    topics = rig.core.topics
+    assert topics["beside"].ends[9] == 7
+    assert "other" in topics
+    assert 9 not in topics["kept"].ends
+    assert len(rig.elsewhere) == 1
+    newer = widened._replace(extents={9: Extent(0, 6, 0, 0, 0)}, slow="throttle")
+    hear([newer, grown, fresh_one], known)
+    assert len(rig.elsewhere) == 1
+    rig.do_next()
+    assert (topics["kept"].ends[9], topics["kept"].slow, len(topics["kept"].schemas)) == (6, "throttle", 2)
+    assert not rig.core.keeper._restoring
+    widest = newer._replace(schemas=(*newer.schemas, WIDEST))
+    hear([widest, grown], {*known, 77})
+    assert "other" not in topics
+    hear([grown], known)  # and now it is gone altogether
+    rig.do_next()
+    assert set(topics) == {"beside"}
+    assert not rig.elsewhere
     rig.close()
 
 
