@@ -441,7 +441,7 @@ class Streams:
             reach = stream.reach(entry.log)
             at_end = stream.idle and not stream.again and reach.next == entry.first and not stream.full(reach)
             if at_end and stream.wants and (stream.where is None or streams.get(key) is stream):
-                rows_found = Found(entry.log, entry.first, end, batch, offsets, entry.after)
+                part = Found(entry.log, entry.first, end, batch, offsets, entry.after)
                 if stream.where is not None:
                     if wanted is None:
                         matched = None if found is None else found()
@@ -452,10 +452,10 @@ class Streams:
                         continue
                     rows = wanted.get(key)
                     if rows is None:
-                        rows_found = rows_found._replace(batch=None)
+                        part = part._replace(batch=None)
                     elif len(rows) < len(batch):
-                        rows_found = rows_found._replace(batch=batch.take(rows), offsets=offsets[rows])
-                stream.take(rows_found)
+                        part = part._replace(batch=batch.take(rows), offsets=offsets[rows])
+                stream.take(part)
             self.pump(stream, effects)
         return full
 

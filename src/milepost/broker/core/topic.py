@@ -148,7 +148,9 @@ class Topic:
         self.versions = rebuild.finish()
         self._count_evaluated()
         self.family = rebuild.family
-        self._rebuilds.clear()  # others were for the versions of before
+        for other in self._rebuilds:
+            other.give_up()  # they were for the versions of before
+        self._rebuilds.clear()
 
     def prepare_versions(self, schemas: list[Schema]) -> Rebuild:
         """The versions that there will be, unless that raises `Uncompiled`."""
