@@ -29,7 +29,7 @@ from milepost.errors import (
     UnknownTopic,
 )
 from milepost.query import encode, enforce
-from milepost.schema import Schema, Versions
+from milepost.schema import Schema, Versions, compatible
 from milepost.wire import Control, Welcome
 
 FRAME_BYTES: Final = 1 << 20  # a large put is split into frames of about this size: the broker works meanwhile
@@ -166,7 +166,7 @@ class Publisher:
             return 0
 
     async def _found(self, ask: Ask, name: str, *, make: bool) -> int:
-        """The number of a topic, which then has the versions that this client knows; `make`: also if it is gone.
+        """The number of a topic, which then has the version that this client has declared; `make`: also if it is gone.
 
         Somebody else may have made it anew meanwhile with another version only, and then puts would be refused.
         """
@@ -174,22 +174,28 @@ class Publisher:
         known = [*self._remembered.get(name, {}).values()]
         if declared is not None and declared not in known:
             known.append(declared)
-        number = 0
         try:
             number = int((await ask(declaration(name, None)))["number"])
-            known = [schema for schema in known if schema not in self.schemas[name]]
         except UnknownTopic:
             # A broker that restarts knows a durable one still, so that one was deleted.
             if not make or name in self.durable or not known:
                 raise
-        for schema in _oldest_first(known):
+            return await self._declare_all(ask, name, known, slow)
+        if declared is not None and declared not in self.schemas[name]:
             try:
-                number = int((await ask(declaration(name, schema, slow)))["number"])
+                try:
+                    await ask(declaration(name, declared, slow))
+                except IncompatibleSchema:  # unless the topic has what it extends: another extension may be there
+                    bases = [each for each in known if each != declared and compatible(each, declared)]
+                    await self._declare_all(ask, name, [*bases, declared], slow)
             except (IncompatibleSchema, LimitExceeded) as error:
-                if not number:
-                    raise
-                self._remembered.get(name, {}).pop(schema.fingerprint, None)
-                _log.error("topic %r was made anew, and does not take a version of before: %s", name, error)
+                _log.error("topic %r was made anew, and does not take the version declared here: %s", name, error)
+        return number
+
+    async def _declare_all(self, ask: Ask, name: str, versions: list[Schema], slow: str | None) -> int:
+        number = 0
+        for schema in _oldest_first(versions):
+            number = int((await ask(declaration(name, schema, slow)))["number"])
         return number
 
     async def _look_again(self) -> None:
@@ -333,7 +339,7 @@ class Publisher:
         """Put all of a source; see `AsyncClient.put_many`."""
         box = await self.box(topic)
         if isinstance(source, Batch):
-            self.require_version(topic, source)
+            await self.require_version(topic, source)
             enforce(source)
             return await self._put_batch(topic, source)
         if not isinstance(source, Iterator):
@@ -347,8 +353,10 @@ class Publisher:
         await _all(stored)
         return rows
 
-    def require_version(self, topic: str, batch: Batch) -> None:
+    async def require_version(self, topic: str, batch: Batch) -> None:
         """`InvalidValue` for a batch of a schema that its topic does not have."""
+        if batch.schema not in self.schemas.get(topic, ()):
+            await self._session.ask(declaration(topic, None))  # which announces it, if it was made anew
         if batch.schema not in self.schemas.get(topic, ()):
             raise InvalidValue(
                 f"the batch is of schema {batch.schema.name} ({batch.schema.fingerprint:016x}), which topic {topic!r} "

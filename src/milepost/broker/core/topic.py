@@ -91,6 +91,11 @@ class Topic:
         self.versions[schema.fingerprint] = Version(schema, schema)
 
     @property
+    def schema(self) -> Schema:
+        """What predicates are written for: everything that any version has. Mostly that is the newest version."""
+        return self.family.merged
+
+    @property
     def schemas(self) -> tuple[Schema, ...]:
         """All versions, the newest last."""
         return self.family.schemas
@@ -108,7 +113,7 @@ class Topic:
     def add_version(self, schema: Schema) -> None:
         """Take rows of another version too. All predicates are read anew, against what all versions have now."""
         self.family = self.family.joined(schema)
-        self.versions = {each.fingerprint: Version(each, self.family.merged) for each in self.schemas}
+        self.versions = {each.fingerprint: Version(each, self.schema) for each in self.schemas}
         for key, subscription in self.subscriptions.items():
             assert subscription.where is not None
             for version in self.versions.values():
@@ -131,7 +136,7 @@ class Topic:
 
     def require(self, where: str) -> None:
         """Raise what is wrong with a predicate, if anything is."""
-        self._predicates.compile(where, self.family.merged)
+        self._predicates.compile(where, self.schema)
 
     def _index(self, stream: Stream) -> None:
         assert stream.where is not None
