@@ -30,6 +30,7 @@ from milepost.errors import (
 )
 from milepost.query import encode, enforce
 from milepost.schema import Schema, Versions, compatible
+from milepost.schema.evolution import conflicts
 from milepost.wire import Control, Welcome
 
 FRAME_BYTES: Final = 1 << 20  # a large put is split into frames of about this size: the broker works meanwhile
@@ -59,7 +60,7 @@ class Publisher:
         self.boxes: Final[dict[str, Outbox]] = {}
         self.declared: Final[dict[str, tuple[Schema, str | None]]] = {}  # by this client: schema and policy
         self.schemas: Final[dict[str, tuple[Schema, ...]]] = {}  # of every topic that was ever announced
-        self._remembered: dict[str, dict[int, Schema]] = {}  # by fingerprint: also versions before it was made anew
+        self._bases: dict[str, dict[int, Schema]] = {}  # by topic and fingerprint: what its declared version extends
         self.durable: Final[set[str]] = set()  # those of them that are kept in a log
         self.rows = self.batches = self.bytes = self.refused = 0
 
@@ -79,9 +80,9 @@ class Publisher:
     def announced(self, topic: KnownTopic) -> None:
         """A topic has a number, or a new version."""
         self.schemas[topic.name] = topic.versions
-        self._remembered.setdefault(topic.name, {}).update({each.fingerprint: each for each in topic.versions})
         if topic.name in self.declared:
             topic.read_with(self.declared[topic.name][0])
+            self._remember_bases(topic.name)
         (self.durable.add if topic.durable else self.durable.discard)(topic.name)
         box = self.boxes.get(topic.name)
         if box is not None:
@@ -91,6 +92,13 @@ class Publisher:
             box.become(topic.durable)
             if topic.name not in self.declared:
                 box.change(topic.versions[-1])
+
+    def _remember_bases(self, name: str) -> None:
+        """Keep the versions that the declared one extends, also when the topic is made anew without them."""
+        declared, bases = self.declared[name][0], self._bases.setdefault(name, {})
+        for each in self.schemas.get(name, ()):
+            if len(bases) < limits.TOPIC_VERSIONS and each != declared and compatible(each, declared):
+                bases[each.fingerprint] = each
 
     def room(self) -> None:
         """Puts may go on: send what waits, and wake who waits."""
@@ -171,31 +179,37 @@ class Publisher:
         Somebody else may have made it anew meanwhile with another version only, and then puts would be refused.
         """
         declared, slow = self.declared.get(name, (None, None))
-        known = [*self._remembered.get(name, {}).values()]
-        if declared is not None and declared not in known:
-            known.append(declared)
+        before = self.schemas.get(name, ())
         try:
             number = int((await ask(declaration(name, None)))["number"])
         except UnknownTopic:
             # A broker that restarts knows a durable one still, so that one was deleted.
-            if not make or name in self.durable or not known:
+            if not make or name in self.durable or not (before or declared):
                 raise
-            return await self._declare_all(ask, name, known, slow)
-        if declared is not None and declared not in self.schemas[name]:
+            return await self._declare_all(ask, name, before)
+        if declared is not None and declared not in self.schemas.get(name, ()):
             try:
                 try:
                     await ask(declaration(name, declared, slow))
-                except IncompatibleSchema:  # unless the topic has what it extends: another extension may be there
-                    bases = [each for each in known if each != declared and compatible(each, declared)]
-                    await self._declare_all(ask, name, [*bases, declared], slow)
+                except IncompatibleSchema:  # it may have another extension of the same base, and not the base
+                    await self._declare_all(ask, name, ())
             except (IncompatibleSchema, LimitExceeded) as error:
                 _log.error("topic %r was made anew, and does not take the version declared here: %s", name, error)
         return number
 
-    async def _declare_all(self, ask: Ask, name: str, versions: list[Schema], slow: str | None) -> int:
+    async def _declare_all(self, ask: Ask, name: str, others: Sequence[Schema]) -> int:
+        """Declare a topic with its declared version, those that this one extends, and others as far as they fit."""
+        declared, slow = self.declared.get(name, (None, None))
+        versions = {each.fingerprint: each for each in others if declared is None or not conflicts(each, declared)}
+        if declared is not None:
+            versions |= self._bases.get(name, {}) | {declared.fingerprint: declared}
         number = 0
-        for schema in _oldest_first(versions):
-            number = int((await ask(declaration(name, schema, slow)))["number"])
+        for schema in _oldest_first(list(versions.values())):
+            try:
+                number = int((await ask(declaration(name, schema, slow)))["number"])
+            except (IncompatibleSchema, LimitExceeded):
+                if schema == declared or not number:
+                    raise
         return number
 
     async def _look_again(self) -> None:
@@ -220,6 +234,8 @@ class Publisher:
     def declare(self, name: str, number: int, schema: Schema, slow: str | None) -> None:
         """The client has declared a topic: what it puts and reads is of that version from now on."""
         self.declared[name] = schema, slow
+        self._bases.pop(name, None)
+        self._remember_bases(name)
         connection = self._session.connection
         known = None if connection is None else connection.by_name.get(name)
         if known is not None:
@@ -236,7 +252,7 @@ class Publisher:
         """A topic was deleted."""
         self.declared.pop(name, None)
         self.schemas.pop(name, None)
-        self._remembered.pop(name, None)
+        self._bases.pop(name, None)
         self.durable.discard(name)
         box = self.boxes.pop(name, None)
         if box is not None:
