@@ -11,7 +11,7 @@ import numpy.typing as npt
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.predicates import Predicates
-from milepost.errors import MilepostError, QueryError
+from milepost.errors import QueryError
 from milepost.query import Predicate
 from milepost.schema import Schema, Versions
 from milepost.schema.relax import relaxed
@@ -178,13 +178,13 @@ class Topic:
             subscription.keys[self.number] = EVERYTHING
             subscription.since[self.number] = self.rows_in
             return
-        self.require(subscription.where)
+        newest = self._predicates.compile(subscription.where, self.schema)
         compiled = []
-        for version in self.versions.values():
-            try:
-                compiled.append((version, self._predicates.compile(subscription.where, version.read_as)))
-            except MilepostError:
-                pass  # as above
+        for version in reversed(self.versions.values()):
+            if version.read_as is self.schema:
+                compiled.append((version, newest))
+            elif (predicate := self.predicate(subscription.where, version)) is not None:
+                compiled.append((version, predicate))
         connection.keys += 1
         key = self._take_key()
         for version, predicate in compiled:
