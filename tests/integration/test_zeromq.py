@@ -292,6 +292,41 @@ def test_topics_with_a_schema_of_their_own_take_objects(run, encoding):
     run(test)
 
 
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_objects_of_several_versions_are_put_and_got(run, first):
+    """A ZeroMQ client declares no version, so its objects go in the newest that takes them."""
+    old, new = "quote: [symbol: string]", "quote: [symbol: string, at: timestamp]"
+
+    async def test(gateway, broker):
+        async with connected(gateway.address) as client, AsyncClient(broker.uri) as native:
+            await native.declare_topic("quotes", old if first == "old" else new, durable=True)
+            await client.ask("SUB", sub_id="s", topic="quotes")
+            time = "2026-01-31T12:00:00+00:00"
+            given = {"symbol": "IBM"} if first == "old" else {"symbol": "IBM", "at": time}
+            assert (await client.put("quotes", given))["topic"] == "quotes"
+            assert await client.take("s", "quotes") == (1, given)
+            await native.declare_topic("quotes", new if first == "old" else old)
+            await native.declare_topic("quotes", "quote: [symbol: string, lot: int]")
+            objects = [{"symbol": "B"}, {"symbol": "C", "at": time}, {"symbol": "D", "lot": 3}]
+            for each in objects:
+                assert (await client.put("quotes", each))["topic"] == "quotes"
+            assert (await client.put("quotes", {"symbol": "C", "ta": time}))["code"] == "invalid_value"
+            absent = {"at": None, "lot": None}
+            for number, each in enumerate(objects, 2):
+                assert await client.take("s", "quotes") == (number, absent | each)
+
+            await native.delete_topic("quotes")
+            await native.declare_topic("quotes", "quote: [symbol: string, price: double]", durable=True)
+            await client.put("quotes", {"symbol": "A", "price": 1.0})  # it may meet the topic that was deleted
+            for each in ({"symbol": "B", "price": 1.0}, {"symbol": "B", "price": 2}):
+                assert (await client.put("quotes", each))["topic"] == "quotes"
+            assert (await client.put("quotes", {"symbol": "B"}))["code"] == "invalid_value"
+            (topic,) = await native.topics("quotes")
+            assert len(topic.versions) == 1  # those of before are not brought back by who only knew them
+
+    run(test)
+
+
 # Waiting
 
 

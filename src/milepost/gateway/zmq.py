@@ -23,7 +23,9 @@ import zmq.asyncio
 from milepost.client import AsyncClient
 from milepost.client.durable import DurableSubscription
 from milepost.errors import (
+    CheckFailed,
     IncompatibleSchema,
+    InvalidValue,
     MilepostError,
     StateLost,
     SubscriptionExists,
@@ -76,7 +78,7 @@ class Gateway:
         self._endpoint = endpoint_of(listen)
         self._keys = keys_of(curve) if curve else None
         self._roster = Roster()
-        self._schemas: dict[str, Schema] = {}
+        self._versions: dict[str, tuple[Schema, ...]] = {}  # of topics, the newest last
         self._counts: Counter[str] = Counter()
         self._polls = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -200,24 +202,31 @@ class Gateway:
         key = uuid_bytes(request.message_uuid)
         raw = payload_bytes(request.payload, encoding)
         if raw is not None:
-            row: Any = {"payload": raw}
+            await self._client.put(request.topic, {"payload": raw}, key=key)
         else:
-            row = rows.fitted(await self._schema(request.topic), request.payload)
-        await self._client.put(request.topic, row, key=key)
+            await self._put_object(request.topic, request.payload, key)
         return {"message_uuid": request.message_uuid, "topic": request.topic}
 
-    async def _schema(self, topic: str) -> Schema:
-        """The newest schema of a topic, from a moment ago perhaps: what does not fit is refused by the put itself."""
-        found = self._schemas.get(topic)
-        if found is None:
-            described = await self._client.topics(topic)
-            exact = [each for each in described if each.name == topic]
-            if not exact:
-                raise UnknownTopic(f"there is no topic {topic!r}: subscribe to it first, or declare it")
-            if len(self._schemas) >= SCHEMAS:
-                self._schemas.clear()
-            found = self._schemas[topic] = exact[0].schema
-        return found
+    async def _put_object(self, topic: str, payload: Any, key: bytes) -> None:
+        """Put an object in the newest version of its topic's schema that takes it: ZeroMQ clients declare none."""
+        known = self._versions.get(topic, ())
+        try:
+            await self._client.put(topic, rows.encoded(known, payload), key=key)
+        except (InvalidValue, CheckFailed):
+            versions = await self._found(topic)
+            if versions == known:
+                raise
+            await self._client.put(topic, rows.encoded(versions, payload), key=key)
+
+    async def _found(self, topic: str) -> tuple[Schema, ...]:
+        described = await self._client.topics(topic)
+        exact = [each for each in described if each.name == topic]
+        if not exact:
+            raise UnknownTopic(f"there is no topic {topic!r}: subscribe to it first, or declare it")
+        if len(self._versions) >= SCHEMAS:
+            self._versions.clear()
+        self._versions[topic] = exact[0].versions
+        return exact[0].versions
 
     async def _get(self, request: Get, encoding: Encoding, place: _Place) -> dict[str, Any]:
         seconds = request.timeout_ms / 1000
@@ -318,7 +327,7 @@ class Gateway:
             await made.close()  # another request was faster
             return
         self._client = made
-        self._schemas.clear()
+        self._versions.clear()
         self._roster = Roster()
         await lost.close(drain=False)
 
