@@ -226,11 +226,9 @@ class _Walk:
         arguments = tuple(self._bounded(argument, self.value(argument, scope)) for argument in node.arguments)
         match name, node.arguments:
             case "contains" | "position", (typed.Read(), typed.Read()):
-                text, part = arguments
-                arguments = (
-                    text,
-                    replace(part, text=self._back.bounded(part.text, (text.text, part.text), PRODUCT), leaf=False),
-                )
+                whole, part = arguments
+                bounded = self._back.bounded(part.text, (whole.text, part.text), PRODUCT)
+                arguments = (whole, replace(part, text=bounded, leaf=False))
         if name == "coalesce":
             made = self._back.alike(arguments)
             if len(made) == 1:
