@@ -165,9 +165,14 @@ class Keeper:
         if not isinstance(outcome, MilepostError):
             self.waiting.stir(outcome.touched)
 
-    async def end(self) -> None:
-        """Write what was given, and give the log back; a server that does not answer is left."""
+    def hurry(self) -> None:
+        """The client leaves: nobody waits any longer for a server that does not answer."""
         self.store.hurry(CLOSING_S)
+        self._writer.hurry()
+
+    async def end(self) -> None:
+        """Write what was given, and give the log back."""
+        self.hurry()
         self._timer.cancel()
         if self._setting is not None:
             self._setting.cancel()

@@ -115,7 +115,7 @@ class Database(ABC):
                 if not self.again(kind, error, attempt, began, tried):
                     raise faults.fault(error, self.place) from error
             else:
-                self.answered()
+                self.answered(tried)
                 return found
             tried = time.monotonic()
 
@@ -124,8 +124,8 @@ class Database(ABC):
     def require(self) -> None:
         """Raise `StoreUnavailable` when it has been away for so long that nobody waits for it."""
 
-    def answered(self) -> None:
-        """Something was carried out."""
+    def answered(self, tried: float) -> None:
+        """Something was carried out that was begun at `tried`."""
 
     def again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
         """Whether to try again what failed, after waiting for what is in the way.

@@ -79,10 +79,10 @@ class Outage:
                 f"the store {self._place} does not answer ({self._said}): see that it runs, then try again"
             )
 
-    def answered(self) -> None:
-        """The server has answered."""
-        self._heard = time.monotonic()
-        if self._since is not None:
+    def answered(self, tried: float) -> None:
+        """The server has answered what was asked at `tried`. It may have gone since: only what was asked later shows more."""
+        self._heard = max(self._heard, tried)
+        if self._since is not None and tried > self._since:
             self._back()
 
     def failed(self, said: str, began: float, tried: float) -> bool:
@@ -91,6 +91,8 @@ class Outage:
         True: try again. False: the time is up.
         """
         with self._changed:
+            if time.monotonic() >= tried + self.limit_s:
+                said = f"no answer within {self.limit_s:g} s"  # of a connection that was cut, the driver says other things
             if self._since is None:
                 self._since, self._said = max(tried, self._heard), said
                 self._tell()
@@ -144,17 +146,20 @@ class Outage:
 
     def _ask_until_back(self) -> None:
         while not self._closed.wait(PAUSE_S):
+            asked = time.monotonic()
             try:
                 self._probe()
             except Exception as error:
                 _log.debug("the store %s is asked in vain: %s", self._place, error)
                 continue
-            break
-        with self._changed:
-            self._probing = False
-            self._probes += 1
-            self._heard = time.monotonic()
-        self._back()
+            with self._changed:
+                self._heard = max(self._heard, asked)
+                if self._since is not None and asked <= self._since:
+                    continue  # it answered before it went away
+                self._probing = False
+                self._probes += 1
+                self._back()
+                return
 
     # What is known
 

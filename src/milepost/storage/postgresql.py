@@ -103,8 +103,8 @@ class Postgresql(Database):
     def require(self) -> None:
         self.outage.require()
 
-    def answered(self) -> None:
-        self.outage.answered()
+    def answered(self, tried: float) -> None:
+        self.outage.answered(tried)
 
     def again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
         if kind is Kind.LOST:

@@ -166,7 +166,9 @@ class Store:
                     committed = self._settle(operations)
                     if committed is not None:
                         return self._with_late(committed)
-                return self._with_late(self._attempt(session, operations, time_us, refused))
+                committed = self._attempt(session, operations, time_us, refused)
+                self._database.answered(tried)
+                return self._with_late(committed)
             except _Overtaken:
                 self._pending = None  # it was found out before the commit
                 self._failed(Kind.REFUSED)
@@ -219,7 +221,6 @@ class Store:
             session.say("COMMIT")
         self._landed(session)
         self._beaten_us = time_us
-        self._database.answered()
         return committed
 
     def _require_held(self, touched: Any) -> None:

@@ -65,6 +65,7 @@ class Writer:
         self._broken: dict[Hashable, MilepostError] = {}
         self._over: Fenced | None = None  # set once another process has the log
         self._held: _Held | None = None
+        self._hurries = False  # what is in doubt is not held
         self._begin()
 
     def _begin(self) -> None:
@@ -87,6 +88,10 @@ class Writer:
     def call(self, function: Callable[[], None]) -> None:
         """Run something in the writer's thread, after what was given before it and before what comes after."""
         self._put(_Given(None, None, None, function))
+
+    def hurry(self) -> None:
+        """Somebody waits for all outcomes, to end: tell of a commit in doubt that it is, with the next look at it."""
+        self._hurries = True
 
     def close(self) -> None:
         """Write what was given, then end. Does not close the store. Not to be called from `done`."""
@@ -204,7 +209,8 @@ class Writer:
         entries = self._together(held.chosen, range(len(results)), results, held.operations)
         if self._held is None:
             self._tell(results, entries)
-        elif last:
+        elif last or self._hurries:
+            self._held = None
             self._tell([(given.context, held.error) for given in held.chosen], [])
 
     def _apart(self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], size: int) -> list[Entry]:
