@@ -14,7 +14,7 @@ from typing import Any, Final
 from milepost.config import settings
 from milepost.direct.clock import Clock, Told
 from milepost.direct.waiting import Waiting
-from milepost.errors import MilepostError
+from milepost.errors import MilepostError, StoreUnavailable
 from milepost.queues import operations
 from milepost.queues.operations import Perform, Renew, Undo
 from milepost.storage import Store, open_store
@@ -140,7 +140,7 @@ class Keeper:
 
     def _renewed_once(self, outcome: Any) -> None:
         self._renews = False
-        if isinstance(outcome, MilepostError):
+        if isinstance(outcome, MilepostError) and not isinstance(outcome, StoreUnavailable):
             log.warning("the leases of transactions cannot be renewed: %s", outcome)
 
     def _sweep(self) -> None:
@@ -150,7 +150,8 @@ class Keeper:
     def _swept_once(self, outcome: Any) -> None:
         self._sweeps = False
         if isinstance(outcome, MilepostError):
-            log.warning("queues cannot be looked after: %s", outcome)
+            if not isinstance(outcome, StoreUnavailable):  # the store says in the log that it is away
+                log.warning("queues cannot be looked after: %s", outcome)
             return
         self.waiting.stir(outcome.touched)
         # Behind what others have asked for meanwhile; and not when this is the end.

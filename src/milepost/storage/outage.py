@@ -31,8 +31,8 @@ class Line(Protocol):
 class Outage:
     """What is known of one server. Any thread may use it.
 
-    A call waits for the server for at most `limit_s` seconds. When the server has answered nobody for so long, `refusing`
-    begins: calls that still wait fail together, and those that come fail at once, until a thread that goes on asking
+    A call waits for the server for at most `limit_s` seconds. When the server has answered nobody for so long, it
+    begins to refuse: calls that still wait fail together, and new ones fail at once, until a thread that goes on asking
     (`probe`, which raises when it fails) has an answer. A wait that takes half of the limit is a reason to ask, too: so
     that at its end it is known whether the server is away, or only one statement slow. In both cases the wait ends.
     """
@@ -80,7 +80,7 @@ class Outage:
             )
 
     def answered(self, tried: float) -> None:
-        """The server has answered what was asked at `tried`. It may have gone since: only what was asked later shows more."""
+        """The server has answered what was asked at `tried`; it may have gone since."""
         self._heard = max(self._heard, tried)
         if self._since is not None and tried > self._since:
             self._back()
@@ -92,7 +92,9 @@ class Outage:
         """
         with self._changed:
             if time.monotonic() >= tried + self.limit_s:
-                said = f"no answer within {self.limit_s:g} s"  # of a connection that was cut, the driver says other things
+                said = (
+                    f"no answer within {self.limit_s:g} s"  # of a connection that was cut, the driver says other things
+                )
             if self._since is None:
                 self._since, self._said = max(tried, self._heard), said
                 self._tell()

@@ -48,9 +48,11 @@ class Writer:
     `done(results, entries)` is called in the writer's thread after each group: `results` pairs each operation's context
     with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, its sessions are
     broken: what they give after it fails in the same way, so that nothing overtakes what failed, until `resume` has
-    come through the queue. A group whose commit is in doubt is held, and nobody is told anything, until the store is back
-    and says whether it happened; if it did not, it is written then. What is given meanwhile fails. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
+    come through the queue. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
     out, `done` is called without results.
+
+    A group whose commit is in doubt is held: `done` is not called for it until the store is back and says whether the
+    commit happened; if it did not, the group is written then. What is given meanwhile fails.
     """
 
     def __init__(self, store: Store, *, time_us: Callable[[], int], done: Done, maintain_s: float = MAINTAIN_S) -> None:
@@ -200,9 +202,13 @@ class Writer:
             return committed.entries
         return []
 
-    def _settle_held(self, *, last: bool = False) -> None:
-        """Find out what became of a commit in doubt, before anything else is written. Nobody asks after the `last` time."""
+    def _take_held(self) -> _Held | None:
         held, self._held = self._held, None
+        return held
+
+    def _settle_held(self, *, last: bool = False) -> None:
+        """Find out what became of a commit in doubt, before anything else is written; the `last` time, tell anyhow."""
+        held = self._take_held()
         if held is None:
             return
         results: list[tuple[Any, Any]] = [(given.context, None) for given in held.chosen]
@@ -213,7 +219,9 @@ class Writer:
             self._held = None
             self._tell([(given.context, held.error) for given in held.chosen], [])
 
-    def _apart(self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], size: int) -> list[Entry]:
+    def _apart(
+        self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], size: int
+    ) -> list[Entry]:
         """Write operations in groups of so many. What follows a failure of its session fails in the same way."""
         entries: list[Entry] = []
         for start in range(0, len(chosen), size):

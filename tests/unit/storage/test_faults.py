@@ -17,7 +17,6 @@ from typing import IO, Any
 
 import psycopg
 import pytest
-
 from sqlalchemy.exc import DBAPIError
 
 from milepost.errors import ConfigError, Fenced, StoreFull, StoreUnavailable
@@ -187,9 +186,7 @@ SETTINGS = {"statement_timeout": "due to statement timeout", "transaction_timeou
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_write_that_the_server_gives_up_is_written_when_it_can_be(
-    postgresql_rig: Rig, setting: str
-) -> None:
+def test_a_write_that_the_server_gives_up_is_written_when_it_can_be(postgresql_rig: Rig, setting: str) -> None:
     """A lock that another session holds is in the way; it is given back when the server has given up at least once."""
     rig = postgresql_rig
     store = rig.open(lease_s=60.0)
@@ -228,11 +225,11 @@ def test_a_server_that_only_reads(postgresql_rig: Rig) -> None:
         server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
         server.execute(b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
                        b" AND datname = current_database()")  # fmt: skip
-        store._database.outage.limit_s = 0.5  # type: ignore[attr-defined]
+        store._database.outage.limit_s = 0.5
         with pytest.raises(StoreUnavailable, match="read-only"):
             rig.append(store, topic, publisher, [2])
         assert stamps(rig) == [1]  # reading goes on
-        store._database.outage.limit_s = 60.0  # type: ignore[attr-defined]
+        store._database.outage.limit_s = 60.0
         server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only".encode())
     assert rig.append(store, topic, publisher, [2]) == Appended(1, 0)
 
@@ -278,7 +275,7 @@ def test_a_server_that_stays_away(postgresql_rig: Rig, postgresql_server: Server
     rig = postgresql_rig
     store = rig.open()
     # Only now: a server ends a session that idles for half of it, and busy cores let it idle.
-    store._database.outage.limit_s = 0.5  # type: ignore[attr-defined]
+    store._database.outage.limit_s = 0.5
     topic, publisher = rig.topic(store), rig.enrol(store)
     rig.append(store, topic, publisher, [1])
     postgresql_server.stop()

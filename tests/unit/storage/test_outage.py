@@ -122,8 +122,9 @@ def test_a_server_that_comes_and_goes_has_one_line_in_the_log(
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
             assert failed(outage)
-    assert [record.getMessage().partition(":")[0] for record in caplog.records][0] == "the store there does not answer"
-    assert len(caplog.records) == 2  # and that it answers again
+    away, back = [record.getMessage() for record in caplog.records]
+    assert "does not answer" in away
+    assert "answers again" in back
 
 
 def test_a_wait_that_is_too_long_is_cut_and_an_idle_connection_is_not(made: Any) -> None:
