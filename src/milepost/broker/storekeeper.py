@@ -163,8 +163,8 @@ class Storekeeper:
 
     async def close(self) -> None:
         """Write what was given, tell of it, and close the store."""
+        self._ended = True  # what follows from what is still written is not
         await asyncio.to_thread(self._writer.close)
-        self._ended = True
         self._settle()
         self._closed = True
         await asyncio.to_thread(self._readers.shutdown)

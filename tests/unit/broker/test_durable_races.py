@@ -214,7 +214,8 @@ def test_dead_rows_of_every_version_find_their_place(rig):
     rig.declare(feed, schema=WIDER)
     rig.store_rows(feed, quotes(1))
     rig.store_rows(feed, [{"symbol": "a", "price": 1.0, "size": 1, "more": 3}], schema=WIDER)
-    rig.ack(client, 1, again=[0, 1])
+    rig.ack(client, 1, again=[0])
+    rig.ack(client, 2, again=[1])
     assert rig.core.totals["rows_dead"] == 2
     assert rig.cursor() == 2
     reader = rig.client()

@@ -6,7 +6,9 @@
     ────────────────────┼────────────────────────────────────┼──────────────►  offsets
                       cursor                                next
 
-What is stored is the cursor, and the rows above it that are done already: those alone say what must come again.
+What is stored is the cursor, and the rows above it that are done already: those alone say what must come again. Beside
+them stand earlier deliveries of rows that are not done, and, of a subscription that counts them, the rows that are in
+the hands of clients: whoever reads a stored state counts those as delivered once more.
 """
 
 from __future__ import annotations
@@ -83,6 +85,8 @@ class Reach:
     def __init__(self, offset: int, state: bytes = b"") -> None:
         self.next = offset  # the first row that was not read
         self.stored = offset  # the cursor as the store has it
+        self.given: bytes | None = state  # the state that was last given to the store; None: it may have another
+        self.doubtful = 0  # rows before it may have been handed out by a broker that could not store that
         self.blocked: tuple[int, int] | None = None  # a log, and the offset to be reached there first
         self._lots: list[Lot] = []
         self._skip, self._tries = unpacked(state)  # done, or tried, before this broker began to read
@@ -116,7 +120,9 @@ class Reach:
                 offsets = offsets[keep]
         tries = None
         if self._tries:
-            tries = np.array([self._tries.pop(offset, 0) for offset in offsets.tolist()], np.uint32)
+            tries = np.array([self._tries.get(offset, 0) for offset in offsets.tolist()], np.uint32)
+            last = int(offsets[-1]) if len(offsets) else -1  # rows before it that did not come are gone from the log
+            self._tries = {offset: count for offset, count in self._tries.items() if offset > last}
         return keep, tries
 
     def chosen(self, first: int, last: int, owner: int) -> list[Chosen]:
@@ -212,40 +218,59 @@ class Reach:
             return _NONE
         return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
-    def state(self, cursor: int) -> bytes:
-        """What is to be stored beside the cursor."""
+    def state(self, cursor: int, *, counted: bool = False) -> bytes:
+        """What is to be stored beside the cursor; `counted`: with the rows that are in the hands of clients."""
         tries = dict(self._tries)
+        held: list[Offsets] = []
         for lot in self._lots:
-            if not lot.tried or not lot.left:
+            if not lot.left:
+                continue
+            if counted:
+                rest = slice(lot.head, lot.count)
+                held.append(lot.offsets[rest][(lot.owners[rest] > 0) & ~lot.done[rest]])
+            if not lot.tried:
                 continue
             some = np.flatnonzero((lot.tries[lot.head : lot.count] > 0) & ~lot.done[lot.head : lot.count]) + lot.head
             if len(some):
                 tries.update(zip(lot.offsets[some].tolist(), lot.tries[some].tolist(), strict=True))
-        return packed(self.late(cursor), tries)
+        return packed(self.late(cursor), tries, np.concatenate(held) if held else _NONE)
 
 
 _NONE: Final[Offsets] = np.zeros(0, np.uint64)
 
 
-def packed(late: Offsets, tries: dict[int, int]) -> bytes:
+def packed(late: Offsets, tries: dict[int, int], held: Offsets = _NONE) -> bytes:
     """A state as bytes; empty when there is nothing to say, as there mostly is."""
-    if not len(late) and not tries:
+    if not len(late) and not tries and not len(held):
         return b""
-    steps = np.diff(late, prepend=np.uint64(0)).astype("<u8").tobytes()
-    return msgspec.msgpack.encode({"late": zlib.compress(steps, 1), "tries": tries})
+    state: dict[str, Any] = {"late": _compressed(late), "tries": tries}
+    if len(held):
+        state["held"] = _compressed(held)
+    return msgspec.msgpack.encode(state)
 
 
 def unpacked(state: bytes) -> tuple[Offsets, dict[int, int]]:
-    """The same back."""
+    """The rows above the cursor that are done, and the deliveries of others. Rows that are held were delivered too."""
     if not state:
         return _NONE, {}
     try:
         found = msgspec.msgpack.decode(state, type=dict[str, Any], strict=False)
-        reader = zlib.decompressobj()
-        steps = reader.decompress(found["late"], _STATE_BYTES)
-        if reader.unconsumed_tail or not reader.eof:
-            raise ValueError("it is too long, or cut off")
-        late = np.cumsum(np.frombuffer(steps, "<u8"), dtype=np.uint64)
-        return late, {int(offset): int(count) for offset, count in found["tries"].items()}
+        tries = {int(offset): int(count) for offset, count in found["tries"].items()}
+        if "held" in found:
+            for offset in _expanded(found["held"]).tolist():
+                tries[offset] = tries.get(offset, 0) + 1
+        return _expanded(found["late"]), tries
     except (msgspec.DecodeError, zlib.error, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptLog(f"the stored state of a cursor cannot be read: {error}; restore the database") from None
+
+
+def _compressed(offsets: Offsets) -> bytes:
+    return zlib.compress(np.diff(offsets, prepend=np.uint64(0)).astype("<u8").tobytes(), 1)
+
+
+def _expanded(data: bytes) -> Offsets:
+    reader = zlib.decompressobj()
+    steps = reader.decompress(data, _STATE_BYTES)
+    if reader.unconsumed_tail or not reader.eof:
+        raise ValueError("it is too long, or cut off")
+    return np.cumsum(np.frombuffer(steps, "<u8"), dtype=np.uint64)

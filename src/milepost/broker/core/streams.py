@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from milepost import limits
-from milepost.broker.core.acknowledging import Acknowledging
+from milepost.broker.core.acknowledging import Acknowledging, Sending
 from milepost.broker.core.bounds import begin_of, gone, stop_of
 from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Ask, Deliver, Effect, Read, Say, Store
 from milepost.broker.core.pattern import require_name
-from milepost.broker.core.reach import Chosen, Reach
+from milepost.broker.core.ranges import pairs_of
+from milepost.broker.core.reach import Chosen, Offsets, Reach
 from milepost.broker.core.start import require_there, start_of
 from milepost.broker.core.stream import Found, Stream
 from milepost.broker.core.terms import require_terms, require_token
@@ -62,9 +63,8 @@ class Streams:
         self._burial = Burial(core, self)
         self._serving: dict[int, Stream] = {}  # replays too, by their identity
         self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
-        self._unreleased: set[tuple[int, int]] = (
-            set()
-        )  # subscriptions and epochs that others may serve, and do not know it
+        # By name: the number and the epoch that this broker serves no longer, until the store knows.
+        self._unreleased: dict[str, tuple[int, int]] = {}
 
     # Attaching and leaving
 
@@ -113,10 +113,17 @@ class Streams:
         if dead is None:
             require_name(name)
             limits.require("TOPICS", len(self.core.topics) + 1, "the topics of this broker")
-        elif not dead.stored:
+            return
+        if not dead.stored:
             raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
-        elif any(schema.fingerprint not in dead.versions for schema in topic.schemas):
-            raise BrokerError(f"topic {dead.name!r} does not have the schemas of {topic.name!r}; take another name")
+        for schema in topic.schemas:
+            if schema.fingerprint not in dead.versions:
+                try:
+                    self.core.catalogue.require_follows(dead, schema)  # a burial adds it
+                except MilepostError as error:
+                    raise BrokerError(
+                        f"topic {dead.name!r} cannot take the messages of {topic.name!r} ({error}); take another name"
+                    ) from None
 
     def _made_dead(self, outcome: Any) -> list[Effect]:
         return [] if isinstance(outcome, MilepostError) else self.keeper.restore([outcome.topic])
@@ -132,33 +139,42 @@ class Streams:
             request.token,
             options,
             connection.instance,
+            self._unreleased.get(request.name),
         )
         return Store(attach, partial(self._attached, connection, request, topic))
 
     def _attached(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
         name = request.name
         self._attaching[name] -= 1
-        last = not self._attaching[name]
-        if last:
+        if not self._attaching[name]:
             del self._attaching[name]
         effects: list[Effect] = []
-        stream = self.named.get(name)
         waits = connection.open and (connection.members or {}).get(request.subscription) is request
+        stream = self.named.get(name)
+        if not isinstance(outcome, MilepostError):
+            epoch = outcome.subscription, outcome.epoch
+            if stream is not None and (stream.subscription, stream.epoch) != epoch:
+                # Another broker has served it meanwhile, and what is known of it here is old.
+                self.end(stream, ServedElsewhere(f"{name!r} was served elsewhere meanwhile; subscribe again"), effects)
+                stream = None
+            if stream is None and self._unreleased.get(name) == epoch and waits:
+                # It was given up since, and what the store told may be old: it is served under another epoch.
+                self._attaching[name] += 1
+                return [*effects, self._attach(connection, request, topic, start_of(request.start))]
+            if stream is None:
+                # Also when its client is gone: another one may be on the way, and is served under the same epoch.
+                try:
+                    stream = self._begin(topic, name, outcome)
+                except MilepostError as error:
+                    self._release(name, *epoch, effects)
+                    outcome = error
         if isinstance(outcome, MilepostError) or not waits:
-            if stream is not None and not stream.members and last:
-                self._close(stream, effects)
-            elif stream is None and not isinstance(outcome, MilepostError):
-                self._release(outcome.subscription, outcome.epoch, effects)
+            if stream is not None:
+                self.let_go(stream, effects)
             if isinstance(outcome, MilepostError):
                 effects += self._unattached(connection, request, outcome)
             return effects
-        if stream is None:
-            try:
-                stream = self._begin(topic, name, outcome)
-            except MilepostError as error:
-                self._release(outcome.subscription, outcome.epoch, effects)
-                return effects + self._unattached(connection, request, error)
-        stream.epoch = outcome.epoch
+        assert stream is not None
         cursors = {log: cursor.offset for log, cursor in outcome.cursors.items()} | stream.cursors()
         value = {
             "created": outcome.created,
@@ -168,7 +184,7 @@ class Streams:
         }
         if not stream.members and stream.broken is None:
             stream.again = True  # it was kept for this one, and may have rows of whoever left
-        return self._join(connection, request, stream, outcome.sequence, value)
+        return [*effects, *self._join(connection, request, stream, outcome.sequence, value)]
 
     def _begin(self, topic: Topic, name: str, outcome: Any) -> Stream:
         reaches = {log: Reach(cursor.offset, cursor.state) for log, cursor in outcome.cursors.items()}
@@ -176,6 +192,8 @@ class Streams:
         stream.subscription, stream.epoch = outcome.subscription, outcome.epoch
         stream.most = int(outcome.options.get("most", 0))
         stream.dead = str(outcome.options.get("dead", ""))
+        for log, end in topic.ends.items() if stream.most and outcome.unreleased else ():
+            stream.reach(log).doubtful = end
         topic.serve(stream)
         self.named[name] = stream
         self._serving[id(stream)] = stream
@@ -224,7 +242,11 @@ class Streams:
         """Detach a client; or remove a durable subscription for good."""
         if not request.name:
             effects: list[Effect] = []
-            self._leave(connection, request.subscription, effects)
+            seen = None
+            if request.seen is not None:
+                limits.require("ACK_RANGES", sum(map(len, request.seen.values())), "the ranges of one request")
+                seen = {log: pairs_of(pairs, "seen were") for log, pairs in request.seen.items()}
+            self._leave(connection, request.subscription, effects, seen)
             return [*effects, Say(connection, Reply(request=request.request, value={}))]
         if not self.keeper.on:
             raise UnknownSubscription(
@@ -253,7 +275,13 @@ class Streams:
         connection.linked = None
         return effects
 
-    def _leave(self, connection: Connection, number: int, effects: list[Effect]) -> None:
+    def _leave(
+        self,
+        connection: Connection,
+        number: int,
+        effects: list[Effect],
+        seen: dict[int, Offsets] | None = None,
+    ) -> None:
         if connection.members is None or number not in connection.members:
             return
         found = connection.members.pop(number)
@@ -262,36 +290,45 @@ class Streams:
             return  # the store has not answered yet, and will find that nobody waits
         stream, member = found
         if member.key in stream.members:
-            stream.leave(member)
+            stream.leave(member, seen)
         if stream.members:
             self.pump(stream, effects)
             return
-        self._close(stream, effects)
+        stream.put_back()
+        self.let_go(stream, effects)
 
-    def _close(self, stream: Stream, effects: list[Effect]) -> None:
-        """Nobody is attached any more. With somebody on the way, it stays: what the store told them may be old."""
-        stream.pending.clear()
-        if stream.subscription and stream.broken is None:
-            self.acks.save(stream, effects)
-        self.acks.release(stream, effects, ended=True)
-        if self._attaching[stream.name] and stream.subscription:
+    def let_go(self, stream: Stream, effects: list[Effect]) -> None:
+        """Serve a subscription no longer, if nobody is attached and nothing of it is under way.
+
+        Otherwise it is tried again when that is over: with a client on the way, what the store told it may be old. And
+        what is stored late would be stored over what the next consumer did.
+        """
+        if stream.members or stream.ended or (stream.subscription and not self._stored(stream, effects)):
             return
+        stream.ended = True
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
         if stream.subscription:
-            self._release(stream.subscription, stream.epoch, effects)
+            self._release(stream.name, stream.subscription, stream.epoch, effects)
 
-    def _release(self, subscription: int, epoch: int, effects: list[Effect]) -> None:
-        """Let other brokers serve a subscription; again and again, until the store has taken it."""
-        if not self.keeper.shared:
-            return
-        self._unreleased.add((subscription, epoch))
+    def _stored(self, stream: Stream, effects: list[Effect]) -> bool:
+        """Whether the store has everything of a subscription that nobody is attached to; what it lacks is begun."""
+        if self._attaching[stream.name] or stream.reading or stream.busy or stream.failed or stream.broken is not None:
+            return False
+        if self._read_spent(stream, effects):
+            return False
+        self.acks.save(stream, effects)
+        return not stream.moving
+
+    def _release(self, name: str, subscription: int, epoch: int, effects: list[Effect]) -> None:
+        """Let others serve a subscription, under another epoch; again and again, until the store has taken it."""
+        self._unreleased[name] = subscription, epoch
 
         def released(outcome: Any) -> list[Effect]:
-            if not isinstance(outcome, StoreError):
-                self._unreleased.discard((subscription, epoch))
+            if not isinstance(outcome, StoreError) and self._unreleased.get(name) == (subscription, epoch):
+                del self._unreleased[name]
             return []
 
         effects.append(Store(Release(subscription, epoch), released))
@@ -313,6 +350,7 @@ class Streams:
         told: bool = True,
     ) -> None:
         """A subscription cannot go on: its clients are told why; or that a read has had everything (None)."""
+        stream.ended = True
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
@@ -320,7 +358,7 @@ class Streams:
         members, stream.members = stream.members, {}
         stream.pending.clear()
         if stream.subscription and not isinstance(error, ServedElsewhere):
-            self._release(stream.subscription, stream.epoch, effects)
+            self._release(stream.name, stream.subscription, stream.epoch, effects)
         for member in members.values():
             connection = member.connection
             if connection.members is not None and connection.members.pop(member.number, None) is not None:
@@ -364,29 +402,40 @@ class Streams:
 
     def pump(self, stream: Stream, effects: list[Effect]) -> None:
         """Hand out what is here, as far as members have room, and see to it that more is read."""
+        if stream.spent and not stream.ended:
+            spent, stream.spent = stream.spent, []
+            self._burial.bury(stream, spent, effects)
         if not stream.members:
             return
         topic = stream.topic
-        for member, log, batch, offsets, tries in stream.hand_out():
+        sending: list[Sending] = []
+        for member, log, batch, offsets, tries, counted_first in stream.hand_out():
             parts = hand_parts(topic.number, member.number, log, offsets, tries, batch.data)
             size = len(parts[0]) + len(parts[1])
             member.connection.spend(size, len(batch))
             topic.rows_out += len(batch)
             topic.bytes_out += size
-            effects.append(Deliver(parts, [member.connection]))
+            deliver = Deliver(parts, [member.connection])
+            if counted_first:
+                sending.append(Sending(member, deliver, size, len(batch)))
+            else:
+                effects.append(deliver)
+        if sending:
+            self.acks.count_first(stream, sending, effects)
+        if stream.uncounted:
+            self.acks.count(stream, effects)
         if stream.over:
             self.end(stream, stream.doom, effects)
             return
-        if not stream.idle or not stream.wants:
+        if not stream.idle:
+            return
+        if not stream.wants:
+            self._read_spent(stream, effects)
             return
         if stream.again:
             found = stream.returned()
             if found is not None:
-                log, chosen = found
-                only = chosen.lot.offsets[chosen.places]
-                stream.reading = True
-                then = partial(self._read_again, stream, log, chosen, stream.returns)
-                effects.append(Read(topic, stream.where, log, int(only[0]), only, then))
+                self._read_returned(stream, *found, effects)
                 return
             stream.again = False
         behind = stream.behind()
@@ -397,10 +446,25 @@ class Streams:
             stop = None if stream.stop is None else stream.stop[behind]
             effects.append(Read(topic, stream.where, behind, offset, None, then, stop))
 
+    def _read_spent(self, stream: Stream, effects: list[Effect]) -> bool:
+        """Read rows that were delivered too often, if there are any: nobody need have room for them."""
+        wanted = stream.most and stream.again and stream.doom is None
+        spent = stream.returned(spent=True) if wanted else None
+        if spent is not None:
+            self._read_returned(stream, *spent, effects)
+        return spent is not None
+
+    def _read_returned(self, stream: Stream, log: int, chosen: Chosen, effects: list[Effect]) -> None:
+        only = chosen.lot.offsets[chosen.places]
+        stream.reading = True
+        then = partial(self._read_again, stream, log, chosen, stream.returns)
+        effects.append(Read(stream.topic, stream.where, log, int(only[0]), only, then))
+
     def _read(self, stream: Stream, log: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         stream.reading = False
         if not stream.members:
+            self.let_go(stream, effects)
             return effects
         if isinstance(outcome, MilepostError):
             return self._unread(stream, outcome)
@@ -422,22 +486,24 @@ class Streams:
     def _read_again(self, stream: Stream, log: int, chosen: Chosen, returns: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         stream.reading = False
-        if not stream.members:
+        if stream.ended:
             return effects
         if isinstance(outcome, MilepostError):
             return self._unread(stream, outcome)
         if stream.returns != returns:
             self.pump(stream, effects)
+            self.let_go(stream, effects)
             return effects
-        dead, gone = stream.take_again(log, chosen, outcome)
+        gone = stream.take_again(log, chosen, outcome)
         if len(gone):
             self._tell_lost(stream, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
             lot = chosen.lot
             stream.bury(lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), stream.moves + 1)
             self.acks.save(stream, effects)
-        if dead:
-            self._burial.bury(stream, dead, effects)
         self.pump(stream, effects)
+        if not stream.members:
+            stream.put_back()
+            self.let_go(stream, effects)
         return effects
 
     def _unread(self, stream: Stream, error: MilepostError) -> list[Effect]:
@@ -474,12 +540,15 @@ class Streams:
         effects: list[Effect] = []
         for stream in list(self._serving.values()):
             stream.failed = False
+            for member in stream.members.values():
+                member.waited += 1
             self.pump(stream, effects)
             moved = stream.subscription and not stream.moving and stream.broken is None
             if moved and any(reach.cursor() != reach.stored for reach in stream.reaches.values()):
                 self.acks.save(stream, effects)
-        for subscription, epoch in list(self._unreleased):
-            self._release(subscription, epoch, effects)
+            self.let_go(stream, effects)
+        for name, (subscription, epoch) in list(self._unreleased.items()):
+            self._release(name, subscription, epoch, effects)
         return effects
 
 

@@ -1,0 +1,30 @@
+"""Ranges of offsets, as clients name rows: [first, last], both included."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from milepost.broker.core.reach import Offsets
+from milepost.errors import AckMismatch
+
+
+def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> Offsets:
+    """Ranges as an array, if they are right: ascending (or `anyhow`), and none over another."""
+    try:
+        pairs = np.array(given, np.int64).reshape(len(given), 2)
+        if anyhow:
+            pairs = pairs[np.argsort(pairs[:, 0])]
+        right = bool(len(pairs)) and bool(
+            (pairs[:, 0] <= pairs[:, 1]).all() and pairs[0, 0] >= 0 and (pairs[1:, 0] > pairs[:-1, 1]).all()
+        )
+    except (ValueError, TypeError, OverflowError):
+        right = False
+    if not right:
+        raise AckMismatch(f"{what} ranges of offsets that are none: [first, last], ascending, and none over another")
+    return pairs.astype(np.uint64)
+
+
+def require_apart(done: dict[int, list[list[int]]], again: dict[int, list[list[int]]]) -> None:
+    """Rows are done, or come again: not both."""
+    for log in done.keys() & again.keys():
+        pairs_of([*done[log], *again[log]], "acknowledged and sent back were", anyhow=True)
