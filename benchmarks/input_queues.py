@@ -105,7 +105,7 @@ class Rig:
                 self.share(result)
                 done += 1
         elapsed = time.perf_counter() - start
-        workers.close()
+        workers.close(60.0)
         return done * ROWS / elapsed
 
     def _alone(self, seconds: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 import warnings
@@ -105,6 +106,24 @@ class Server:
     def start(self) -> None:
         """Start it again."""
         self._server.ensure_postgres_running()
+
+    def freeze(self) -> None:
+        """Stop all its processes by a signal: connections stay, are made, and nobody answers."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        main = int((self.folder / "postmaster.pid").read_text().split()[0])
+        os.kill(main, number)  # it starts no more of them
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                if int(path.read_text().rpartition(")")[2].split()[1]) == main:
+                    os.kill(int(path.parent.name), number)
+            except (OSError, ValueError):
+                pass  # it has just ended
 
     def close(self) -> None:
         """End it for good."""

@@ -30,6 +30,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     delivery_window: int
     frame_bytes: int
     join_bytes: int
+    memory_bytes: int
+    connections_per_address: int
     remember_s: float
     staged_s: float
     lease_s: float
@@ -46,6 +48,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise ValueError(f"{name} = {getattr(self, name)}: takes {MINIMUM_BYTES} to {limits.BATCH_BYTES} bytes")
         if not MINIMUM_FRAME <= self.frame_bytes <= limits.FRAME_BYTES:
             raise ValueError(f"frame_bytes = {self.frame_bytes}: takes {MINIMUM_FRAME} to {limits.FRAME_BYTES} bytes")
+        if not MINIMUM_MEMORY <= self.memory_bytes <= 1 << 50:
+            raise ValueError(f"memory_bytes = {self.memory_bytes}: takes {MINIMUM_MEMORY} bytes or more")
+        if not 0 <= self.connections_per_address <= 1 << 30:
+            raise ValueError(f"connections_per_address = {self.connections_per_address}: takes 1 or more, or 0")
         for name in ("heartbeat_s", "handshake_s", "frame_s", "lease_s", "queue_lease_s"):
             if not 0 < getattr(self, name) <= 86_400:
                 raise ValueError(f"{name} = {getattr(self, name)}: takes more than 0 and at most 86,400 seconds")
@@ -59,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 MINIMUM_FRAME = 65_536  # bytes: clients gather rows of some hundred bytes into a frame without measuring each
+MINIMUM_MEMORY = 1 << 20  # bytes for all connections: answers have some room even when there is none
 MINIMUM_BYTES = 1024  # of a window: less would stop traffic altogether
 
 

@@ -14,6 +14,7 @@
     ├── CheckFailed               a message that breaks a schema's ``check`` rule
     ├── MalformedBatch            bytes that are not a batch of this schema
     ├── LimitExceeded             input larger or deeper than a named limit allows
+    │   └── QueryTooCostly        a query that took more steps, or longer, than its budget
     ├── BrokerError               a broker that says no, or cannot be talked to
     │   ├── UnknownTopic          a topic nobody declared
     │   ├── UnknownSubscription   a subscription that is not there, or no longer
@@ -51,6 +52,7 @@
     │   ├── Fenced                a newer client of the same name took over
     │   ├── ConnectionLost        the peer or the network broke the connection
     │   ├── SlowConsumer          the broker closed it: messages were not taken fast enough
+    │   ├── Overloaded            the broker has no room for it now: memory, or connections
     │   └── TimedOut              the broker did not answer in time
     ├── PipelineFailed            a part of a pipeline that fails again and again
     ├── Closed                    you closed it, and then used it
@@ -182,16 +184,24 @@ class LimitExceeded(MilepostError, ValueError):
     """Input beyond a named limit; `limit` is the name of the constant in `milepost.limits`."""
 
     code = "limit_exceeded"
+    advice: ClassVar[str] = "make it smaller or split it"
 
     def __init__(self, limit: str, value: int, maximum: int, what: str) -> None:
         self.limit = limit
         self.value = value
         self.maximum = maximum
         self.what = what
-        super().__init__(f"{what}: {value} is over {limit} = {maximum}; make it smaller or split it")
+        super().__init__(f"{what}: {value} is over {limit} = {maximum}; {self.advice}")
 
     def __reduce__(self) -> tuple[type[LimitExceeded], tuple[str, int, int, str]]:
         return type(self), (self.limit, self.value, self.maximum, self.what)  # it crosses processes, as in Spark
+
+
+class QueryTooCostly(LimitExceeded):
+    """Evaluating a query went over its budget, which `limit` names; the evaluation was ended."""
+
+    code = "query_too_costly"
+    advice = "nest fewer quantifiers, let them range over shorter lists, or ask for less at once"
 
 
 class BrokerError(MilepostError):
@@ -441,6 +451,13 @@ class SlowConsumer(BrokerError):
     """The broker closed the connection: its messages were not taken as fast as the topic's policy wants."""
 
     code = "slow_consumer"
+    retriable = True
+
+
+class Overloaded(BrokerError):
+    """The broker has no room for what is asked: its memory or its connections are in use. Try again later."""
+
+    code = "overloaded"
     retriable = True
 
 

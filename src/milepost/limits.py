@@ -34,9 +34,16 @@ QUERY_TEXT_CHARS: Final = 100_000
 QUERY_TOKENS: Final = 50_000  # words and signs; the parser takes some ten microseconds for each
 QUERY_DEPTH: Final = 100  # nested expressions, for the stack's sake
 QUERY_NODES: Final = 20_000  # one `in` list of 10,000 literals fits
-QUERY_VALUE_BYTES: Final = 1 << 28  # text that evaluating one message may make at once: `||` in a tree doubles it
+QUERY_VALUE_BYTES: Final = 1 << 26  # text that evaluating one message may make at once: `||` in a tree doubles it
 LIKE_PATTERN_CHARS: Final = 1_000  # the matcher carries one bit of state per pattern character
 QUERY_BINDINGS: Final = 5_000_000  # combinations of elements looked at in one message: nested quantifiers multiply
+# What evaluating one query may cost. A step is one operation on one element, or a pass over one byte of text: some
+# three nanoseconds for a whole batch at once, and so 60 ms for the most that a small batch may take.
+QUERY_STEPS: Final = 2_000_000  # for each message of a batch,
+QUERY_BATCH_STEPS: Final = 20_000_000  # but no more for all of them together;
+QUERY_BYTE_STEPS: Final = 8  # and so many for each byte of the batch: what only reads it once is never refused
+QUERY_ROW_STEPS: Final = 32  # that a step counts for where messages are looked at one by one: it takes so much longer
+QUERY_MS: Final = 1_000  # of the database's time, for a statement with an expression: it may hold up everybody's writes
 
 # The wire: what a stranger may make a broker or a client hold.
 FRAME_BYTES: Final = 64 << 20  # one frame; a batch that is larger is split by the client
@@ -48,6 +55,9 @@ TOPIC_VERSIONS: Final = 100  # of one topic's schema; each has an index of its o
 TOPIC_SCHEMA_CHARS: Final = 200_000  # the texts of all its versions: parsed in the event loop, announced in one frame
 WHERE_CHARS: Final = 20_000  # of a subscription's predicate: it is compiled in the event loop, a quarter second at most
 SUBSCRIPTIONS_PER_CONNECTION: Final = 1_000_000  # a gateway may speak for many
+# Predicates that no index answers are evaluated for each message, 5 µs each, or 75 µs and more for a batch.
+EVALUATED_PER_TOPIC: Final = 10_000  # distinct ones
+EVALUATED_PER_CONNECTION: Final = 2_000  # the same, of one connection to one topic
 SUBSCRIPTION_NUMBER: Final = (1 << 32) - 1
 WILDCARD_TOPICS: Final = 10_000  # topics that one subscription may cover
 

@@ -458,3 +458,48 @@ def test_help_waits_for_nobody_s_packages():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+ATTACK = "\x1b]0;owned\x07\x9b2J\u202e"
+
+
+def test_nothing_of_another_client_is_obeyed_by_an_operators_terminal(broker, ask):
+    """Names, filters, values and schemas of a hostile client, by every command that shows them."""
+    topic, queue = "evil", "evil-queue"  # names themselves are checked
+    with Client(broker.address) as client:
+        client.declare_topic(topic, f"evil: [a: string] check (a != '{ATTACK}')", durable=True)
+        client.subscribe(topic, f"a = '{ATTACK}x'")
+        client.subscribe(topic, f"a = '{ATTACK}y'", name="evil-name").detach()
+        client.put(topic, {"a": f"{ATTACK}z"})
+        client.define_type("eviltype: [a: string]")
+        client.create_queue(queue, ["eviltype"])
+        with client.transaction() as transaction:
+            transaction.enqueue(queue, {"a": ATTACK})
+        commands = [
+            ("top", "--once"), ("topic", "list"), ("topic", "show", topic), ("queue", "list"), ("queue", "show", queue),
+            ("queue", "browse", queue), ("queue", "browse", queue, "--json"), ("queue", "list", "--json"),
+            ("type", "list"), ("sub", topic, "--start", "earliest", "--count", 1), ("topic", "show", f"no{ATTACK}"),
+            ("sub", topic, "--start", "earliest", "--count", 1, "--format", "table"), ("queue", "show", f"no{ATTACK}"),
+            ("topic", "trim", topic, "--before", "new", "--yes"), ("queue", "purge", queue, "--yes"),
+            ("unsubscribe", topic, "--name", "evil-name"), ("topic", "delete", topic), ("queue", "drop", queue),
+        ]  # fmt: skip
+        for arguments in commands:
+            done = ask(*arguments)
+            shown = done.stdout + done.stderr
+            assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown), (arguments, shown)
+
+
+@pytest.mark.parametrize(
+    "store",
+    ["postgresql://me:s3cret@127.0.0.1:1/db", "postgresql://me@127.0.0.1:1/db?password=s3cret",
+     "postgresql:/me:s3cret@127.0.0.1:1/db", "postgresql://me:x@s3cret@127.0.0.1:1/db"],
+)  # fmt: skip
+@pytest.mark.parametrize("where", ["option", "environment"])
+def test_a_password_is_never_said(milepost, store, where):
+    options = ("up", "--listen", "127.0.0.1:0", "--http", "", "--zmq", "")
+    done = milepost(*options, "--store", store) if where == "option" else milepost(*options, MILEPOST_STORE=store)
+    assert done.returncode == 1
+    assert "s3cret" not in done.stdout + done.stderr
+    assert ("seen by everybody" in done.stderr) == (
+        where == "option" and "postgresql://me" in store and "x@" not in store
+    )

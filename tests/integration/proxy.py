@@ -15,6 +15,8 @@ class Proxy:
         self.cuts = []  # (direction, kind): the connection ends instead of passing such a frame on
         self.cut = asyncio.Event()
         self.seen = []
+        self._passing = asyncio.Event()
+        self._passing.set()
         self._writers = set()
         self._tasks = set()
 
@@ -26,6 +28,8 @@ class Proxy:
     async def __aexit__(self, *_):
         self._server.close()
         self.sever()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
 
@@ -38,6 +42,14 @@ class Proxy:
         self.cut.clear()
         self.cuts.append((direction, int(kind)))
 
+    def block(self):
+        """Break all connections, and let none come through until `unblock`."""
+        self._passing.clear()
+        self.sever()
+
+    def unblock(self):
+        self._passing.set()
+
     def sever(self):
         for writer in list(self._writers):
             writer.transport.abort()
@@ -48,6 +60,7 @@ class Proxy:
         self._writers.add(writer)
         there = None
         try:
+            await self._passing.wait()
             upstream, there = await asyncio.open_connection(*self.target)
             self._writers.add(there)
             async with asyncio.TaskGroup() as group:

@@ -2,6 +2,8 @@
 
 import asyncio
 import queue
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -189,3 +191,41 @@ def test_an_atomic_put_that_is_left_by_an_exception_stores_nothing(address):
         with pytest.raises(ZeroDivisionError):
             fails(client)
         assert [log["next"] for log in client.look("kept")["logs"]] in ([], [0])
+
+
+FORKED = """
+import os, sys
+import milepost
+
+with milepost.Client(sys.argv[1]) as client:
+    client.declare_topic("quotes", "quote: [n: int]", durable=True)
+    quotes = client.subscribe("quotes")
+    child = os.fork()
+    if not child:
+        said = []
+        for call in (client.topics, lambda: client.put("quotes", {"n": 1}), lambda: quotes.get(timeout=60),
+                     lambda: client.transaction().__enter__().enqueue("q", {"n": 1})):
+            try:
+                call()
+            except milepost.errors.Closed as error:
+                said.append("forked" in str(error))
+        client.close()
+        with milepost.Client(sys.argv[1]) as own:
+            own.put("quotes", {"n": 2})
+        os._exit(0 if said == [True] * 4 else 1)
+    _, status = os.waitpid(child, 0)
+    client.put("quotes", {"n": 3})
+    print(os.waitstatus_to_exitcode(status), quotes.get(timeout=60).n, quotes.get(timeout=60).n)
+"""
+
+
+def test_a_client_in_a_forked_child_says_so_at_once(address):
+    """And neither what the child does with it nor its end harms the parent's."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED, address],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.returncode) == ("0 2 3", 0), done.stderr

@@ -13,6 +13,7 @@ from milepost import limits
 from milepost.batch import directory, gather, graph
 from milepost.batch.block import Block
 from milepost.batch.columns import Bytes, Columns
+from milepost.batch.conversion import converted
 from milepost.batch.encode import Encoder
 from milepost.batch.format import BOXED, Format, format_of
 from milepost.batch.header import HEADER, Buffer, Header, seal, unseal
@@ -24,7 +25,7 @@ from milepost.batch.single import REFUSED
 from milepost.batch.validate import Validator
 from milepost.errors import InvalidValue, MalformedBatch
 from milepost.schema.messagetype import MessageType
-from milepost.schema.relax import known, relaxed
+from milepost.schema.relax import known
 from milepost.schema.types import Schema
 
 if TYPE_CHECKING:
@@ -385,19 +386,20 @@ class Batch:
         """The rows as a reader of another version of the schema sees them.
 
         What the reader does not know is left out; what the writer did not know is absent, in a field that the
-        result's schema makes optional. `IncompatibleSchema` when neither version follows from the other.
+        result's schema makes optional. `IncompatibleSchema` when the versions differ in something that both have.
         """
         schema = as_schema(schema)
         if schema == self.schema:
             return self
-        reader = relaxed(schema, self.schema)
-        if reader.recursive or self.schema.recursive:
+        form, columns = converted(schema, self.schema)
+        if columns is not None:
+            return self.assemble(form, self._rows, {0: (columns.columns(self.groups[0].block), None)}, self.ids)
+        if form.schema.recursive or self.schema.recursive:
             # Values inside values are batches of their own, and may be stored so in one version only.
-            return Batch.from_flat(reader, [known(reader, row) for row in self._flat_pylist()], self.ids)
+            return self.from_flat(form.schema, [known(form.schema, row) for row in self._flat_pylist()], self.ids)
         from milepost.batch.from_arrow import groups_of
 
-        form = format_of(reader)
-        return Batch.assemble(form, len(self), groups_of(form, self.to_arrow(), lenient=True), self.ids)
+        return self.assemble(form, self._rows, groups_of(form, self.to_arrow(), lenient=True), self.ids)
 
     def take(self, rows: Sequence[int] | npt.NDArray[Any]) -> Batch:
         """The given rows, in the given order, repeated if repeated; or the rows where a mask is true."""

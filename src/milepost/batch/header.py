@@ -82,3 +82,8 @@ def fingerprint_of(data: Buffer) -> int:
     if len(data) < HEADER.size:
         raise MalformedBatch(f"{len(data)} bytes are too few: a batch has a header of {HEADER.size}")
     return int(HEADER.unpack_from(data)[2])
+
+
+def rows_of(data: Buffer) -> int:
+    """How many rows a batch claims to have; it is long enough for a header."""
+    return int(HEADER.unpack_from(data)[1]) & limits.BATCH_ROWS

@@ -43,6 +43,7 @@ class Beat:
         broker.catch_up()
         clock = broker.clock
         connection.heard = clock.monotonic()
-        if not connection.link.write(encode_control(Pong(self._number, clock.time_us()))):
-            broker.core.blocked(connection)
+        pong, link = encode_control(Pong(self._number, clock.time_us())), connection.link
+        if not link.write(pong):
+            broker.core.blocked(connection, link.waiting, len(pong))
         return True

@@ -7,12 +7,12 @@ behind, frames gather in its sockets, and the fewer and larger batches that resu
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from milepost.batch import Batch
-from milepost.batch.header import fingerprint_of
+from milepost.batch.header import fingerprint_of, rows_of
 from milepost.broker.core import Connection, Core, Topic, Version
 from milepost.broker.core.core import Source
 from milepost.broker.core.keeper import Checked
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Frames times receivers: joining costs some fifty microseconds however few the rows, and saves a write and some steps
 # for each frame and receiver.
 WORTH_JOINING: Final = 8
+
+Pause: TypeAlias = Callable[[], None] | None
 
 log = logging.getLogger("milepost.broker")
 
@@ -89,10 +91,20 @@ def arrival(
     return Arrival(connection, topic, version, snapshot, data, size, connection.puts, key, linked, stage)
 
 
-def examine(core: Core, arrivals: list[Arrival], join_bytes: int) -> list[Taken | Refused | Checked | CheckedStage]:
-    """Check and match what arrived, in order."""
+def is_long(topic: Topic, data: Any) -> bool:
+    """Whether matching a batch may take too long for the event loop."""
+    if not topic.evaluated or topic.stored:
+        return False
+    version = topic.versions.get(fingerprint_of(data))
+    return version is not None and version.index.snapshot().long(rows_of(data))
+
+
+def examine(
+    core: Core, arrivals: list[Arrival], join_bytes: int, pause: Pause = None
+) -> list[Taken | Refused | Checked | CheckedStage]:
+    """Check and match what arrived, in order. `pause` is called now and then, for others to have their turn."""
     if len(arrivals) == 1:
-        return [_alone(core, arrivals[0])]
+        return [_alone(core, arrivals[0], pause)]
     results: list[Taken | Refused | Checked | CheckedStage] = []
     for _, run in groupby(arrivals, key=_kind):
         for group in _groups(list(run), join_bytes):
@@ -101,9 +113,9 @@ def examine(core: Core, arrivals: list[Arrival], join_bytes: int) -> list[Taken 
                 or group[0].stage is not None
                 or len(group) * group[0].topic.receivers < WORTH_JOINING
             ):
-                results += [_alone(core, each) for each in group]
+                results += [_alone(core, each, pause) for each in group]
             else:
-                results += _together(core, group)
+                results += _together(core, group, pause)
     return results
 
 
@@ -159,7 +171,7 @@ def _unknown(topic: Topic, data: Any) -> UnknownSchema:
     return UnknownSchema(f"topic {topic.name} does not have the schema {fingerprint_of(data):016x}; declare it first")
 
 
-def _alone(core: Core, arrival: Arrival) -> Taken | Refused | Checked | CheckedStage:
+def _alone(core: Core, arrival: Arrival, pause: Pause) -> Taken | Refused | Checked | CheckedStage:
     try:
         batch = _checked(core, arrival)
         source = Source(arrival.connection, arrival.size, len(batch))
@@ -167,12 +179,12 @@ def _alone(core: Core, arrival: Arrival) -> Taken | Refused | Checked | CheckedS
             return CheckedStage(arrival.topic, batch, source, arrival.stage._replace(data=b""))
         if arrival.topic.stored:
             return Checked(arrival.topic, batch, source, arrival.put, arrival.key, arrival.linked)
-        return Taken(arrival.topic, batch, [source], _matched(arrival, batch))
+        return Taken(arrival.topic, batch, [source], _matched(arrival, batch, pause))
     except Exception as error:
         return refusal(arrival, error)
 
 
-def _together(core: Core, group: list[Arrival]) -> list[Taken | Refused]:
+def _together(core: Core, group: list[Arrival], pause: Pause) -> list[Taken | Refused]:
     batches: list[Batch] = []
     sources: list[Source] = []
     results: list[Taken | Refused] = []
@@ -187,26 +199,26 @@ def _together(core: Core, group: list[Arrival]) -> list[Taken | Refused]:
     if batches:
         try:
             joined = batches[0] if len(batches) == 1 else Batch.concat(batches)
-            return [*results, Taken(group[0].topic, joined, sources, _matched(group[0], joined))]
+            return [*results, Taken(group[0].topic, joined, sources, _matched(group[0], joined, pause))]
         except Exception as error:
             # Batches that are right one by one may be too much together, for some limit: then one by one it is.
             log.debug("%d batches for %s were not joined: %s", len(batches), group[0].topic.name, error)
-    return results + [_after_all(group[0], *each) for each in zip(batches, sources, strict=True)]
+    return results + [_after_all(group[0], *each, pause) for each in zip(batches, sources, strict=True)]
 
 
-def _after_all(arrival: Arrival, batch: Batch, source: Source) -> Taken | Refused:
+def _after_all(arrival: Arrival, batch: Batch, source: Source, pause: Pause) -> Taken | Refused:
     """A batch that was checked, and could not be joined with its neighbours."""
     try:
-        return Taken(arrival.topic, batch, [source], _matched(arrival, batch))
+        return Taken(arrival.topic, batch, [source], _matched(arrival, batch, pause))
     except Exception as error:
         return refusal(arrival._replace(connection=source.connection, size=source.size), error)
 
 
-def _matched(arrival: Arrival, batch: Batch) -> Matches | None:
+def _matched(arrival: Arrival, batch: Batch, pause: Pause) -> Matches | None:
     if arrival.snapshot is None:
         return None
     assert arrival.version is not None
-    return arrival.snapshot.match(arrival.version.view(batch))
+    return arrival.snapshot.match(arrival.version.view(batch), pause)
 
 
 def refusal(arrival: Arrival, error: Exception) -> Refused:

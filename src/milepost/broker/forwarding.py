@@ -14,6 +14,7 @@ from milepost.errors import Closed, MilepostError
 from milepost.queues.forward import Forwarder
 from milepost.queues.forwards import ForwardRecord, KeepForwards, Report
 from milepost.transport import Address, Listener, listen
+from milepost.transport.address import masked
 
 if TYPE_CHECKING:
     from milepost.broker.server import Broker
@@ -109,7 +110,7 @@ class Forwarding:
                 stop = asyncio.Event()
                 task = group.create_task(forwarder.run(stop), name=f"milepost forward {record.queue}")
                 self._running[number] = _Running(record, forwarder, task, stop, (0, record.error))
-                log.info("queue %s is forwarded to %s/%s", record.queue, record.address, record.target)
+                log.info("queue %s is forwarded to %s/%s", record.queue, masked(record.address), record.target)
 
     async def _end(self, running: list[_Running]) -> None:
         for each in running:

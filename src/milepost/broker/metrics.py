@@ -91,12 +91,22 @@ class BrokerCollector(Collector):
             connections["greeting"],
         )
         yield CounterMetricFamily("milepost_connections_accepted", "Clients so far.", connections["accepted"])
+        yield CounterMetricFamily(
+            "milepost_connections_refused",
+            "Connections not taken, or closed to make room for others.",
+            figures["connections_refused"],
+        )
         yield _by_code("milepost_errors", "Errors told to clients, by code.", figures["errors"])
         for key, (name, words) in _TOTALS.items():
             yield CounterMetricFamily(name, words, figures["totals"][key])
         queues = figures["queues"]
         yield GaugeMetricFamily("milepost_queue_rows", "Rows that wait for their subscribers.", queues["rows"])
         yield GaugeMetricFamily("milepost_queue_bytes", "Bytes that wait for their subscribers.", queues["bytes"])
+        yield GaugeMetricFamily(
+            "milepost_memory_held_bytes",
+            "Bytes held for connections: frames, puts, requests, deliveries and answers under way.",
+            figures["memory"]["held"],
+        )
         queueing = figures["queueing"]
         yield GaugeMetricFamily(
             "milepost_queue_transactions", "Transactions on queues under way.", queueing["transactions"]

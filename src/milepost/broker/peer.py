@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.beat import Beat
 from milepost.errors import BrokerError, MilepostError, ProtocolError
@@ -12,31 +13,37 @@ from milepost.wire import LINKED, Frame, Kind, Ping, decode_control, read_enqueu
 if TYPE_CHECKING:
     from milepost.broker.core import Connection, Topic
     from milepost.broker.server import Broker
+    from milepost.wire import Control, Enqueue
 
 _PUT: Final = int(Kind.PUT)
 _STAGE: Final = int(Kind.STAGE)
 _ENQUEUE: Final = int(Kind.ENQUEUE)
 _CREDIT: Final = int(Kind.CREDIT)
+MOST_ASKED: Final = 64  # questions of one connection in a round of the event loop: then others have their turn
+ENQUEUE_BYTES: Final = 100  # of an ENQUEUE that is answered, beside the messages, which take credit
 MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
 
 
 class Peer:
     """A `Receiver` for one connection."""
 
-    __slots__ = ("_broker", "_held", "connection", "jobs", "lone", "lone_topic")
+    __slots__ = ("_back", "_broker", "_held", "connection", "given", "jobs", "lone", "lone_topic")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.connection: Connection | None = None
         self.jobs = 0  # things that this connection's worker has not finished
+        self.given: deque[Any] = deque()  # those of them that the matching thread has not begun
         self.lone = 0  # puts in a row that came alone for one topic, which `ShortWays` counts
         self.lone_topic: Topic | None = None
-        self._held: list[Frame] = []  # read, and not to be carried out before the client reads what was said to it
+        self._held: list[Frame] = []  # read, and not to be carried out yet: `frames` says why
+        self._back: list[Control | Enqueue] = []  # the same, of questions that came back from a worker
 
     def connected(self, link: Link) -> None:
         connection = self._broker.core.connected(link.peer, self._broker.clock.monotonic())
-        connection.link = link
+        connection.link, connection.receiver = link, self
         self.connection = connection
+        link.growing = self._growing
 
     def frames(self, frames: list[Frame]) -> None:
         connection = self.connection
@@ -44,12 +51,25 @@ class Peer:
         if connection is None:
             return
         connection.heard = broker.clock.monotonic()
+        asked = 0
+        memory = broker.core.memory
+        if connection.coming:
+            memory.partial(connection, 0)
+            memory.passed(connection)
+        if memory.held > memory.enough and memory.over(connection):
+            self._hold(connection, frames)
+            return
         try:
             for place, frame in enumerate(frames):
                 if not connection.open:
                     return
-                if connection.paused or self.jobs >= MOST_JOBS:
+                full = connection.asking and memory.full(connection)
+                if connection.paused or self.jobs >= MOST_JOBS or connection.busy or full:
                     self._hold(connection, frames[place:])
+                    return
+                if asked == MOST_ASKED:
+                    self._hold(connection, frames[place:])
+                    broker.next_round(self.go_on)
                     return
                 if frame.kind == _PUT:
                     if not connection.greeted:
@@ -67,36 +87,78 @@ class Peer:
                         raise ProtocolError("a connection begins with a HELLO, not with STAGE")
                     broker.stage(self, connection, read_stage(frame.body), len(frame.body) + 8)
                 elif frame.kind == _ENQUEUE:
-                    broker.asked(self, connection, read_enqueue(frame.body))
+                    asked += 1
+                    enqueue = read_enqueue(frame.body)
+                    if enqueue.request:
+                        memory.asked(connection, enqueue, ENQUEUE_BYTES)
+                    broker.asked(self, connection, enqueue)
                 else:
                     message = decode_control(frame.kind, frame.body)
+                    memory.asked(connection, message, len(frame.body))
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts
                         broker.said(connection, message)
                     else:
+                        asked += 1
                         broker.asked(self, connection, message)
                     if type(message) is Ping and connection.open and connection.link.glance is None:
                         connection.link.glance = Beat(broker, self, message, memoryview(connection.link.buffer))
         except MilepostError as error:
             broker.refuse(connection, error)
 
+    def _growing(self, size: int) -> None:
+        """A frame is coming in that is not whole."""
+        connection, memory = self.connection, self._broker.core.memory
+        if connection is not None and connection.open:
+            memory.partial(connection, size)
+            if memory.held > memory.enough and memory.over(connection):
+                self._hold(connection, [])
+
     def _hold(self, connection: Connection, frames: list[Frame]) -> None:
         """Carry out no more of what this client sends, and read no more of it, for now."""
+        broker = self._broker
         connection.paused = True
         connection.link.pause()
         self._held += frames
+        if connection.busy:
+            broker.holding[connection] = self
+        size = connection.link.partial + sum([len(frame.body) for frame in self._held])
+        broker.core.memory.partial(connection, size)
+        if connection.halted is None and broker.core.memory.over(connection):
+            connection.halted = broker.clock.monotonic()
+            broker.halted[self] = None
+
+    def answered(self, message: Control | Enqueue) -> None:
+        """A worker has finished the puts before a question: its turn, unless one before it is not answered yet."""
+        connection = self.connection
+        if connection is None:
+            return
+        if connection.busy or self._back:
+            self._back.append(message)
+            self._hold(connection, [])
+        else:
+            self._broker.said(connection, message)
 
     def drained(self) -> None:
         if self.connection is not None:
-            self._broker.run(self._broker.core.drained(self.connection))
+            self._broker.drained(self.connection)
             self.go_on()
 
     def go_on(self) -> None:
         """Carry out what was held, if nothing speaks against it any more."""
-        connection = self.connection
-        if connection is not None and connection.paused and self.jobs < MOST_JOBS and not connection.blocked:
-            connection.paused = False
+        connection, broker = self.connection, self._broker
+        if connection is None or not connection.paused or connection.busy:
+            return
+        memory = broker.core.memory
+        if self.jobs < MOST_JOBS and not (connection.blocked or memory.full(connection) or memory.over(connection)):
+            connection.paused, connection.halted = False, None
+            broker.halted.pop(self, None)
             held, self._held = self._held, []
-            self.frames(held)
+            while self._back and connection.open and not connection.busy:
+                broker.said(connection, self._back.pop(0))
+            if self._back:
+                self._hold(connection, held)
+            elif held:
+                self.frames(held)
             if not connection.paused:
                 connection.link.resume()
 
@@ -107,4 +169,6 @@ class Peer:
     def lost(self, error: Exception | None) -> None:
         if self.connection is not None:
             connection, self.connection = self.connection, None
+            self._held = []
+            self._broker.halted.pop(self, None)
             self._broker.gone(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,7 +13,7 @@ from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of
 from milepost.broker.core.stream import Found
 from milepost.broker.core.topic import Version
-from milepost.errors import CorruptLog, MilepostError
+from milepost.errors import CorruptLog, MilepostError, QueryTooCostly
 from milepost.query import Predicate
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 4 << 20  # of the log, at a time
 ENOUGH_BYTES: Final = 2 << 20  # of rows that match: then they are handed out, and reading goes on later
+SLICE_S: Final = 0.25  # seconds, after which a reader says the same: the threads that read are few
 MOST_BYTES: Final = 256 << 20  # of the log, before a reader that finds nothing says how far it has got
 JOINED_BYTES: Final = 1 << 18  # of a batch that was made by joining neighbours
 SMALL_BYTES: Final = 1 << 15  # of a batch that is joined: of a larger one, a frame costs less than copying its columns
@@ -41,6 +43,7 @@ class Reader(NamedTuple):
         """From an offset on, to before `stop`, until there is enough to hand out."""
         found: list[Found] = []
         scanned = matched = 0
+        until = time.monotonic() + SLICE_S
         offset = max(offset, self._start())  # an entry may begin with rows that were trimmed
         while matched < ENOUGH_BYTES and scanned < MOST_BYTES and (stop is None or offset < stop):
             try:
@@ -55,10 +58,17 @@ class Reader(NamedTuple):
                 after = run[0].after
                 if found and after is not None:
                     return _joined(found)  # it may have to wait for another log: what is here need not
-                for part in self._found(run, offset, stop):
-                    found.append(part)
-                    offset = part.next
-                    matched += 0 if part.batch is None else len(part.batch.data)
+                try:
+                    for part in self._found(run, offset, stop):
+                        found.append(part)
+                        offset = part.next
+                        matched += 0 if part.batch is None else len(part.batch.data)
+                        if time.monotonic() > until:
+                            return _joined(found)
+                except QueryTooCostly:
+                    if found:
+                        return _joined(found)  # as with damage: the next read begins there, and says so
+                    raise
                 scanned += sum(len(entry.data) for entry in run)
                 if after is not None:
                     return found
@@ -141,7 +151,14 @@ class Reader(NamedTuple):
             yield Found(self.log, start, end, rows, np.arange(start, end, dtype=np.uint64), after)
             return
         assert predicate is not None
-        chosen = np.flatnonzero(predicate.mask(version.view(batch)))
+        try:
+            chosen = np.flatnonzero(predicate.mask(version.view(batch)))
+        except QueryTooCostly:
+            if len(run) == 1:
+                raise
+            for entry in run:  # within the budget one by one, perhaps, and too much together
+                yield from self._found([entry], offset, stop)
+            return
         if skip or end < there:
             chosen = chosen[(chosen >= skip) & (chosen < most)]
         if not len(chosen):

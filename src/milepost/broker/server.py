@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from importlib.metadata import version
 from itertools import groupby
 from types import TracebackType
@@ -15,16 +16,30 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
+from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.keeper import Checked, Row
+from milepost.broker.core.memory import MOST_KEPT, SOME_KEPT
 from milepost.broker.core.staging import CheckedStage
-from milepost.broker.examine import Arrival, Misput, Refused, Taken, arrival, at_once, examine, refusal
+from milepost.broker.examine import (
+    Arrival,
+    Misput,
+    Pause,
+    Refused,
+    Taken,
+    arrival,
+    at_once,
+    examine,
+    is_long,
+    refusal,
+)
 from milepost.broker.peer import Peer
+from milepost.broker.scheduler import Scheduler
 from milepost.broker.short import ShortWays
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import LimitExceeded, MilepostError, UnknownTopic
 from milepost.transport import Address, Listener, listen, parse_address
-from milepost.wire import Bye, Control, Enqueue, Reply, Stage, Welcome, encode_control
+from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Welcome, encode_control
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -35,8 +50,7 @@ log = logging.getLogger("milepost.broker")
 
 WAKE_S: Final = 0.05  # how often dequeues that wait are looked at, while there are any: so exact are their timeouts
 TICK_S: Final = 1.0  # how often those who connected and say nothing are looked at
-SOME_KEPT: Final = 1 << 20  # bytes said to a client that it has not read: it is not listened to until it has
-MOST_KEPT: Final = 16 << 20  # bytes: with so many, it is closed
+EXAMINED_AT_ONCE: Final = 256  # puts of one connection that are matched together, outside of the event loop
 CLOSING_S: Final = 5.0  # that clients have to take what is still under way when the broker ends
 
 
@@ -59,7 +73,7 @@ class Broker:
             draw=_random32,
             version=f"milepost {version('milepost')}",
         )
-        self._started = self.clock.monotonic()
+        self._started = self._scanned = self.clock.monotonic()
         self.core.about = self._about
         self._listener: Listener | None = None
         self._arrivals: list[Arrival | Row] = []
@@ -69,8 +83,12 @@ class Broker:
         self._turning = False
         self._workers: Workers[_Job, _Result] | None = None
         self._finished: deque[_Result] = deque()
+        self._compiling = Scheduler("milepost-compile", self._from_thread)
+        self._matching = Scheduler("milepost-match", self._from_thread)
+        self.holding: dict[Connection, Peer] = {}  # connections that are busy, and have sent more
         self._timers: list[Callable[[], None]] = []
         self._waking: Callable[[], None] | None = None  # ends the timer for dequeues that wait
+        self.halted: dict[Peer, None] = {}  # those who are not listened to for want of memory
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
         self._keeper: Storekeeper | None = None
@@ -93,7 +111,8 @@ class Broker:
         if self.settings.store:
             await self._open_store(str(address))
         try:
-            self._listener = await listen(address, lambda: Peer(self))
+            per_address = self.settings.connections_per_address
+            self._listener = await listen(address, lambda: Peer(self), per_address=per_address)
         except BaseException:
             if self._keeper is not None:
                 await self._keeper.close()
@@ -108,7 +127,7 @@ class Broker:
             self._timers.append(self._forwarding.start())
         self._timers += [
             self.clock.every(TICK_S, self._tick),
-            self.clock.every(self.settings.frame_s, self._scan),
+            self.clock.every(self.core.liveness.interval_s, self._scan),
         ]
 
     async def _open_store(self, address: str) -> None:
@@ -129,7 +148,7 @@ class Broker:
         try:
             core, topics = self.core, await asyncio.to_thread(store.topics)
             core.store_id, core.broker_id = store.id, store.broker_id
-            core.keeper.on, core.keeper.shared = True, store.shared
+            core.keeper.on, core.keeper.shared, core.keeper.log = True, store.shared, store.log
             self._keeper = Storekeeper(self, store)
             self.run(core.keeper.restore(topics) + core.queues.begin())
         except BaseException:
@@ -162,8 +181,10 @@ class Broker:
         for cancel in (*self._timers, *([self._waking] if self._waking is not None else [])):
             cancel()
         self._process()
+        await asyncio.to_thread(self._compiling.close)
+        await asyncio.to_thread(self._matching.close)
         if self._workers is not None:
-            await asyncio.to_thread(self._workers.close)
+            await asyncio.to_thread(self._workers.close, CLOSING_S)
             self._settle()
         for connection in list(self.core.connections.values()):
             self.run([Say(connection, Bye("the broker is stopping")), Close(connection)])
@@ -187,6 +208,13 @@ class Broker:
     ) -> None:
         await self.stop()
 
+    def next_round(self, call: Callable[[], None]) -> None:
+        """Call something in the next round of the event loop."""
+        self._loop.call_soon(call)
+
+    def _from_thread(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(call)
+
     # What peers bring
 
     def put(
@@ -209,7 +237,7 @@ class Broker:
         if topic is None:
             self._misput(peer, connection, number, size, linked, None)
             return
-        if self._workers is not None:
+        if self._workers is not None or peer.jobs or is_long(topic, data):
             self._give(peer, connection, arrival(connection, topic, data, size, key, linked))
             return
         if alone and not topic.stored and self.free():
@@ -235,15 +263,21 @@ class Broker:
             self._misput(peer, connection, stage.topic, size, False, stage)
             return
         made = arrival(connection, topic, stage.data, size, stage=stage)
-        if self._workers is not None:
+        if self._workers is not None or peer.jobs:
             self._give(peer, connection, made)
         else:
             self._later(made)
 
     def _give(self, peer: Peer, connection: Connection, job: Arrival | Misput | Control | Enqueue) -> None:
-        assert self._workers is not None
         peer.jobs += 1
-        self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
+        if self._workers is not None:
+            self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
+            return
+        self.catch_up()
+        connection.link.glance = None  # short ways would overtake it
+        peer.given.append(job)
+        if len(peer.given) == 1:  # otherwise somebody comes for what is there
+            self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))
 
     def row(self, row: Row) -> None:
         """A put of one row that was examined where it was read. It is stored with all others of the round."""
@@ -260,7 +294,7 @@ class Broker:
     ) -> None:
         error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
         refused = Misput(Source(connection, size, 0), connection.puts, error, linked, stage)
-        if self._workers is not None and peer.jobs:  # refusals come in the order of the puts
+        if peer.jobs:  # refusals come in the order of the puts
             self._give(peer, connection, refused)
             return
         self._process()
@@ -279,7 +313,7 @@ class Broker:
 
     def asked(self, peer: Peer, connection: Connection, message: Control | Enqueue) -> None:
         """A control frame that comes in order with the puts before it, or messages for a queue."""
-        if self._workers is not None and peer.jobs:
+        if peer.jobs:
             self._give(peer, connection, message)
             return
         self.catch_up()
@@ -303,7 +337,23 @@ class Broker:
         """The connection was lost. What came before counts."""
         self._process()
         self.run(self.core.lost(connection))
+        self.core.memory.partial(connection, 0)
+        self.core.memory.unsent(connection, 0)
+        if self._keeper is not None:
+            self._keeper.left(connection)
         self._gone.set()
+        self.relieve()
+
+    def drained(self, connection: Connection) -> None:
+        """Its link keeps nothing any more."""
+        self.run(self.core.drained(connection))
+        if self._keeper is not None:
+            self._keeper.look_on(connection)
+
+    def relieve(self) -> None:
+        """Something is held no more: listen again to those who had to wait for that."""
+        for peer in list(self.halted):
+            peer.go_on()
 
     # Batches
 
@@ -349,7 +399,25 @@ class Broker:
                 return
             self.run(self.core.misput(source, refused.put, refused.topic, result.error, linked=refused.linked))
 
-    def _work(self, jobs: list[_Job]) -> _Result:
+    def _examine_given(self, peer: Peer) -> Generator[None, None, _Result]:
+        """In the matching thread: examine some of what came from a connection."""
+        jobs: list[_Job] = []
+        while peer.given and len(jobs) < EXAMINED_AT_ONCE:
+            jobs.append((peer, peer.given.popleft()))
+        yield
+        return self._work(jobs, self._matching.pause)
+
+    def _examined(self, peer: Peer, result: _Result | MilepostError) -> None:
+        if isinstance(result, MilepostError):  # a fault of ours, which is in the log
+            if peer.connection is not None:
+                self.refuse(peer.connection, result)
+            return
+        if peer.given:
+            self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))
+        self._finished.append(result)
+        self._settle()
+
+    def _work(self, jobs: list[_Job], pause: Pause = None) -> _Result:
         """In a worker: examine batches; questions between them wait their turn."""
         results: list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control | Enqueue]] = []
         arrivals: list[Arrival] = []
@@ -358,11 +426,11 @@ class Broker:
                 arrivals.append(what)
                 continue
             if arrivals:
-                results += examine(self.core, arrivals, self.settings.join_bytes)
+                results += examine(self.core, arrivals, self.settings.join_bytes, pause)
                 arrivals = []
             results.append(what if isinstance(what, Misput) else (peer, what))
         if arrivals:
-            results += examine(self.core, arrivals, self.settings.join_bytes)
+            results += examine(self.core, arrivals, self.settings.join_bytes, pause)
         return [peer for peer, _ in jobs], results
 
     def _done(self, result: _Result) -> None:
@@ -376,8 +444,8 @@ class Broker:
             for result in results:
                 if isinstance(result, Taken | Refused | Checked | CheckedStage | Misput):
                     self._arrived(result)
-                elif result[0].connection is not None:
-                    self.said(result[0].connection, result[1])
+                else:
+                    result[0].answered(result[1])
             for peer in peers:
                 peer.jobs -= 1
                 if peer.connection is not None and peer.connection.paused:
@@ -395,13 +463,25 @@ class Broker:
                     parts = effect.parts
                     for connection in effect.connections:
                         if not connection.link.write(*parts):
-                            core.blocked(connection)
+                            core.blocked(connection, connection.link.waiting, sum(map(len, parts)))
+                            if effect.answer:
+                                self._choke(connection)
                         elif connection.outbox is not None:
                             more.append(connection)
+                        if effect.answer:
+                            self._answered(connection)
                 elif type(effect) is Say:
                     self._say(effect.connection, effect.message)
                 elif type(effect) is Close:
                     effect.connection.link.close()
+                elif type(effect) is Compile:
+                    then = partial(self._went_on, effect.connection, effect.then)
+                    self._compiling.give(effect.connection or object(), effect.work(), then)
+                elif type(effect) is Match:
+                    then = partial(self._went_on, None, effect.then)
+                    self._matching.give(effect.topic, self._match(effect), then)
+                elif type(effect) is Later:
+                    self._loop.call_soon(self._went_on, effect.connection, effect.then)
                 else:
                     assert self._keeper is not None
                     self._keeper.run(effect)
@@ -414,13 +494,37 @@ class Broker:
         if self._waking is None and core.queues.waiting.some and not self._stopping.is_set():
             self._waking = self.clock.every(WAKE_S, self._wake)
 
+    def _match(self, effect: Match) -> Generator[None, None, Any]:
+        """In the matching thread."""
+        yield
+        return effect.work(self._matching.pause)
+
+    def _went_on(self, connection: Connection | None, then: Callable[..., list[Effect]], *outcome: Any) -> None:
+        """A request that was put off goes on; and, when it is done, what its connection sent meanwhile."""
+        self.run(then(*outcome))
+        if connection is not None and not connection.busy and (peer := self.holding.pop(connection, None)) is not None:
+            peer.go_on()
+
     def _say(self, connection: Connection, message: Control) -> None:
         link = connection.link
         if type(message) is Welcome:
             link.set_limit(self.settings.frame_bytes)
-        if link.write(_told(message)):
-            return
-        self.core.blocked(connection)
+        frame = _told(message)
+        if type(message) is Reply or type(message) is Failure:
+            self.core.memory.answered(connection, message.request)
+            self._answered(connection)
+        if not link.write(frame):
+            self.core.blocked(connection, link.waiting, len(frame))
+            self._choke(connection)
+
+    def _answered(self, connection: Connection) -> None:
+        """A request is not under way any more: there may be room for the next."""
+        if connection.paused:
+            self._loop.call_soon(connection.receiver.go_on)
+
+    def _choke(self, connection: Connection) -> None:
+        """Listen no more to a client before it has read its answers."""
+        link = connection.link
         if link.waiting > MOST_KEPT + self.settings.frame_bytes:
             link.abort()  # it was told more and more, perhaps of what others did, and reads none of it
         elif link.waiting > SOME_KEPT:
@@ -435,6 +539,10 @@ class Broker:
 
     def _tick(self) -> None:
         self.run(self.core.tick(self.clock.monotonic()))
+        for peer in self.halted:  # those who have waited longest
+            if peer.connection is None or not self.core.memory.let_pass(peer.connection):
+                break
+        self.relieve()
 
     def _wake(self) -> None:
         waiting = self.core.queues.waiting
@@ -444,15 +552,27 @@ class Broker:
             self._waking = None
 
     def _scan(self) -> None:
-        self.run(self.core.scan(self.clock.monotonic(), lambda connection: int(connection.link.partial)))
+        now, interval = self.clock.monotonic(), self.core.liveness.interval_s
+        late, self._scanned = now - self._scanned > 2 * interval, now
+        if late:
+            return  # this process stood still: what clients sent meanwhile is yet to be read
+        self.run(
+            self.core.scan(
+                now, lambda connection: int(connection.link.partial), lambda connection: int(connection.link.waiting)
+            )
+        )
 
     def statistics(self) -> dict[str, Any]:
         """Everything that metrics and people read, as plain values. In the event loop's thread."""
         return self.core.statistics(self.clock.time_us())
 
     def _about(self) -> dict[str, Any]:
-        where = "" if self._listener is None else str(self._listener.address)
-        return {"address": where, "uptime_s": self.clock.monotonic() - self._started}
+        listener = self._listener
+        return {
+            "address": "" if listener is None else str(listener.address),
+            "uptime_s": self.clock.monotonic() - self._started,
+            "connections_refused": 0 if listener is None else listener.refused,
+        }
 
 
 def _told(message: Control) -> bytes:

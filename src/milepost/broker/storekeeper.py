@@ -7,20 +7,28 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, Read, Store
+from milepost.broker.core.memory import SOME_KEPT
+from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.reading import Reader
 from milepost.errors import BrokerError, MilepostError
+from milepost.queues.operations import Browse, Peek
 from milepost.storage import Store as Database
 from milepost.storage import Writer
 from milepost.storage.operations import Entry, TopicRecord
 
 if TYPE_CHECKING:
+    from milepost.broker.core.connection import Connection
     from milepost.broker.core.topic import Topic
     from milepost.broker.server import Broker
 
 READERS: Final = 2  # threads: one long replay leaves the other to everybody else
+LOOKERS: Final = 2  # threads for looks into queues, whose selections may take long: logs are read beside them
+CLOSING_S: Final = 5.0  # that a database server has at the broker's end; what it has not committed is put again
 POLL_S: Final = 0.1  # of a store that brokers share: how soon each hears of the others' rows
 
 log = logging.getLogger("milepost.broker")
@@ -35,6 +43,10 @@ class Storekeeper:
         self._loop = asyncio.get_running_loop()
         self._writer = Writer(store, time_us=broker.clock.time_us, done=self._done)
         self._readers = ThreadPoolExecutor(READERS, "milepost-read")
+        self._lookers = ThreadPoolExecutor(LOOKERS, "milepost-look")
+        # Those who wait for answers, each with what it asked and is not looked up yet: one at a time is on its way.
+        self._looking: dict[Connection, deque[Callable[[], None]]] = {}
+        self._idle: set[Connection] = set()  # of these, those for whom nothing is looked up now
         self._finished: deque[tuple[list[tuple[Any, Any]], list[Entry]]] = deque()
         self._polling = False
         self._pulse: dict[int, int] = {}  # how often the other brokers have written
@@ -53,9 +65,9 @@ class Storekeeper:
         elif isinstance(effect, Read):
             self._read(effect)
         elif isinstance(effect, Ask):
-            self._answer(effect.then, lambda: self._asked(effect))
+            self._look(effect.connection, effect.then, lambda: self._asked(effect))
         elif isinstance(effect, Inspect):
-            self._answer(effect.then, lambda: self.store.inspect(effect.operation, self._broker.clock.time_us()))
+            self._look(effect.connection, effect.then, lambda: self._inspected(effect), self._lookers)
         elif isinstance(effect, Learn):
             self._answer(effect.then, self.store.topics)
 
@@ -75,23 +87,75 @@ class Storekeeper:
                 # find out on their next connection. To them, `Fenced` would mean that one of their own name came.
                 results = [(then, outcome) for then, outcome in results if outcome is not over]
             self._broker.run(self._broker.core.stored(results, entries))
+        self._broker.relieve()
         if over is not None:
             self._broker.fail(over)
 
     # Reading
 
-    def _read(self, effect: Read) -> None:
-        topic = effect.topic
-        versions = {
-            fingerprint: (version, topic.predicate(effect.where, version) if effect.where is not None else None)
-            for fingerprint, version in topic.versions.items()
-        }
-        reader = Reader(self.store, topic.stored, topic.name, effect.log, versions, effect.where is not None)
-        if effect.only is not None:
-            only = effect.only
-            self._answer(effect.then, lambda: reader.read_only(only))
+    def _look(
+        self,
+        connection: Connection | None,
+        then: Callable[[Any], list[Effect]],
+        work: Callable[[], Any],
+        threads: ThreadPoolExecutor | None = None,
+    ) -> None:
+        """Look something up for a client, when it has read most of the answers before: one at a time."""
+        if connection is None:
+            self._answer(then, work, threads)
+            return
+        begin = partial(self._answer, partial(self._looked, connection, then), work, threads)
+        line = self._looking.get(connection)
+        if line is not None:
+            line.append(begin)
+        elif connection.open:
+            self._looking[connection] = deque()
+            begin()
+
+    def _looked(self, connection: Connection, then: Callable[[Any], list[Effect]], outcome: Any) -> list[Effect]:
+        self._broker.run(then(outcome))
+        self._idle.add(connection)
+        self.look_on(connection)
+        return []
+
+    def look_on(self, connection: Connection) -> None:
+        """A client has its last answer, or has read some: go on with what it asked next."""
+        if connection not in self._idle or (connection.blocked and connection.unsent > SOME_KEPT):
+            return
+        self._idle.discard(connection)
+        line = self._looking[connection]
+        if line:
+            line.popleft()()
         else:
-            self._answer(effect.then, lambda: reader.read(effect.offset, effect.stop))
+            del self._looking[connection]
+
+    def left(self, connection: Connection) -> None:
+        """A client is gone: nobody waits for its answers."""
+        if connection in self._idle:
+            self._idle.discard(connection)
+            del self._looking[connection]
+        elif connection in self._looking:
+            self._looking[connection].clear()
+
+    def _inspected(self, effect: Inspect) -> Any:
+        operation = effect.operation
+        if isinstance(operation, Peek | Browse):
+            operation = replace(operation, most_bytes=self._broker.core.memory.answer_bytes())
+        return self.store.inspect(operation, self._broker.clock.time_us())
+
+    def _read(self, effect: Read) -> None:
+        topic, where, versions = effect.topic, effect.where, effect.topic.versions
+
+        def read() -> Any:
+            # In the reading thread, since a text may have to be compiled again.
+            predicates = {
+                fingerprint: (version, topic.predicate(where, version) if where is not None else None)
+                for fingerprint, version in versions.items()
+            }
+            reader = Reader(self.store, topic.stored, topic.name, effect.log, predicates, where is not None)
+            return reader.read(effect.offset, effect.stop) if effect.only is None else reader.read_only(effect.only)
+
+        self._answer(effect.then, read)
 
     def _asked(self, effect: Ask) -> dict[str, Any]:
         topic, store = effect.topic, self.store
@@ -115,7 +179,12 @@ class Storekeeper:
             ],
         }
 
-    def _answer(self, then: Callable[[Any], list[Effect]], work: Callable[[], Any]) -> None:
+    def _answer(
+        self,
+        then: Callable[[Any], list[Effect]],
+        work: Callable[[], Any],
+        threads: ThreadPoolExecutor | None = None,
+    ) -> None:
         if self._closed:
             return
 
@@ -129,11 +198,11 @@ class Storekeeper:
                 outcome = BrokerError(f"the broker failed on reading: {type(error).__name__}; what it logged says more")
             self._loop.call_soon_threadsafe(self._answered, then, outcome)
 
-        self._readers.submit(run)
+        (threads or self._readers).submit(run)
 
     def _answered(self, then: Callable[[Any], list[Effect]], outcome: Any) -> None:
         if not self._closed:
-            self._broker.run(then(outcome))
+            self._broker.run(self._broker.core.attempt(partial(then, outcome)))
 
     def poll(self) -> None:
         """Hear what other brokers of a shared store have done."""
@@ -157,15 +226,22 @@ class Storekeeper:
         if outcome is None or isinstance(outcome, MilepostError):
             return []  # whoever wants something of it is told
         core = self._broker.core
-        return [*core.keeper.polled(outcome, self._known), *core.queues.waiting.stirred()]
+        try:
+            return [*core.keeper.polled(outcome, self._known), *core.queues.waiting.stirred()]
+        except Uncompiled:
+            self._polling = True  # this is called again, and until then what it has heard is the newest
+            raise
 
     # Ending
 
     async def close(self) -> None:
-        """Write what was given, tell of it, and close the store."""
+        """Write what was given, tell of it, and close the store; a server that does not answer is left."""
+        self.store.halt()
+        self.store.hurry(CLOSING_S)
         self._ended = True  # what follows from what is still written is not
         await asyncio.to_thread(self._writer.close)
         self._settle()
         self._closed = True
-        await asyncio.to_thread(self._readers.shutdown)
+        await asyncio.to_thread(partial(self._lookers.shutdown, cancel_futures=True))
+        await asyncio.to_thread(partial(self._readers.shutdown, cancel_futures=True))
         await asyncio.to_thread(self.store.close)

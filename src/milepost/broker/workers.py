@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
@@ -45,12 +46,13 @@ class Workers(Generic[Job, Result]):
         """Hand a job to a worker. How much can wait is bounded by what its publishers may have under way."""
         self._queues[place].put(job)
 
-    def close(self) -> None:
-        """Finish what was given, and end."""
+    def close(self, within_s: float) -> None:
+        """Finish what was given, and end; what is not finished in time is left."""
+        until = time.monotonic() + within_s
         for queue in self._queues:
             queue.put(None)
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _serve(self, queue: SimpleQueue[Job | None]) -> None:
         last = False

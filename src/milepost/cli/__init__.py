@@ -12,7 +12,6 @@ from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from milepost.cli import (
     bench,
@@ -34,6 +33,7 @@ from milepost.cli import (
     up,
     warm,
 )
+from milepost.cli.terminal import Console, echo
 from milepost.errors import MilepostError
 
 __all__ = ["app", "main"]
@@ -48,7 +48,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"milepost {version('milepost')}")
+        echo(f"milepost {version('milepost')}")
         raise typer.Exit
 
 

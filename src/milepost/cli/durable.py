@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from milepost.cli import position
 from milepost.cli.session import durable_topic
+from milepost.cli.terminal import echo
 from milepost.errors import NotExpectingAck, UnknownSubscription
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def encoded(schema: Schema, messages: list[Any]) -> tuple[Batch, list[str]]:
 
 
 def _say(sentence: str) -> None:
-    print(f"milepost: {sentence}", file=sys.stderr)
+    echo(f"milepost: {sentence}", err=True)
 
 
 PREFETCH = 10_000  # messages here and not acknowledged; beyond what is asked for they only wait for others

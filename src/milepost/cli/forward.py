@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from milepost.cli.session import DEFAULT_BROKER, Broker, talk
+from milepost.cli.terminal import echo
 from milepost.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def forward(
         raise typer.BadParameter("say QUEUE ADDRESS/QUEUE to forward, or QUEUE --stop")
     if stop:
         talk(broker, lambda client: client.drop_forward(source))
-        print(f"{source} is no longer forwarded")
+        echo(f"{source} is no longer forwarded")
         return
     assert target is not None
     address, there = split(target)
@@ -81,10 +81,10 @@ def forward(
         from milepost.queues.forward import Forwarder
 
         messages = asyncio.run(Forwarder(broker, source, address, there).once())
-        print(f"{messages:,} message{'' if messages == 1 else 's'} of {source} went to {there} at {address}")
+        echo(f"{messages:,} message{'' if messages == 1 else 's'} of {source} went to {there} at {address}")
         return
     talk(broker, lambda client: client.forward(source, address, there))
-    print(f"{source} is forwarded to {there} at {address}; `milepost queue forward --status` tells how it goes")
+    echo(f"{source} is forwarded to {there} at {address}; `milepost queue forward --status` tells how it goes")
 
 
 def resolve(
@@ -102,17 +102,17 @@ def resolve(
     """
     if gid is None:
         for line in talk(broker, _doubtful):
-            print(line)
+            echo(line)
         return
     if how is None:
         raise typer.BadParameter("say what becomes of it: commit, abort or forget")
     if how is How.forget:
         talk(broker, lambda client: _forget(client, gid))
-        print(f"the decision about {gid} is forgotten")
+        echo(f"the decision about {gid} is forgotten")
         return
     repeated = talk(broker, lambda client: client.decide(gid, how is How.commit))
     done = "committed" if how is How.commit else "undone"
-    print(f"{gid} {'was' if repeated else 'is'} {done}{' before, or was never here' if repeated else ''}")
+    echo(f"{gid} {'was' if repeated else 'is'} {done}{' before, or was never here' if repeated else ''}")
 
 
 def split(target: str) -> tuple[str, str]:
@@ -136,18 +136,18 @@ async def _status(client: AsyncClient, queue: str | None) -> list[tuple[ForwardI
 
 def _print(found: list[tuple[ForwardInfo, int]], as_json: bool) -> None:
     if not found and not as_json:
-        print("No queue is forwarded.", file=sys.stderr)
+        echo("No queue is forwarded.", err=True)
     for each, doubtful in found:
         if as_json:
             said: dict[str, Any] = {
                 "queue": each.queue, "address": each.address, "target": each.target, "messages": each.messages,
                 "in_doubt": doubtful, "error": each.error, "created_at": each.created_at.isoformat(),
             }  # fmt: skip
-            print(json.dumps(said))
+            echo(json.dumps(said))
             continue
-        print(f"{each.queue} → {each.address}/{each.target}: {each.messages:,} forwarded, {doubtful} in doubt")
+        echo(f"{each.queue} → {each.address}/{each.target}: {each.messages:,} forwarded, {doubtful} in doubt")
         if each.error:
-            print(f"  not now: {each.error}")
+            echo(f"  not now: {each.error}")
 
 
 async def _doubtful(client: AsyncClient) -> list[str]:

@@ -11,7 +11,8 @@ import typer
 from milepost.cli import position
 from milepost.cli.durable import Name, Start, acknowledged, attached, encoded
 from milepost.cli.session import DEFAULT_BROKER, Broker, known_topics, talk
-from milepost.cli.sub import Format, write
+from milepost.cli.sub import Format
+from milepost.cli.terminal import echo, write
 from milepost.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -73,4 +74,4 @@ def run(
     if not got:
         raise TimedOut(f"nothing came for {name} from {topic} within {timeout:g} s")
     if got < count:
-        print(f"milepost: {got:,} of {count:,} messages came within {timeout:g} s", file=sys.stderr)
+        echo(f"milepost: {got:,} of {count:,} messages came within {timeout:g} s", err=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from milepost.cli.definition import METAVAR, given
 from milepost.cli.session import durable_topic, talk
+from milepost.cli.terminal import Console
 from milepost.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from milepost.batch import Batch
 from milepost.cli import values
+from milepost.cli.terminal import escaped
 from milepost.schema.types import Atom, Optional, Schema, Tuple
 
 CELL_CHARS: Final = 48  # of a table; longer text is cut, the whole of it is in the other formats
@@ -33,7 +34,7 @@ def printer(form: str, envelope: bool, colours: bool) -> Printer:
         case "json":
             return _Json(envelope)
         case "csv":
-            return _Csv(envelope)
+            return _Csv(envelope, colours)
         case _:
             return _Columns(envelope, colours)
 
@@ -65,8 +66,9 @@ class _Json:
 
 
 class _Csv:
-    def __init__(self, envelope: bool) -> None:
+    def __init__(self, envelope: bool, terminal: bool) -> None:
         self._envelope = envelope
+        self._terminal = terminal  # a pipe gets the text as it is: it is data there
         self._names: list[str] | None = None
 
     def __call__(self, topic: str, batch: Batch, ids: Sequence[Any] | None = None) -> bytes:
@@ -79,7 +81,7 @@ class _Csv:
             self._names = names
             writer.writerow(names)
         writer.writerows(zip(*columns, strict=True))
-        return out.getvalue().encode()
+        return (escaped(out.getvalue()) if self._terminal else out.getvalue()).encode()
 
 
 class _Columns:
@@ -95,7 +97,7 @@ class _Columns:
         names, columns = _cells(batch, shown)
         right = _numbers(batch.schema)
         if self._envelope:
-            names, columns, right = ["topic", *names], [[topic] * len(batch), *columns], [False, *right]
+            names, columns, right = ["topic", *names], [[shown(topic)] * len(batch), *columns], [False, *right]
         head = names != self._names
         if head:  # once, unless a pattern covers topics of different fields
             self._names, self._widths = names, [len(name) for name in names]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected, known_topics, topic_named
+from milepost.cli.terminal import Console, echo
 from milepost.errors import ConfigError, ConnectionLost, InvalidValue, StoreError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def run(
             raise type(error)(f"{error} ({_counted(rows)} before {_was(rows)} stored)") from None
         except KeyboardInterrupt:
             if not quiet:
-                print(f"{_counted(rows)} {'stored in' if known.durable else 'put into'} {topic}", file=sys.stderr)
+                echo(f"{_counted(rows)} {'stored in' if known.durable else 'put into'} {topic}", err=True)
             raise
         except InvalidValue as error:
             client.flush(PATIENCE_SECONDS)
@@ -86,7 +86,7 @@ def run(
     if not quiet:
         spent = time.monotonic() - started
         rate = f" in {spent:.1f} s, {rows / spent:,.0f} a second" if file is not None else ""
-        print(f"{_counted(rows)} {'stored in' if known.durable else 'put into'} {topic}{rate}", file=sys.stderr)
+        echo(f"{_counted(rows)} {'stored in' if known.durable else 'put into'} {topic}{rate}", err=True)
 
 
 def _batches(schema: Schema, arguments: list[str], file: Path | None, bar: _Bar) -> Iterator[Batch]:

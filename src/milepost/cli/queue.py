@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
@@ -12,7 +11,7 @@ import typer
 from milepost.cli import queue_picture, values
 from milepost.cli.queue_options import LEVELS, Json, Queue
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
-from milepost.cli.sub import write
+from milepost.cli.terminal import echo, write
 from milepost.errors import InvalidValue
 
 app = typer.Typer(
@@ -72,7 +71,7 @@ def create(
             name, types, level=level, direction=direction.value, priority=usual, priorities=functions, dead=dead,
             most_aborts=0 if dead is None else most_aborts or MOST_ABORTS,
         )  # fmt: skip
-    print(f"{name} takes {', '.join(made.types)}{'' if level == 'none' else f', {level}'}")
+    echo(f"{name} takes {', '.join(made.types)}{'' if level == 'none' else f', {level}'}")
 
 
 MOST_ABORTS = 3  # often enough for what passes by itself, and soon enough for what does not
@@ -113,7 +112,7 @@ def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
     if as_json:
         write(values.to_json_lines([queue_picture.as_json(queue) for queue in queues]))
     elif not queues:
-        print("There are no queues; make one with: milepost queue create NAME --type TYPE", file=sys.stderr)
+        echo("There are no queues; make one with: milepost queue create NAME --type TYPE", err=True)
     else:
         queue_picture.console().print(queue_picture.of_queues(queues))
 
@@ -124,7 +123,7 @@ def show(queue: Queue, as_json: Json = False, broker: Broker = DEFAULT_BROKER) -
     with connected(broker) as client:
         found = client.queue(queue)
     if as_json:
-        print(values.to_json(queue_picture.as_json(found)).decode())
+        echo(values.to_json(queue_picture.as_json(found)).decode())
         return
     console = queue_picture.console()
     for part in queue_picture.of_queue(found, datetime.now(UTC)):
@@ -139,4 +138,4 @@ def drop(queue: Queue, broker: Broker = DEFAULT_BROKER) -> None:
     """
     with connected(broker) as client:
         client.drop_queue(queue)
-    print(f"{queue} is gone")
+    echo(f"{queue} is gone")

@@ -11,7 +11,7 @@ import typer
 from milepost.cli import queue_picture, values
 from milepost.cli.queue_options import Order, Queue, Select, Type, counted
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
-from milepost.cli.sub import write
+from milepost.cli.terminal import echo, write
 from milepost.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def run(
         within = f" within {wait:g} s" if wait else ""
         raise TimedOut(f"there was nothing in {queue}{that}{within}")
     if keep and sys.stderr.isatty():
-        print(f"milepost: {counted(len(found))} went back", file=sys.stderr)
+        echo(f"milepost: {counted(len(found))} went back", err=True)
 
 
 def _write(messages: list[QueueMessage], envelope: bool) -> None:

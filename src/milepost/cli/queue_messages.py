@@ -11,7 +11,7 @@ import typer
 from milepost.cli import queue_picture, values
 from milepost.cli.queue_options import Json, Queue, Select, Type, counted, known_queues
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
-from milepost.cli.sub import write
+from milepost.cli.terminal import echo, write
 from milepost.errors import ConfigError, InvalidValue
 
 BROWSE_EXAMPLES = """Examples:
@@ -62,12 +62,12 @@ def browse(
         messages = list(found)
     assert most is not None
     if not messages:
-        print(f"nothing {f'behind {after} ' if after else ''}in {queue}{' that qualifies' if select else ''}")
+        echo(f"nothing {f'behind {after} ' if after else ''}in {queue}{' that qualifies' if select else ''}")
         return
     console = queue_picture.console()
     console.print(queue_picture.of_messages(messages[:most], console.width))
     if len(messages) > most:
-        print(f"and more: --after {messages[most - 1].mid} goes on, --count shows more at once", file=sys.stderr)
+        echo(f"and more: --after {messages[most - 1].mid} goes on, --count shows more at once", err=True)
 
 
 def _number(mid: str | None) -> int:
@@ -94,7 +94,7 @@ def move(
     """
     with connected(broker) as client:
         moved = client.move(queue, target, type, select=select, count=count)
-    print(f"{counted(moved)} moved from {queue} to {target}")
+    echo(f"{counted(moved)} moved from {queue} to {target}")
 
 
 def purge(
@@ -121,4 +121,4 @@ def purge(
                 )
             typer.confirm(f"Remove {what} from {queue}?", abort=True)
         removed = client.purge(queue, type, select=select, count=count)
-    print(f"{counted(removed)} removed from {queue}")
+    echo(f"{counted(removed)} removed from {queue}")

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from milepost.cli import quantity, values
 from milepost.cli.printer import shown
+from milepost.cli.terminal import Console
 
 if TYPE_CHECKING:
     from milepost.client.queues import QueueInfo

@@ -14,6 +14,7 @@ import typer
 from milepost.cli import quantity
 from milepost.cli.queue_options import Queue, Type, counted, type_of
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.cli.terminal import echo
 from milepost.errors import InvalidValue, MilepostError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def run(
                 done += len(batch)
                 transactions += 1
                 if ids:
-                    print("\n".join(receipt.mids))
+                    echo("\n".join(receipt.mids))
         except MilepostError as error:
             if not done and not isinstance(error, InvalidValue):
                 raise
@@ -91,7 +92,7 @@ def run(
         spent = time.monotonic() - started
         rate = f" in {spent:.1f} s, {done / spent:,.0f} a second" if file is not None else ""
         many = "" if transactions == 1 else f", in {transactions:,} transactions"
-        print(f"{counted(done)} enqueued in {queue}{many}{rate}", file=sys.stderr)
+        echo(f"{counted(done)} enqueued in {queue}{many}{rate}", err=True)
 
 
 def _batches(schema: Schema, arguments: list[str], file: Path | None) -> Iterator[Batch]:

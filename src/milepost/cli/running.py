@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -15,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from milepost.cli.pipeline import Broker, File
 from milepost.cli.session import ANSWER_S, DEFAULT_BROKER, connected
 from milepost.cli.session import Broker as Address
+from milepost.cli.terminal import Console, echo, logged
 from milepost.cli.top import AWAY_S, short
 from milepost.errors import ConfigError, ConnectionLost, TimedOut
 
@@ -78,7 +78,7 @@ def run(
     if report is not None and report.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"a report is drawn as .svg, .png or .pdf, and {report} is none of these")
     console = Console(stderr=True)
-    with _logging(), _leaving() as leaving, Runner(pipeline, master=master, checkpoint=checkpoint, once=once) as runner:
+    with logged(), _leaving() as leaving, Runner(pipeline, master=master, checkpoint=checkpoint, once=once) as runner:
         console.print(f"{pipeline.name} runs on {master or pipeline.spark.master}; Ctrl-C stops it")
         view = _Progress(console, runner)
         runner.run(until=lambda: view.look() or bool(leaving))
@@ -237,7 +237,7 @@ def stop(
         told = Status(client, name)
         told.refresh()
         if not told.running(time.time()):
-            print(f"{name} does not run")
+            echo(f"{name} does not run")
             return
         orders = Tail(client, Beside(name).orders)
         orders.news()
@@ -249,7 +249,7 @@ def stop(
             if time.monotonic() > until:
                 raise TimedOut(f"{name} was ordered to stop {STOP_S:.0f} s ago, and has not said that it did")
             time.sleep(0.1)
-        print(f"{name} has stopped" if wait else f"{name} is ordered to stop")
+        echo(f"{name} has stopped" if wait else f"{name} is ordered to stop")
 
 
 @contextmanager
@@ -273,16 +273,3 @@ def _leaving() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _logging() -> Iterator[None]:
-    """What pipelines and clients log is said on standard error."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("milepost: %(message)s"))
-    log = logging.getLogger("milepost")
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from milepost.cli.terminal import logged
 from milepost.errors import MilepostError, NotDurable, UnknownTopic, did_you_mean
 
 if TYPE_CHECKING:
@@ -70,14 +71,17 @@ def talk(address: str, work: Callable[[AsyncClient], Awaitable[T]], *, reconnect
 @contextmanager
 def _said(reconnect: bool) -> Iterator[None]:
     """What a client logs is shown by commands that watch; from others it would be said twice."""
-    said: logging.Handler = logging.StreamHandler() if reconnect else logging.NullHandler()
-    said.setFormatter(logging.Formatter("milepost: %(message)s"))
+    if reconnect:
+        with logged():
+            yield
+        return
+    nobody = logging.NullHandler()
     log = logging.getLogger("milepost")
-    log.addHandler(said)
+    log.addHandler(nobody)
     try:
         yield
     finally:
-        log.removeHandler(said)
+        log.removeHandler(nobody)
 
 
 def topic_named(client: Client, name: str) -> TopicInfo:

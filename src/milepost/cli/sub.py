@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ import typer
 from milepost.cli import durable, position
 from milepost.cli.durable import Start
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected, durable_topic, known_topics, talk
+from milepost.cli.terminal import echo, write
 from milepost.errors import UnknownSubscription
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def run(
         wild = pattern.endswith(">") or "*" in pattern
         shown = printer(form.value, wild if envelope is None else envelope, sys.stdout.isatty())
         for name, why in sorted(subscription.skipped.items()):
-            print(f"milepost: nothing of {name}: {why}", file=sys.stderr)
+            echo(f"milepost: nothing of {name}: {why}", err=True)
         if sys.stderr.isatty():
-            print(f"waiting for messages of {pattern}; Ctrl-C stops", file=sys.stderr)
+            echo(f"waiting for messages of {pattern}; Ctrl-C stops", err=True)
         left = count
         lost = 0
         try:
@@ -105,7 +105,7 @@ def run(
                 # Past Python's own buffer: whatever came together is one write, and nothing waits for more.
                 write(shown(subscription.topic, chosen))
                 if subscription.dropped > lost:
-                    print(f"milepost: too slow: {subscription.dropped - lost:,} messages dropped", file=sys.stderr)
+                    echo(f"milepost: too slow: {subscription.dropped - lost:,} messages dropped", err=True)
                     lost = subscription.dropped
                 if left is not None:
                     left -= len(chosen)
@@ -176,14 +176,7 @@ class _Durable:
 
     def _wait(self) -> None:
         if sys.stderr.isatty():
-            print(f"waiting for messages of {self._topic}; Ctrl-C stops", file=sys.stderr)
+            echo(f"waiting for messages of {self._topic}; Ctrl-C stops", err=True)
 
 
 GATHERED = 2_000  # messages that are printed and acknowledged together at most
-
-
-def write(data: bytes) -> None:
-    """To standard output, past Python's own buffer."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(1, rest) :]

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.cli.terminal import Console
 from milepost.errors import ConnectionLost, MilepostError, TimedOut
 
 EXAMPLES = """Examples:

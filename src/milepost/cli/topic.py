@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +20,7 @@ from milepost.cli.session import (
     talk,
     topic_of,
 )
+from milepost.cli.terminal import Console, echo
 from milepost.errors import BrokerError, ConfigError
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def create(
         )
 
     talk(broker, declare)
-    print(f"{name} takes {parsed.name} {parsed.fingerprint:016x}{', and keeps it' if durable else ''}")
+    echo(f"{name} takes {parsed.name} {parsed.fingerprint:016x}{', and keeps it' if durable else ''}")
 
 
 def _retention(keep: str | None, keep_bytes: str | None, hold: bool) -> dict[str, Any] | None:
@@ -126,7 +125,7 @@ def list_(
     topics, logs = talk(broker, look)
     if not topics:
         what = "no topics" if pattern == ">" else f"no topics of the pattern {pattern}"
-        print(f"There are {what}; make one with: milepost topic create NAME SCHEMA", file=sys.stderr)
+        echo(f"There are {what}; make one with: milepost topic create NAME SCHEMA", err=True)
         return
     table = _table("topic", "schema", *(("stored", "size") if logs else ()), "slow")
     for topic in sorted(topics, key=lambda topic: topic.name):
@@ -207,9 +206,7 @@ def trim(
         return int(rows)
 
     rows = talk(broker, remove)
-    print(
-        f"{_rows(rows)} removed from {name}" if rows else f"nothing of {name} is before {before}; nothing was removed"
-    )
+    echo(f"{_rows(rows)} removed from {name}" if rows else f"nothing of {name} is before {before}; nothing was removed")
 
 
 def _lacks(cursor: Mapping[int, int], reached: Mapping[int, int], logs: Mapping[int, Mapping[str, int]]) -> bool:
@@ -245,7 +242,7 @@ def delete(
         return rows
 
     rows = talk(broker, remove)
-    print(f"{name} is gone{f', and {_rows(rows)} with it' if rows else ''}")
+    echo(f"{name} is gone{f', and {_rows(rows)} with it' if rows else ''}")
 
 
 def _one_line(schema: Schema) -> str:

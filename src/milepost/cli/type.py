@@ -5,12 +5,10 @@ In files they are looked at and checked without a broker.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from milepost.batch.format import format_of
@@ -18,7 +16,7 @@ from milepost.cli import parts, queue_picture, tree, values
 from milepost.cli.definition import METAVAR, file_of, given, read
 from milepost.cli.queue_options import Json
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
-from milepost.cli.sub import write
+from milepost.cli.terminal import Console, echo, write
 from milepost.errors import BrokerError, IncompatibleSchema, UnknownType, did_you_mean
 from milepost.schema import Schema, breaks, dataclass_source, python_source
 
@@ -50,7 +48,7 @@ def define(
     schema = given(definition)
     with connected(broker) as client:
         made = client.define_type(schema)
-    print(f"{made.name} {made.fingerprint:016x}")
+    echo(f"{made.name} {made.fingerprint:016x}")
 
 
 @app.command("list", epilog="Example:\n  milepost type list")
@@ -72,7 +70,7 @@ def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
         write(values.to_json_lines(found))
         return
     if not types:
-        print("There are no message types; make one with: milepost type define FILE", file=sys.stderr)
+        echo("There are no message types; make one with: milepost type define FILE", err=True)
         return
     table = queue_picture.table("type", "fingerprint", "queues", "definition")
     for name, schema in sorted(types.items()):
@@ -136,7 +134,7 @@ def check(
                 f"{file} breaks readers of {against}; add fields and cases, and leave what is there{where}",
                 tuple(item.path for item in broken),
             )
-    print(f"{schema.name} {schema.fingerprint:016x}")
+    echo(f"{schema.name} {schema.fingerprint:016x}")
 
 
 @app.command()
@@ -144,7 +142,7 @@ def python(file: File) -> None:
     """Print Python classes for a schema or message type, for editors and type checkers."""
     schema = read(file)
     source = dataclass_source(schema) if schema.message_type is None else python_source(schema.message_type)
-    print(source, end="")
+    echo(source, end="")
 
 
 @app.command(epilog="Example:\n  milepost type drop OrderMessage")
@@ -152,4 +150,4 @@ def drop(name: str, broker: Broker = DEFAULT_BROKER) -> None:
     """Remove a message type from a broker, once no queue takes it."""
     with connected(broker) as client:
         client.drop_type(name)
-    print(f"{name} is gone")
+    echo(f"{name} is gone")

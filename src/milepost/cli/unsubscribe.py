@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from milepost.cli.session import DEFAULT_BROKER, Broker, durable_topic, known_topics, talk
+from milepost.cli.terminal import echo
 from milepost.errors import UnknownSubscription, did_you_mean
 
 if TYPE_CHECKING:
@@ -38,4 +39,4 @@ def run(
 
     behind = talk(broker, remove)
     left = "" if not behind else f"; it had not consumed {behind:,} row{'' if behind == 1 else 's'}"
-    print(f"{name} is no longer subscribed to {topic}{left}")
+    echo(f"{name} is no longer subscribed to {topic}{left}")

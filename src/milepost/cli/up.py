@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import os
+import resource
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 
 from milepost.cli import warm
 from milepost.cli.session import DEFAULT_BROKER
+from milepost.cli.terminal import Console, echo, logged
 from milepost.errors import ConfigError, ConnectionLost
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ def run(
     store: Annotated[
         str | None,
         typer.Option(
+            envvar="MILEPOST_STORE",
             metavar="PATH_OR_URL",
             help='where topics and queues are kept: a file, or postgresql://user@host/database; "" keeps nothing',
         ),
@@ -102,8 +105,26 @@ def run(
     console = Console(stderr=True)
     if not kernels.compiled():
         warm.compile_kernels(console)
-    with asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
+    if store is not None and os.environ.get("MILEPOST_STORE") != store and _has_password(store):
+        _warn(console, "the password in --store is seen by everybody who lists processes: set MILEPOST_STORE instead")
+    _raise_descriptors()
+    with logged(""), asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
         runner.run(_serve(chosen, console, Asked(http is not None, zmq is not None or zmq_curve is not None)))
+
+
+def _has_password(store: str) -> bool:
+    from milepost.storage.url import parsed, url_of
+
+    url = parsed(url_of(store))
+    return url.password is not None or any("password" in name for name in url.query)
+
+
+def _raise_descriptors() -> None:
+    """Take as many file descriptors as the system lets this process have: the soft limit is often 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _require_storage() -> None:
@@ -223,11 +244,11 @@ def _say_where(broker: Broker, settings: Settings, metrics: str, zeromq: str, co
     elsewhere = "" if str(address) == DEFAULT_BROKER else f" --broker {_reachable(address)}"
     also = f", metrics at {metrics}" if metrics else ""
     also += f", ZeroMQ at {zeromq}" if zeromq else ""
-    print(f"milepost {version('milepost')} listens on {address}{also}; Ctrl-C stops it.")
-    print(f"{_what_is_kept(settings)} In another terminal, try:")
-    print(f"  milepost topic create quotes 'quote: [symbol: string, price: double, size: int]'{elsewhere}")
-    print(f"  milepost sub quotes --where \"symbol = 'IBM' and price > 100\"{elsewhere}")
-    print(f"  milepost put quotes symbol=IBM price=101.5 size=200{elsewhere}", flush=True)
+    echo(f"milepost {version('milepost')} listens on {address}{also}; Ctrl-C stops it.")
+    echo(f"{_what_is_kept(settings)} In another terminal, try:")
+    echo(f"  milepost topic create quotes 'quote: [symbol: string, price: double, size: int]'{elsewhere}")
+    echo(f"  milepost sub quotes --where \"symbol = 'IBM' and price > 100\"{elsewhere}")
+    echo(f"  milepost put quotes symbol=IBM price=101.5 size=200{elsewhere}", flush=True)
     if not _loopback(address.host):
         _warn(console, f"everybody who can reach {address} may use this broker: it asks nobody for credentials yet")
     if (
@@ -243,13 +264,12 @@ def _say_where(broker: Broker, settings: Settings, metrics: str, zeromq: str, co
 def _what_is_kept(settings: Settings) -> str:
     if not settings.store:
         return "It keeps nothing: there are no durable topics, and live ones are gone when it stops."
-    from milepost.storage.url import parsed, url_of
+    from milepost.storage.url import parsed, shown, url_of
 
     url = parsed(url_of(settings.store))
     if url.drivername.startswith("sqlite"):
         return f"Durable topics and queues are kept in {url.database}."
-    plain = url.set(drivername="postgresql").render_as_string(hide_password=True)
-    return f"Durable topics and queues are kept in {plain}, in the log of {settings.name!r}."
+    return f"Durable topics and queues are kept in {shown(url)}, in the log of {settings.name!r}."
 
 
 def _loopback(host: str) -> bool:

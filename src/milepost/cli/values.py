@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from milepost.batch import DynamicValue
+from milepost.cli.terminal import escaped_json
 from milepost.errors import InvalidValue, did_you_mean
 from milepost.query import parse_schema
 from milepost.schema.messagetype import Reference
@@ -83,12 +84,12 @@ def from_pairs(schema: Schema, pairs: Iterable[str]) -> dict[str, Any]:
 
 def to_json(value: Any) -> bytes:
     """One message as a line of JSON, without its end."""
-    return _ENCODER.encode(value)
+    return escaped_json(_ENCODER.encode(value))
 
 
 def to_json_lines(values: list[Any]) -> bytes:
     """Messages as lines of JSON."""
-    return _ENCODER.encode_lines(values)
+    return escaped_json(_ENCODER.encode_lines(values))
 
 
 def decoded(text: str | bytes) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from importlib.util import find_spec
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from milepost.cli.terminal import Console, echo
 from milepost.errors import ConfigError
 
 SERVER_EXTRA = "pip install 'milepost[server]'"
@@ -26,13 +26,13 @@ def run() -> None:
     from milepost import kernels
 
     if kernels.compiled():
-        print("Nothing left to do: the matching kernels are compiled.")
+        echo("Nothing left to do: the matching kernels are compiled.")
         return
     started = time.monotonic()
     compile_kernels(Console(stderr=True))
     took = f"The matching kernels are compiled ({time.monotonic() - started:.0f} s)"
     if kernels.kept():
-        print(f"{took}; later starts find them.")
+        echo(f"{took}; later starts find them.")
     else:
         raise ConfigError(
             f"{took}, but could not be kept in {kernels.folder('match').parent}: is the disk full, or the folder not "

@@ -448,6 +448,8 @@ class AsyncClient(QueueVerbs):
             subscription = DurableSubscription(self, number, pattern, where, options, request)
             self._host.used = True
         await self._subscriptions.begin(subscription)
+        if subscription.resumable:
+            self._host.used = True
         if callback is not None:
             self._session.start(
                 self._subscriptions.serve(subscription, callback, batches), f"callback of {subscription.name}"
@@ -550,7 +552,7 @@ class AsyncClient(QueueVerbs):
             batches_delivered=batches,
             bytes_delivered=size,
             rows_dropped=self._subscriptions.dropped,
-            bytes_queued=0 if connection is None else connection.queued,
+            bytes_queued=self._session.window.held,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -65,12 +66,19 @@ class Client(SyncQueueVerbs):
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process = 0  # in which that thread runs: a forked child has none
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """The one bridge: run a coroutine of the asynchronous client in its thread, and wait for it."""
         if self._loop is None or self._loop.is_closed():
             work.close()
             raise Closed("this client is not connected, or closed; write `with Client(...) as client`, or connect()")
+        if self._process != os.getpid():
+            work.close()
+            raise Closed(
+                f"this client was connected by process {self._process}, and this is a child that was forked from it, "
+                "which has no connection: make another Client here, or start the child by 'spawn' or 'forkserver'"
+            )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -83,6 +91,7 @@ class Client(SyncQueueVerbs):
         if self._thread is not None:
             raise Closed("this client was connected before; make another")
         self._loop = _new_loop()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._loop.run_forever, name="milepost client", daemon=True)
         self._thread.start()
         try:
@@ -93,8 +102,8 @@ class Client(SyncQueueVerbs):
         return self
 
     def close(self) -> None:
-        """Send what waits, leave, and end the thread."""
-        if self._loop is not None and not self._loop.is_closed():
+        """Send what waits, leave, and end the thread. In a forked child it does nothing: all that is the parent's."""
+        if self._loop is not None and not self._loop.is_closed() and self._process == os.getpid():
             try:
                 self._run(self._client.close())
             finally:
@@ -352,8 +361,8 @@ class SyncSubscription:
         self.close()
 
 
-_SHOWN = ("pattern", "where", "topics", "skipped", "dropped", "error", "topic", "number", "ended", "name")
-_SHOWN_OF_DURABLE = ("log", "offset", "tries", "position", "lost", "created", "options")
+_SHOWN = ("pattern", "where", "topics", "skipped", "dropped", "lost", "error", "topic", "number", "ended", "name")
+_SHOWN_OF_DURABLE = ("log", "offset", "tries", "position", "created", "options")
 
 
 async def _finished() -> None:

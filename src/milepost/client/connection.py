@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
 
 from milepost import limits, transport
 from milepost.batch import Batch
@@ -20,7 +22,8 @@ from milepost.batch.loose import Loose
 from milepost.client.dispatch import Rows, shares
 from milepost.client.logbatch import LogBatch
 from milepost.client.taken import TakenBatch
-from milepost.client.topic import KnownTopic, parsed
+from milepost.client.topic import KnownTopic, advance, parsed
+from milepost.client.window import Window
 from milepost.errors import (
     ConnectionLost,
     InDoubt,
@@ -34,6 +37,7 @@ from milepost.transport import Address, Link
 from milepost.wire import (
     HEADER,
     Bye,
+    CaughtUp,
     Control,
     Credit,
     Dropped,
@@ -46,6 +50,7 @@ from milepost.wire import (
     Marks,
     Ping,
     Pong,
+    Positions,
     Reply,
     Stage,
     Stored,
@@ -65,6 +70,7 @@ from milepost.wire import (
 
 SILENT_HEARTBEATS: Final = 3  # without a word before the broker counts as gone
 HEARTBEAT_PING: Final = 0  # its pong is nobody's
+POSITIONS_BEATS: Final = 4  # how often a client asks how far durable topics are, in beats: twice a heartbeat each
 
 _DELIVER: Final = int(Kind.DELIVER)
 _HAND: Final = int(Kind.HAND)
@@ -78,15 +84,18 @@ class Inbox(Protocol):
     hand: Callable[[Any], Any] | None  # a callback that waits for its next message
 
     def deliver(self, topic: str, batch: Batch, rows: Rows, parcel: Parcel) -> None: ...
-    def take(self, topic: str, batch: Batch, connection: Connection, size: int) -> None:
-        """One row, for `hand`; the connection is told that its bytes are consumed."""
+    def take(self, topic: str, batch: Batch, window: Window, size: int) -> None:
+        """One row, for `hand`; the window is told that its bytes are consumed."""
 
     def handed(self, topic: str, batch: LogBatch, parcel: Parcel) -> None:
         """Rows of a log."""
 
     def drop(self, rows: int) -> None: ...
     def lose(self, log: int, first: int, after: int) -> None:
-        """Rows of a log that an operator removed."""
+        """Rows of a log that are gone."""
+
+    def caught_up(self, topic: int, position: dict[int, int]) -> None:
+        """It has had all rows of a durable topic before a position: the broker delivers the rest as it comes."""
 
 
 class Owner(Protocol):
@@ -111,13 +120,16 @@ class Owner(Protocol):
         """The connection is gone. Called once, and only after the handshake was done."""
 
 
+Heard: TypeAlias = Callable[["Connection", Any], None]
+
+
 class Parcel:
     """A delivery whose bytes go back to the broker as credit when all that it was for have taken it."""
 
-    __slots__ = ("_connection", "_holders", "_size")
+    __slots__ = ("_holders", "_size", "_window")
 
-    def __init__(self, connection: Connection, size: int, holders: int) -> None:
-        self._connection = connection
+    def __init__(self, window: Window, size: int, holders: int) -> None:
+        self._window = window
         self._size = size
         self._holders = holders
 
@@ -125,7 +137,7 @@ class Parcel:
         """One of them has."""
         self._holders -= 1
         if not self._holders:
-            self._connection.consumed(self._size)
+            self._window.consumed(self._size)
 
 
 class Connection:
@@ -133,25 +145,27 @@ class Connection:
 
     takes_loose = False  # messages for queues as they are, and not in batches
 
-    def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], window: int) -> None:
+    def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], window: Window) -> None:
         self._owner = owner
         self._inboxes = inboxes
-        self._window = window  # bytes of deliveries
+        self._window = window
         self._link: Link | None = None
         self._loop = asyncio.get_running_loop()
         self._welcomed: asyncio.Future[Welcome] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._heard_by: dict[int, Heard] = {}  # by request: what hears its reply before any frame behind it
         self._pings: dict[int, asyncio.Future[None]] = {}
         self._roomless: list[asyncio.Future[None]] = []  # wait for room before the connection is in use
         self._number = 0  # of requests and pings
-        self._consumed = 0  # bytes that were taken and are not yet given back
         self._fatal: MilepostError | None = None
         self._kept = False  # the link keeps bytes: write no more
         self._said = False  # since the last beat
         self._heard = False
-        self._silent = 0  # beats
+        self._silent = self._beats = 0
+        self._partial = 0  # bytes of an unfinished frame at the last beat
         self._timer: asyncio.TimerHandle | None = None
         self.alive = False
+        self.resumable = False  # a plain subscription to a durable topic is on it
         self.done: Final[asyncio.Future[None]] = self._loop.create_future()  # the link is gone
         self.topics: Final[dict[int, KnownTopic]] = {}
         self.by_name: Final[dict[str, KnownTopic]] = {}
@@ -160,19 +174,18 @@ class Connection:
         self.outstanding = 0  # bytes of puts
         self.put_window = 0
         self.puts = 0
-        self.queued = 0  # bytes that were delivered and not yet taken
         self.rows = self.batches = self.bytes = 0  # delivered
 
     @classmethod
     async def open(
-        cls, address: Address, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, timeout: float
+        cls, address: Address, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, timeout: float, window: Window
     ) -> tuple[Connection, Welcome]:
         """Connect and shake hands, within `timeout` seconds; raises what the broker has against it."""
-        self = cls(owner, inboxes, hello.window)
+        self = cls(owner, inboxes, window)
         try:
             async with asyncio.timeout(timeout):
                 link = await transport.connect(address, self)
-                link.write(encode_control(hello))
+                link.write(encode_control(msgspec.structs.replace(hello, held=window.begin(self), places=True)))
                 welcome = await self._welcomed
         except BaseException as error:
             self.abort()
@@ -247,7 +260,7 @@ class Connection:
             case Failure():
                 self._fail(said)
             case Topic():
-                topic = KnownTopic(said)
+                topic = KnownTopic(said, self.topics.get(said.number))
                 self.topics[topic.number] = self.by_name[topic.name] = topic
                 self._owner.announced(topic)
             case Dropped():
@@ -261,6 +274,10 @@ class Connection:
                     inbox = self._inboxes.get(lost[0])
                     if inbox is not None:
                         inbox.lose(*lost[1:])
+            case CaughtUp():
+                inbox = self._inboxes.get(said.subscription)
+                if inbox is not None:
+                    inbox.caught_up(said.topic, said.position)
             case Type():
                 schema = parsed(said.text)
                 self._types[schema.fingerprint] = schema
@@ -288,14 +305,17 @@ class Connection:
             raise ProtocolError(f"a heartbeat of {said.heartbeat_s} s cannot be kept")
         self._link.set_limit(limits.FRAME_BYTES)
         self.put_window = said.window
-        if said.delivery_window:
-            self._window = min(self._window, said.delivery_window)
+        self._window.allowed = min(self._window.size, said.delivery_window or self._window.size)
         self.alive = True
+        self._window.give_back()  # what was taken since the HELLO
         self._timer = self._loop.call_later(said.heartbeat_s / 2, self._beat, said.heartbeat_s / 2)
         self._welcomed.set_result(said)
 
     def _answer(self, request: int, value: Any) -> None:
         future = self._requests.pop(request, None)
+        heard = self._heard_by.pop(request, None)
+        if heard is not None:
+            heard(self, value)
         taken = self._taken.pop(request, None)
         if taken is not None and isinstance(value, dict):
             value["groups"] = taken
@@ -318,7 +338,7 @@ class Connection:
                 future.set_exception(error)
 
     def _deliver(self, flags: int, body: bytes | bytearray | memoryview) -> None:
-        topic_number, marks, data = read_deliver(flags, body)
+        topic_number, marks, data, place = read_deliver(flags, body)
         topic = self.topics.get(topic_number)
         if topic is None:
             raise ProtocolError(f"a delivery from topic number {topic_number}, which was not announced")
@@ -327,15 +347,18 @@ class Connection:
         self.rows += len(batch)
         self.batches += 1
         self.bytes += size
-        self.queued += size
+        window = self._window
+        window.held += size
+        if place is not None:
+            topic.reached[place[0]] = place[1]
         inboxes = self._inboxes
         if len(marks) == 1 and not isinstance(marks, Marks):
             only = inboxes.get(marks[0])
             if only is not None:
                 if len(batch) == 1 and only.hand is not None:
-                    only.take(topic.name, batch, self, size)
+                    only.take(topic.name, batch, window, size)
                     return
-                only.deliver(topic.name, batch, None, Parcel(self, size, 1))
+                only.deliver(topic.name, batch, None, Parcel(window, size, 1))
                 return
         found = [
             (inbox, rows)
@@ -343,9 +366,9 @@ class Connection:
             if (inbox := inboxes.get(number)) is not None  # it may have been given up while this was under way
         ]
         if not found:
-            self.consumed(size)
+            window.consumed(size)
             return
-        parcel = Parcel(self, size, len(found))
+        parcel = Parcel(window, size, len(found))
         for inbox, rows in found:
             inbox.deliver(topic.name, batch, rows, parcel)
 
@@ -359,12 +382,12 @@ class Connection:
         self.rows += len(batch)
         self.batches += 1
         self.bytes += size
-        self.queued += size
+        self._window.held += size
         inbox = self._inboxes.get(hand.subscription)
         if inbox is None:  # it may have been given up while this was under way
-            self.consumed(size)
+            self._window.consumed(size)
         else:
-            inbox.handed(topic.name, batch, Parcel(self, size, 1))
+            inbox.handed(topic.name, batch, Parcel(self._window, size, 1))
 
     def _take(self, body: bytes | bytearray | memoryview) -> None:
         taken = read_taken(body)
@@ -453,17 +476,23 @@ class Connection:
         """Send a control frame. They do not wait for room: there are few, and they are small."""
         self.send(encode_control(message))
 
-    async def ask(self, make: Callable[[int], Control], before: Sequence[Buffer] = ()) -> Any:
+    async def ask(
+        self, make: Callable[[int], Control], before: Sequence[Buffer] = (), heard: Heard | None = None
+    ) -> Any:
         """Send a request and wait for the value of its reply; raises the error that it failed with.
 
-        `before` are parts of frames that go before it, in one write.
+        `before` are parts of frames that go before it, in one write. `heard` is called with the reply as it comes,
+        before any frame behind it is looked at.
         """
         future = self.request(make, before)
         number = self._number
+        if heard is not None:
+            self._heard_by[number] = heard
         try:
             return await future
         finally:
             self._requests.pop(number, None)
+            self._heard_by.pop(number, None)
 
     def request(self, make: Callable[[int], Control], before: Sequence[Buffer] = ()) -> asyncio.Future[Any]:
         """Send a request: a future of its reply's value, or of the error that it failed with."""
@@ -495,21 +524,10 @@ class Connection:
             self._number += 1
             self.say(Unsubscribe(request=self._number, subscription=subscription, seen=seen))
 
-    def consumed(self, size: int) -> None:
-        """The application has taken a delivery of `size` bytes. Credit goes back in large pieces: it costs a frame."""
-        self.queued -= size
-        self._consumed += size
-        if 2 * self._consumed >= self._window:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        if self._consumed and self.alive:
-            self.say(Credit(self._consumed))
-        self._consumed = 0
-
     def _beat(self, seconds: float) -> None:
         """Twice a heartbeat. The one timer of a connection: messages only leave a flag behind."""
-        if self._heard:
+        here = self._link.partial if self._link is not None else 0
+        if self._heard or here > self._partial:  # a long frame on a slow line
             self._silent = 0
         else:
             self._silent += 1
@@ -517,10 +535,20 @@ class Connection:
             silence = f"nothing was heard from the broker for {self._silent * seconds:g} s"
             self.refused(ConnectionLost(f"the connection to the broker was lost: {silence}"))
             return
-        if not self._said or not self._heard:
+        self._beats += 1
+        if self.resumable and self._beats % POSITIONS_BEATS == 0:
+            self.request(lambda number: Positions(request=number)).add_done_callback(self._moved)
+        elif not self._said or not self._heard:
             self.say(Ping(HEARTBEAT_PING))
         self._said = self._heard = False
+        self._partial = here
         self._timer = self._loop.call_later(seconds, self._beat, seconds)
+
+    def _moved(self, answer: asyncio.Future[Any]) -> None:
+        """How far the broker has delivered durable topics, rows that nobody here wants included."""
+        if not answer.cancelled() and answer.exception() is None:
+            for topic in self.topics.values():
+                advance(topic.reached, answer.result().get(topic.stored, {}))
 
     def goodbye(self) -> None:
         """Leave on purpose, behind what was sent."""

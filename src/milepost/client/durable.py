@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -26,8 +25,6 @@ from milepost.wire import Subscribe
 
 GOTTEN_ROWS: Final = 50_000  # most of one get_many: one acknowledgement names them all
 TOKEN_BYTES: Final = 16
-
-_log = logging.getLogger("milepost.client")
 
 
 class Detacher(Protocol):
@@ -76,7 +73,6 @@ class DurableSubscription(Subscription):
         self.removal: Final = os.urandom(TOKEN_BYTES)  # … and of the one that removes it
         self.removing = False  # the broker was asked to remove it, and may have done so
         self.created = False  # whether this client's subscribing made it
-        self.lost: list[tuple[int, int, int]] = []  # rows an operator removed: log, first offset, offset after the last
         self._acks = Acks(self)
         self._position: dict[int, int] = {}  # by log: the offset after what was handed out
         self._received: dict[int, int] = {}  # … and after what has arrived
@@ -437,9 +433,7 @@ class DurableSubscription(Subscription):
         self.deliver(topic, batch, None, parcel)
 
     def lose(self, log: int, first: int, after: int) -> None:
-        """An operator removed rows that this subscription had not consumed."""
-        self.lost.append((log, first, after))
-        _log.warning("rows %d to %d of log %d of %s were removed unread", first, after - 1, log, self.name)
+        super().lose(log, first, after)
         _advance(self._received, log, after)
 
     def request(self, number: int, *, back: bool = False) -> Subscribe:
@@ -476,7 +470,7 @@ class DurableSubscription(Subscription):
         self.topics.add(self.pattern)
         self._acks.attached(connection, int(reply.get("sequence", 0)))
 
-    def detached(self) -> None:
+    def detached(self, connection: Connection | None = None) -> None:
         """The connection is gone. What is here of a named one comes again; a replay goes on behind it."""
         if not self.options.name:
             return

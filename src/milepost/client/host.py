@@ -63,7 +63,7 @@ class Host:
     def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> MilepostError:
         for place, count in enumerate((connection.rows, connection.batches, connection.bytes)):
             self.delivered[place] += count
-        self._subscriptions.detached()
+        self._subscriptions.detached(connection, error)
         return self.publisher.lost(error, was_used)
 
     def failed(self, error: MilepostError) -> None:

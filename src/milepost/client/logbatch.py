@@ -41,6 +41,13 @@ class LogBatch(Batch):
         made.log, made.offsets, made.tries = log, offsets, tries
         return made
 
+    def read_as(self, schema: Schema) -> LogBatch:
+        """The rows as a reader of another version sees them, at the same places."""
+        made = super().read_as(schema)
+        assert isinstance(made, LogBatch)
+        made.log, made.offsets, made.tries = self.log, self.offsets, self.tries
+        return made
+
     def some(self, rows: Sequence[int] | npt.NDArray[Any] | slice) -> LogBatch:
         """Some rows, ascending, with their places."""
         index = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows, np.intp)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from milepost import limits
 from milepost.batch import Batch, Draft, Ids, Stamper
@@ -20,6 +20,7 @@ from milepost.client.storing import Storing
 from milepost.client.topic import KnownTopic, declaration
 from milepost.errors import (
     ConnectionLost,
+    IncompatibleSchema,
     InvalidValue,
     LimitExceeded,
     MilepostError,
@@ -28,12 +29,13 @@ from milepost.errors import (
     UnknownTopic,
 )
 from milepost.query import encode, enforce
-from milepost.schema import Schema
-from milepost.wire import Welcome
+from milepost.schema import Schema, Versions
+from milepost.wire import Control, Welcome
 
 FRAME_BYTES: Final = 1 << 20  # a large put is split into frames of about this size: the broker works meanwhile
 CHUNK_ROWS: Final = 8_192  # of a source without a length: encoded and sent together
 
+Ask: TypeAlias = Callable[[Callable[[int], Control]], Awaitable[Any]]  # a request's reply: on one connection, or any
 _log = logging.getLogger("milepost.client")
 
 UNSURE: Final = "what was put into live topics and not yet confirmed by flush() may not have arrived"
@@ -57,6 +59,7 @@ class Publisher:
         self.boxes: Final[dict[str, Outbox]] = {}
         self.declared: Final[dict[str, tuple[Schema, str | None]]] = {}  # by this client: schema and policy
         self.schemas: Final[dict[str, tuple[Schema, ...]]] = {}  # of every topic that was ever announced
+        self._remembered: dict[str, dict[int, Schema]] = {}  # by fingerprint: also versions before it was made anew
         self.durable: Final[set[str]] = set()  # those of them that are kept in a log
         self.rows = self.batches = self.bytes = self.refused = 0
 
@@ -76,6 +79,9 @@ class Publisher:
     def announced(self, topic: KnownTopic) -> None:
         """A topic has a number, or a new version."""
         self.schemas[topic.name] = topic.versions
+        self._remembered.setdefault(topic.name, {}).update({each.fingerprint: each for each in topic.versions})
+        if topic.name in self.declared:
+            topic.read_with(self.declared[topic.name][0])
         (self.durable.add if topic.durable else self.durable.discard)(topic.name)
         box = self.boxes.get(topic.name)
         if box is not None:
@@ -143,33 +149,48 @@ class Publisher:
     async def restore(self, connection: Connection) -> None:
         """Find the topics again, or declare them again: a broker that restarted has lost live ones."""
         for name, box in list(self.boxes.items()):
-            box.number = await self.redeclare(connection, name)
+            box.number = await self.redeclare(connection.ask, name)
             if not box.number:
                 self._lose(box, None)
         await self.storing.send_again(connection)
         await self.staging.send_again(connection)
 
-    async def redeclare(self, connection: Connection, name: str) -> int:
-        """The number of a topic, which is declared again as this client knows it if it is gone; 0 if that fails."""
-        declared, slow = self.declared.get(name, (None, None))
-        versions = [*self.schemas.get(name, ())]
-        if declared is not None and declared not in versions:
-            versions.append(declared)
+    async def redeclare(self, ask: Ask, name: str) -> int:
+        """The number of a topic, declared again as this client knows it where it is gone or new; 0 if that fails."""
         try:
-            try:
-                return int((await connection.ask(declaration(name, None)))["number"])
-            except UnknownTopic:
-                if name in self.durable:  # a broker that restarts knows it still: it was deleted
-                    raise
-                reply: dict[str, Any] = {"number": 0}
-                for schema in versions:
-                    reply = await connection.ask(declaration(name, schema, slow))
-                return int(reply["number"])
+            return await self._found(ask, name, make=True)
         except MilepostError as error:
             if error.retriable:
                 raise  # on the next connection, then: the topic need not be gone
             _log.error("topic %r did not come back: %s", name, error)
             return 0
+
+    async def _found(self, ask: Ask, name: str, *, make: bool) -> int:
+        """The number of a topic, which then has the versions that this client knows; `make`: also if it is gone.
+
+        Somebody else may have made it anew meanwhile with another version only, and then puts would be refused.
+        """
+        declared, slow = self.declared.get(name, (None, None))
+        known = [*self._remembered.get(name, {}).values()]
+        if declared is not None and declared not in known:
+            known.append(declared)
+        number = 0
+        try:
+            number = int((await ask(declaration(name, None)))["number"])
+            known = [schema for schema in known if schema not in self.schemas[name]]
+        except UnknownTopic:
+            # A broker that restarts knows a durable one still, so that one was deleted.
+            if not make or name in self.durable or not known:
+                raise
+        for schema in _oldest_first(known):
+            try:
+                number = int((await ask(declaration(name, schema, slow)))["number"])
+            except (IncompatibleSchema, LimitExceeded) as error:
+                if not number:
+                    raise
+                self._remembered.get(name, {}).pop(schema.fingerprint, None)
+                _log.error("topic %r was made anew, and does not take a version of before: %s", name, error)
+        return number
 
     async def _look_again(self) -> None:
         """Find the numbers of topics again; rows for one that is gone are lost."""
@@ -191,8 +212,12 @@ class Publisher:
     # Outboxes
 
     def declare(self, name: str, number: int, schema: Schema, slow: str | None) -> None:
-        """The client has declared a topic: its puts are of that version from now on."""
+        """The client has declared a topic: what it puts and reads is of that version from now on."""
         self.declared[name] = schema, slow
+        connection = self._session.connection
+        known = None if connection is None else connection.by_name.get(name)
+        if known is not None:
+            known.read_with(schema)
         box = self.boxes.get(name)
         if box is None:
             box = self.boxes[name] = Outbox(name, number, schema, self.batch_bytes)
@@ -205,6 +230,7 @@ class Publisher:
         """A topic was deleted."""
         self.declared.pop(name, None)
         self.schemas.pop(name, None)
+        self._remembered.pop(name, None)
         self.durable.discard(name)
         box = self.boxes.pop(name, None)
         if box is not None:
@@ -218,12 +244,12 @@ class Publisher:
         box = self.boxes.get(name)
         if box is not None and box.number:
             return box
-        reply = await self._session.ask(declaration(name, None))
+        number = await self._found(self._session.ask, name, make=False)
         box = self.boxes.get(name)  # another put may have asked as well
         if box is None:
-            box = self.boxes[name] = Outbox(name, int(reply["number"]), self.schemas[name][-1], self.batch_bytes)
+            box = self.boxes[name] = Outbox(name, number, self.schemas[name][-1], self.batch_bytes)
             box.become(name in self.durable)
-        box.number = int(reply["number"])
+        box.number = number
         return box
 
     @property
@@ -498,6 +524,14 @@ class Publisher:
             elif box.number and self._room_for(box):
                 self.send(box)
             # Otherwise it waits for `room`.
+
+
+def _oldest_first(versions: list[Schema]) -> Sequence[Schema]:
+    """A topic takes a version that extends one it has; so each goes behind those that it extends."""
+    try:
+        return Versions.of(versions).schemas if versions else ()
+    except MilepostError:
+        return versions  # of topics that had nothing but their name in common
 
 
 def _draft(schema: Schema, source: Any) -> Draft | Batch:

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import msgspec
 
 from milepost.client.backoff import LONGEST_SECONDS, Backoff
-from milepost.client.connection import Connection, Inbox
+from milepost.client.connection import Connection, Heard, Inbox
 from milepost.client.topic import KnownTopic
+from milepost.client.window import Window
 from milepost.errors import Closed, ConfigError, ConnectionLost, MilepostError, TimedOut
 from milepost.transport import Address
 from milepost.transport.address import DATABASE
@@ -64,6 +65,7 @@ class Session:
         self._addresses = addresses
         self._at = 0  # the address in use, or to be tried next
         self._hello = hello
+        self.window = Window(hello.window)
         self._reconnects = reconnects
         self._supervisor: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -169,7 +171,9 @@ class Session:
 
     async def _open(self) -> Connection:
         kind = _kind(self._address)
-        connection, welcome = await kind.open(self._address, self, self._inboxes, self._hello, self.timeout)
+        connection, welcome = await kind.open(
+            self._address, self, self._inboxes, self._hello, self.timeout, self.window
+        )
         try:
             self._host.welcomed(welcome)
         except BaseException:
@@ -277,7 +281,9 @@ class Session:
         """A request's value; on a new connection when the one it was sent on is lost and doing it twice is harmless."""
         return (await self.ask_on(make, again=again))[1]
 
-    async def ask_on(self, make: Callable[[int], Control], *, again: bool = True) -> tuple[Connection, Any]:
+    async def ask_on(
+        self, make: Callable[[int], Control], *, again: bool = True, heard: Heard | None = None
+    ) -> tuple[Connection, Any]:
         """The same, with the connection that brought the reply."""
         self.require_open()
         try:
@@ -285,7 +291,7 @@ class Session:
                 while True:
                     connection = await self.connected()
                     try:
-                        return connection, await connection.ask(make)
+                        return connection, await connection.ask(make, heard=heard)
                     except ConnectionLost:
                         if not again or not self._reconnects:
                             raise

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -14,9 +15,14 @@ from milepost.batch import Batch
 from milepost.client.connection import Connection, Parcel
 from milepost.client.dispatch import Rows
 from milepost.client.logbatch import LogBatch
-from milepost.errors import ProtocolError
+from milepost.client.topic import advance
+from milepost.client.window import Window
+from milepost.wire import Subscribe
 
 BREATH_ROWS: Final = 4_096  # messages that are handed out before the rest of the program gets a turn
+WILD: Final = frozenset("*>")  # words of a pattern
+
+_log = logging.getLogger("milepost.client")
 
 
 class Unsubscriber(Protocol):
@@ -45,7 +51,10 @@ class Subscription:
 
     Messages are light views of the batch they came in; keep values, not views, for longer. Iteration ends when the
     subscription or the client is closed. Whoever stops reading is throttled, dropped or disconnected as the topic's
-    policy says: at most the client's window of bytes waits here.
+    policy says: at most the client's window of bytes waits here. After a disconnection for being slow, iteration raises
+    `SlowConsumer` behind what had arrived.
+
+    After a lost connection it goes on: with durable topics where it was, with live ones at what is put from then on.
     """
 
     def __init__(self, client: Unsubscriber, number: int, pattern: str, where: str | None) -> None:
@@ -55,11 +64,16 @@ class Subscription:
         self.where: Final = where
         self.topics: set[str] = set()  # covered so far; a pattern meets new ones
         self.skipped: dict[str, str] = {}  # topics of the pattern whose schema `where` does not fit, and why
-        self.dropped = 0  # rows that the broker dropped because this client was slow
+        self.dropped = 0  # rows that will not come: this client was slow, or they are in `lost`
+        self.lost: list[tuple[int, int, int]] = []  # rows gone from a log: log, first offset, offset after the last
         self.error: BaseException | None = None  # what ended it, if it was not you
         self.topic = ""  # of the message or batch handed out last
         self.confirmed = False  # the broker has it
         self.complete = False  # it had a stop, and everything before that has arrived
+        # Of durable topics, by the store's number: the position before which everything has arrived. While it is live,
+        # `KnownTopic.reached` is ahead of it.
+        self._positions: dict[int, dict[int, int]] = {}
+        self._behind: dict[str, int] = {}  # topics whose missed rows come out of the log: name -> store's number
         self.hand: Callable[[Any], Any] | None = None  # a callback, while it waits for its next message
         self._outcome: Awaitable[Any] | BaseException | None = None  # what `hand` left to do to the task that serves it
         self._queue: deque[Delivered] = deque()
@@ -228,11 +242,11 @@ class Subscription:
         if self._waiters:
             self._wake()
 
-    def take(self, topic: str, batch: Batch, connection: Connection, size: int) -> None:
+    def take(self, topic: str, batch: Batch, window: Window, size: int) -> None:
         """One row arrived while a callback waits for it: `hand` is set. Its bytes go back when it was dealt with."""
         hand, self.hand = self.hand, None  # whatever comes while it runs is queued
         if hand is None or self._queue or self._ended:
-            self.deliver(topic, batch, None, Parcel(connection, size, 1))
+            self.deliver(topic, batch, None, Parcel(window, size, 1))
             return
         self.topic = topic
         if topic not in self.topics:
@@ -245,22 +259,66 @@ class Subscription:
             if made is None or not inspect.isawaitable(made):
                 if not self._ended:
                     self.hand = hand
-                connection.consumed(size)
+                window.consumed(size)
                 return
             self._outcome = made
-        self._parcel = Parcel(connection, size, 1)
+        self._parcel = Parcel(window, size, 1)
         self._wake()
 
     def handed(self, topic: str, batch: LogBatch, parcel: Parcel) -> None:
-        """Rows of a log, which a subscription that is not durable does not get."""
-        raise ProtocolError(f"rows of a log came for the subscription to {self.name}, which is not durable")
+        """Rows that were put while the connection was away."""
+        stored = self._behind.get(topic)
+        if stored is not None:
+            advance(self._positions.setdefault(stored, {}), {batch.log: int(batch.offsets[-1]) + 1})
+        self.deliver(topic, batch, None, parcel)
 
     def drop(self, rows: int) -> None:
         """The broker says that it dropped rows."""
         self.dropped += rows
 
     def lose(self, log: int, first: int, after: int) -> None:
-        """Rows of a log were removed, which is nothing to a subscription that is not durable."""
+        """Rows of a log are gone that were not delivered: retention or an operator removed them."""
+        self.lost.append((log, first, after))
+        _log.warning("rows %d to %d of log %d of %s were removed unread", first, after - 1, log, self.name)
+
+    def caught_up(self, topic: int, position: dict[int, int]) -> None:
+        """Everything of a durable topic before a position has arrived; the rest is delivered as it comes."""
+        self._behind = {name: stored for name, stored in self._behind.items() if stored != topic}
+        advance(self._positions.setdefault(topic, {}), position)
+
+    # Told by the client
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it has durable topics, and goes on there where it was."""
+        return bool(self._positions or self._behind)
+
+    def request(self, number: int, *, back: bool = False) -> Subscribe:
+        """What to ask the broker for; `back`: on a new connection, what this client had on an old one."""
+        resume = self._positions if back and self.resumable else None
+        return Subscribe(
+            request=number, subscription=self.number, pattern=self.pattern, where=self.where, resume=resume
+        )
+
+    def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:
+        """The broker has it, on this connection."""
+        self.confirmed = True
+        self.topics.update(reply["topics"])
+        self.skipped.update(reply["skipped"])
+        self._behind = dict(reply.get("behind", {}))
+        for stored, position in reply.get("positions", {}).items():
+            advance(self._positions.setdefault(stored, {}), position)
+        if self.resumable:
+            connection.resumable = True
+        if not connection.alive:
+            self.detached(connection)
+
+    def detached(self, connection: Connection) -> None:
+        """The connection is gone: remember how far it has delivered."""
+        for topic in connection.topics.values():
+            mine = topic.name == self.pattern or not WILD.isdisjoint(self.pattern)
+            if topic.stored and mine and topic.name not in self._behind:
+                advance(self._positions.setdefault(topic.stored, {}), topic.reached)
 
     def _wake(self) -> None:
         for waiter in self._waiters:

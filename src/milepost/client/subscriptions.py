@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from milepost.client.backoff import Backoff
-from milepost.client.connection import Connection
+from milepost.client.connection import Connection, Heard
 from milepost.client.durable import DurableSubscription
 from milepost.client.publisher import Publisher
 from milepost.client.read import Read
@@ -19,12 +19,14 @@ from milepost.errors import (
     ConnectionLost,
     InvalidValue,
     MilepostError,
+    ServedElsewhere,
+    SlowConsumer,
     SubscriptionExists,
     TimedOut,
     TopicMismatch,
     UnknownSubscription,
 )
-from milepost.wire import Control, Subscribe, Unsubscribe
+from milepost.wire import Control, Unsubscribe
 
 Callback: TypeAlias = Callable[[Any], Awaitable[None] | None]
 CAUSES_KEPT: Final = 1_000  # errors that ended subscriptions, for who asks later
@@ -87,16 +89,18 @@ class Subscriptions:
             if isinstance(subscription, DurableSubscription):
                 await self._attach(subscription)
             else:
-                _confirm(subscription, (await self._ask(subscription, _subscribe(subscription)))[1])
+                await self._ask(subscription, subscription.request, subscription.attached)
         except BaseException:
             self.by_number.pop(subscription.number, None)
             raise
 
-    async def _ask(self, subscription: Subscription, make: Callable[[int], Control]) -> tuple[Connection, Any]:
+    async def _ask(
+        self, subscription: Subscription, make: Callable[[int], Control], heard: Heard | None = None
+    ) -> tuple[Connection, Any]:
         """Ask for one. If this gives up before the answer, it tells the broker, which may have it and hand it rows."""
         answered = False
         try:
-            reply = await self.session.ask_on(make)
+            reply = await self.session.ask_on(make, heard=heard)
             answered = True
             return reply
         except TimedOut:
@@ -123,22 +127,18 @@ class Subscriptions:
                 )
 
     async def _attach(self, subscription: DurableSubscription) -> None:
-        """Ask for a durable subscription, again and again for the client's timeout when that can help.
+        """Ask for a durable subscription; again and again, for the client's timeout, while it is served elsewhere.
 
         Another broker of the cell may serve it until it has noticed that its clients are gone.
         """
         backoff = Backoff()
-        refused: MilepostError | None = None
+        refused: ServedElsewhere | None = None
         try:
             async with asyncio.timeout(self.session.timeout):
                 while True:
                     try:
                         connection, reply = await self._ask(subscription, subscription.request)
-                    except (ConnectionLost, TimedOut):
-                        raise
-                    except MilepostError as error:
-                        if not error.retriable:
-                            raise
+                    except ServedElsewhere as error:
                         refused = error
                         await asyncio.sleep(backoff.next())
                         continue
@@ -252,51 +252,47 @@ class Subscriptions:
                 subscription.end(keep=True)
         elif isinstance(subscription, DurableSubscription) and error.retriable and connection is not None:
             _log.warning("the subscription %s was interrupted: %s", subscription.name, error)
-            subscription.detached()
+            subscription.detached(connection)
             self.session.start(self._keep_attaching(connection, subscription), f"attaching {subscription.name}")
         elif subscription is not None:
-            del self.by_number[number]
-            if len(self._causes) < CAUSES_KEPT:
-                name = subscription.options.name if isinstance(subscription, DurableSubscription) else ""
-                self._causes |= dict.fromkeys(filter(None, (subscription.pattern, name)), error)
-            self._dropped += subscription.dropped
-            subscription.end(error, keep=True)
+            self._ended(subscription, error)
+
+    def _ended(self, subscription: Subscription, error: MilepostError) -> None:
+        del self.by_number[subscription.number]
+        if len(self._causes) < CAUSES_KEPT:
+            name = subscription.options.name if isinstance(subscription, DurableSubscription) else ""
+            self._causes |= dict.fromkeys(filter(None, (subscription.pattern, name)), error)
+        self._dropped += subscription.dropped
+        subscription.end(error, keep=True)
 
     # Connections that come and go
 
-    def detached(self) -> None:
-        """A connection is gone."""
-        for subscription in self.durable():
-            subscription.detached()
+    def detached(self, connection: Connection, error: MilepostError) -> None:
+        """A connection is gone. Plain subscriptions of a client that was too slow end, so its application hears."""
+        for subscription in list(self.by_number.values()):
+            subscription.detached(connection)
+            if isinstance(error, SlowConsumer) and subscription.confirmed and not _is_durable(subscription):
+                self._ended(subscription, error)
 
     async def restore(self, connection: Connection, publisher: Publisher) -> None:
         """Put them on a new connection, which knows none."""
         for subscription in list(self.by_number.values()):
             if not subscription.confirmed or subscription.ended:
                 continue  # whoever asked for it is still asking, or no longer wants it
-            if isinstance(subscription, DurableSubscription):
-                await self._attach_again(connection, subscription)
-                continue
-            try:
-                if subscription.pattern in publisher.schemas:
-                    await publisher.redeclare(connection, subscription.pattern)
-                _confirm(subscription, await connection.ask(_subscribe(subscription)))
-                if subscription.number not in self.by_number:  # given up meanwhile, with nobody to tell
-                    connection.unsubscribe(subscription.number)
-            except ConnectionLost:
-                raise
-            except MilepostError as error:
-                _log.error("the subscription to %s did not come back: %s", subscription.name, error)
-                self.stop(subscription, error)
+            if not _is_durable(subscription) and subscription.pattern in publisher.schemas:
+                try:
+                    await publisher.redeclare(connection.ask, subscription.pattern)
+                except ConnectionLost:
+                    raise
+                except MilepostError as error:
+                    self._not_back(subscription, error)
+                    continue
+            await self._attach_again(connection, subscription)
 
-    async def _attach_again(self, connection: Connection, subscription: DurableSubscription) -> None:
-        """Put a durable subscription on a new connection; what can change by itself is waited for, beside all else."""
+    async def _attach_again(self, connection: Connection, subscription: Subscription) -> None:
+        """Put a subscription on a new connection; what can change by itself is waited for, beside all else."""
         try:
-            subscription.attached(
-                connection, await connection.ask(lambda number: subscription.request(number, back=True))
-            )
-            if subscription.number not in self.by_number:
-                connection.unsubscribe(subscription.number)
+            await self._ask_again(connection, subscription)
         except ConnectionLost:
             raise
         except MilepostError as error:
@@ -304,37 +300,39 @@ class Subscriptions:
                 _log.warning("the subscription %s is not back yet: %s", subscription.name, error)
                 self.session.start(self._keep_attaching(connection, subscription), f"attaching {subscription.name}")
                 return
-            if subscription.removing and isinstance(error, UnknownSubscription):
+            if (
+                isinstance(subscription, DurableSubscription)
+                and subscription.removing
+                and isinstance(error, UnknownSubscription)
+            ):
                 return  # the answer was lost, and whoever removed it asks again
-            _log.error("the subscription %s did not come back: %s", subscription.name, error)
-            self.stop(subscription, error)
+            self._not_back(subscription, error)
 
-    async def _keep_attaching(self, connection: Connection, subscription: DurableSubscription) -> None:
+    async def _ask_again(self, connection: Connection, subscription: Subscription) -> None:
+        await connection.ask(lambda number: subscription.request(number, back=True), heard=subscription.attached)
+        if subscription.number not in self.by_number:  # given up meanwhile, with nobody to tell
+            connection.unsubscribe(subscription.number)
+
+    def _not_back(self, subscription: Subscription, error: MilepostError) -> None:
+        _log.error("the subscription to %s did not come back: %s", subscription.name, error)
+        self.stop(subscription, error)
+
+    async def _keep_attaching(self, connection: Connection, subscription: Subscription) -> None:
         backoff = Backoff()
         while True:
             await asyncio.sleep(backoff.next())
             if not connection.alive or subscription.ended:
                 return
             try:
-                reply = await connection.ask(lambda number: subscription.request(number, back=True))
-                subscription.attached(connection, reply)
+                await self._ask_again(connection, subscription)
                 return
             except ConnectionLost:
                 return  # the next connection tries
             except MilepostError as error:
                 if not error.retriable:
-                    _log.error("the subscription %s did not come back: %s", subscription.name, error)
-                    self.stop(subscription, error)
+                    self._not_back(subscription, error)
                     return
 
 
-def _confirm(subscription: Subscription, reply: dict[str, Any]) -> None:
-    subscription.confirmed = True
-    subscription.topics.update(reply["topics"])
-    subscription.skipped.update(reply["skipped"])
-
-
-def _subscribe(subscription: Subscription) -> Callable[[int], Control]:
-    return lambda request: Subscribe(
-        request=request, subscription=subscription.number, pattern=subscription.pattern, where=subscription.where
-    )
+def _is_durable(subscription: Subscription) -> bool:
+    return isinstance(subscription, DurableSubscription)

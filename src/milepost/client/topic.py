@@ -10,9 +10,10 @@ from typing import Any, Final
 from milepost.batch import Batch
 from milepost.batch.header import Buffer, fingerprint_of
 from milepost.client.logbatch import LogBatch
-from milepost.errors import InvalidValue, ProtocolError, did_you_mean
+from milepost.errors import IncompatibleSchema, InvalidValue, LimitExceeded, MilepostError, ProtocolError, did_you_mean
 from milepost.query import parse_schema
-from milepost.schema import MessageType, Schema, from_dataclass
+from milepost.schema import MessageType, Schema, Versions, from_dataclass
+from milepost.schema.relax import relaxed
 from milepost.wire import Control, Declare, Hand, Topic
 
 SCHEMAS_KEPT: Final = 512  # parsed texts; a client that reconnects hears of the same ones again
@@ -44,20 +45,46 @@ class TopicInfo:
     durable: bool = False  # kept in a log; a live topic is kept nowhere
 
 
+@lru_cache(maxsize=SCHEMAS_KEPT)
+def _merged(versions: tuple[Schema, ...]) -> Schema:
+    try:
+        return Versions.of(versions).merged
+    except MilepostError:
+        return versions[-1]  # a broker has found one that has everything; should this client not, it reads the newest
+
+
 class KnownTopic:
-    """A topic that the broker has announced on a connection; its number is good for that connection only."""
+    """A topic that the broker has announced on a connection; its number is good for that connection only.
 
-    __slots__ = ("_schemas", "durable", "name", "number", "slow", "versions")
+    Its rows are read as one schema, whatever versions they were written in: the one that this client has declared, or
+    one with everything that any version has. What a row's version lacks is absent.
+    """
 
-    def __init__(self, said: Topic) -> None:
+    __slots__ = ("_schemas", "durable", "name", "number", "reached", "reader", "slow", "stored", "versions")
+
+    def __init__(self, said: Topic, before: KnownTopic | None = None) -> None:
+        """`before`: the same topic, announced earlier on the connection."""
         if not said.schemas:
             raise ProtocolError(f"the broker announced topic {said.name!r} without a schema")
         self.number: Final = said.number
         self.name: Final = said.name
         self.slow: Final = said.slow
         self.durable: Final = said.durable
+        self.stored: Final = said.stored  # the store's number
+        # Of a durable topic, by log: the offset before which everything was delivered to plain subscriptions.
+        self.reached: Final[dict[int, int]] = {} if before is None else before.reached
         self.versions: Final = tuple(parsed(text) for text in said.schemas)
         self._schemas = {schema.fingerprint: schema for schema in self.versions}
+        self.reader = _merged(self.versions)
+
+    def read_with(self, declared: Schema) -> None:
+        """Read rows as a version that this client has declared, unless the topic was made anew as something else."""
+        try:
+            for schema in self.versions:
+                relaxed(declared, schema)
+        except IncompatibleSchema:
+            return
+        self.reader = self._schemas.get(declared.fingerprint, declared)
 
     def schema(self, fingerprint: int) -> Schema | None:
         """The version with a fingerprint."""
@@ -68,14 +95,22 @@ class KnownTopic:
         schema = self._schemas.get(int.from_bytes(data[8:16], "little"))  # `fingerprint_of`, without a call
         if schema is None:
             raise self._unannounced(data)
-        return Batch.decode(data, schema)
+        batch = Batch.decode(data, schema)
+        return batch if schema is self.reader else self._as_read(batch)
 
     def decode_hand(self, hand: Hand) -> LogBatch:
         """The same for rows out of the topic's log."""
         schema = self._schemas.get(int.from_bytes(hand.data[8:16], "little"))
         if schema is None:
             raise self._unannounced(hand.data)
-        return LogBatch.opened(hand.data, schema, hand.log, hand.offsets, hand.tries)
+        batch = LogBatch.opened(hand.data, schema, hand.log, hand.offsets, hand.tries)
+        return batch if schema is self.reader else self._as_read(batch)
+
+    def _as_read(self, batch: Any) -> Any:
+        try:
+            return batch.read_as(self.reader)
+        except LimitExceeded:  # very many short rows, and very many fields that they lack: they stay as they are
+            return batch
 
     def _unannounced(self, data: Buffer) -> ProtocolError:
         fingerprint_of(data)  # says so when the bytes are too few
@@ -84,6 +119,13 @@ class KnownTopic:
     def info(self, created: bool = False) -> TopicInfo:
         """For the application."""
         return TopicInfo(self.name, self.versions[-1], self.versions, self.slow, created, durable=self.durable)
+
+
+def advance(position: dict[int, int], by: Mapping[int, int]) -> None:
+    """Move a position forward, log by log, never back."""
+    for log, offset in by.items():
+        if offset > position.get(log, 0):
+            position[log] = offset
 
 
 def described(said: Mapping[str, Any]) -> TopicInfo:

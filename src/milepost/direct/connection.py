@@ -11,8 +11,9 @@ from typing import Any, Final
 from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.loose import Loose
-from milepost.client.connection import Connection, Inbox, Owner, as_lost
+from milepost.client.connection import Connection, Heard, Inbox, Owner, as_lost
 from milepost.client.taken import TakenBatch
+from milepost.client.window import Window
 from milepost.direct.dealing import Dealing
 from milepost.direct.keeper import Keeper
 from milepost.errors import (
@@ -49,8 +50,8 @@ class DirectConnection(Connection):
 
     takes_loose = True
 
-    def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello) -> None:
-        super().__init__(owner, inboxes, hello.window)
+    def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, window: Window) -> None:
+        super().__init__(owner, inboxes, window)
         self._instance = hello.instance
         self._keeper: Keeper
         self._writer = 0  # S of what this client writes
@@ -61,10 +62,10 @@ class DirectConnection(Connection):
 
     @classmethod
     async def open(
-        cls, address: Address, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, timeout: float
+        cls, address: Address, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, timeout: float, window: Window
     ) -> tuple[Connection, Welcome]:
         """Open the database; raises what it has against it, and `TimedOut` after so many seconds."""
-        self = cls(owner, inboxes, hello)
+        self = cls(owner, inboxes, hello, window)
         opening = asyncio.ensure_future(Keeper.opened(address.host, self._overtaken))
         try:
             async with asyncio.timeout(timeout):
@@ -116,7 +117,7 @@ class DirectConnection(Connection):
     async def ping(self) -> None:
         raise self._no_broker()
 
-    async def ask(self, make: Callable[[int], Control], before: Sequence[Any] = ()) -> Any:
+    async def ask(self, make: Callable[[int], Control], before: Sequence[Any] = (), heard: Heard | None = None) -> Any:
         if self._leaving is not None:
             await asyncio.shield(self.done)  # whoever asks again at once would keep it from coming to its end
         if not self.alive:

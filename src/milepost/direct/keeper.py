@@ -23,6 +23,7 @@ from milepost.storage.operations import Operation
 
 NAME: Final = "direct"  # of the logs of such clients: direct-1 and so on
 LOOKS: Final = 2  # threads for whoever only looks: a long look leaves the other to everybody else
+CLOSING_S: Final = 5.0  # that the database has when the client leaves; leases end what it has not undone
 TICK_S: Final = 1.0
 RENEWALS: Final = 3  # of a lease before it would end
 SWEEP_S: Final = 5.0  # between looks at messages that have expired, and at leases of those who are gone
@@ -165,7 +166,8 @@ class Keeper:
             self.waiting.stir(outcome.touched)
 
     async def end(self) -> None:
-        """Write what was given, and give the log back."""
+        """Write what was given, and give the log back; a server that does not answer is left."""
+        self.store.hurry(CLOSING_S)
         self._timer.cancel()
         if self._setting is not None:
             self._setting.cancel()

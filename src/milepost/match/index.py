@@ -72,6 +72,7 @@ class Index:
         self._now = 0
         self._count = 0
         self._masked = 0
+        self.evaluated = 0  # distinct predicates that are evaluated, where the index leads to them or for every row
         self._next = 0  # number of the next segment
         self._delta = self._new_delta()
         self._segments: dict[int, Segment] = {}
@@ -127,6 +128,13 @@ class Index:
         if self._delta.full:
             self._flush()
 
+    def evaluates(self, key: int) -> bool:
+        """Whether a key is there whose predicate must be evaluated."""
+        if key not in self:
+            return False
+        number, entry = int(self._segment_of[key]), int(self._entry_of[key])
+        return number == _IN_GROUP and self._groups[entry].evaluated
+
     def remove(self, key: int) -> None:
         """Unsubscribe; KeyError when the key is not there."""
         if key not in self:
@@ -164,6 +172,7 @@ class Index:
         number = self._free.pop() if self._free else len(self._groups)
         group = Group(number, predicate, form is not None, form is None or not form.exact)
         self._groups[number] = self._group_of[predicate] = group
+        self.evaluated += group.evaluated
         if form is not None:
             if number >= len(self._group_place):
                 more = np.full((2 * number, 2), _NOWHERE, np.int32)
@@ -176,6 +185,7 @@ class Index:
     def _dissolve(self, group: Group) -> None:
         del self._groups[group.number], self._group_of[group.predicate]
         self._free.append(group.number)
+        self.evaluated -= group.evaluated
         self._changed_groups[group.number] = None
         if group.indexed:
             number, entry = self._group_place[group.number].tolist()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from milepost.batch import Batch
-from milepost.errors import MilepostError, QueryError
+from milepost.errors import MilepostError, QueryError, QueryTooCostly
 from milepost.match.columns import Codes, Columns
 from milepost.match.group import Group
 from milepost.match.matches import Matches
 from milepost.match.texts import Table
 from milepost.query import Predicate
 
-FEW: Final = 4  # rows that a predicate is evaluated for one by one; beyond, all rows of the batch at once are cheaper
+FEW: Final = 8  # rows that a predicate is evaluated for one by one, 5 µs each; a mask takes 75 µs for any few
+EVALUATIONS: Final = 32  # predicates that are evaluated for a batch within some milliseconds
+EVALUATED_ROWS: Final = 50_000  # the same, times rows
 MANY_ROWS: Final = 64  # from here on it pays to put rows in an order before asking
 MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches anyway
 _EXPECTED: Final = 16.0  # targets of a row, before one knows
@@ -41,22 +43,26 @@ class Groups:
         table = self.table.copy() if size <= room else np.zeros((2 * size, 3), np.int64)
         table[:room] = self.table
         held, evaluated, unindexed = self.held.copy(), self.evaluated, self.unindexed
+        # Rare beside keys that come and go, so these are copied only when predicates do; all of them at once.
+        other = [
+            number
+            for number, group in changed.items()
+            if group is None or number not in held or evaluated.get(number) is not group.predicate
+        ]
+        if other:
+            evaluated = {number: each for number, each in evaluated.items() if number not in changed}
+            unindexed = [number for number in unindexed if number not in changed]
         for number, group in changed.items():
-            known = number in held
-            if group is None or not known or evaluated.get(number) is not group.predicate:
-                # Rare beside keys that come and go, so these are copied only then.
-                evaluated = {other: predicate for other, predicate in evaluated.items() if other != number}
-                unindexed = [other for other in unindexed if other != number]
-                if group is not None and group.evaluated:
-                    evaluated[number] = group.predicate
-                if group is not None and not group.indexed:
-                    unindexed.append(number)
             if group is None:
                 held.pop(number, None)
                 table[number] = 0
-            else:
-                held[number] = group.keys, group.died, group.count
-                table[number] = group.row()
+                continue
+            held[number] = group.keys, group.died, group.count
+            table[number] = group.row()
+            if other and group.evaluated:
+                evaluated[number] = group.predicate
+            if other and not group.indexed:
+                unindexed.append(number)
         return Groups(table, held, evaluated, unindexed)
 
     def keys(self, number: int, now: int) -> list[int]:
@@ -92,8 +98,17 @@ class Snapshot:
         self._split = grouping.split
         self._assemble = grouping.assemble
 
-    def match(self, batch: Batch) -> Matches:
-        """Which rows satisfy which keys."""
+    @property
+    def evaluations(self) -> int:
+        """Distinct predicates that may have to be evaluated for a batch: what a match costs beside the index."""
+        return len(self._groups.evaluated)
+
+    def long(self, rows: int) -> bool:
+        """Whether a match of so many rows may take longer than some milliseconds."""
+        return self.evaluations > EVALUATIONS or self.evaluations * rows > EVALUATED_ROWS
+
+    def match(self, batch: Batch, pause: Callable[[], None] | None = None) -> Matches:
+        """Which rows satisfy which keys. `pause` is called between evaluations: a thread lets others run there."""
         schema = self._columns.schema
         if batch.schema is not schema and batch.schema.fingerprint != schema.fingerprint:
             raise QueryError(
@@ -103,7 +118,7 @@ class Snapshot:
         offsets, targets = self._found(batch)
         if not self._groups.held:
             return Matches(offsets, targets)
-        return self._with_groups(batch, offsets, targets, self._groups)
+        return self._with_groups(batch, offsets, targets, self._groups, pause)
 
     def _found(self, batch: Batch) -> tuple[npt.NDArray[np.int64], Rows]:
         """The targets of the entries that hold in each row."""
@@ -116,21 +131,33 @@ class Snapshot:
         self._expected = 1.1 * len(targets) / n
         return offsets, targets
 
-    def _with_groups(self, batch: Batch, offsets: npt.NDArray[np.int64], targets: Rows, groups: Groups) -> Matches:
+    def _with_groups(
+        self,
+        batch: Batch,
+        offsets: npt.NDArray[np.int64],
+        targets: Rows,
+        groups: Groups,
+        pause: Callable[[], None] | None,
+    ) -> Matches:
         numbers, starts, rows = self._split(offsets, targets, len(groups.table))
         failed: list[tuple[int, MilepostError]] = []
         if groups.evaluated:
             holding: list[tuple[int, Any]] = []
             bounds = starts.tolist()
+            views = {row: batch[row] for row in range(len(batch))} if len(batch) <= FEW else {}
             for i, number in enumerate(numbers.tolist()):
                 mine = rows[bounds[i] : bounds[i + 1]]
                 predicate = groups.evaluated.get(number)
                 if predicate is not None:
-                    mine = self._evaluated(number, predicate, batch, mine, failed)
+                    if pause is not None:
+                        pause()
+                    mine = self._evaluated(number, predicate, batch, mine, views, failed)
                 if len(mine):
                     holding.append((number, mine))
             for number in groups.unindexed:
-                mine = self._evaluated(number, groups.evaluated[number], batch, None, failed)
+                if pause is not None:
+                    pause()
+                mine = self._evaluated(number, groups.evaluated[number], batch, None, views, failed)
                 if len(mine):
                     holding.append((number, mine))
             numbers = np.array([number for number, _ in holding], np.int32)
@@ -140,11 +167,26 @@ class Snapshot:
         found, keys = self._assemble(offsets, targets, numbers, starts, rows, groups.table, self._now)
         return Matches(found, keys, tuple(failed))
 
-    def _evaluated(self, number: int, predicate: Predicate, batch: Batch, rows: Rows | None, failed: list[Any]) -> Rows:
-        """The rows in which a predicate holds, of those given, or of all."""
+    def _evaluated(
+        self,
+        number: int,
+        predicate: Predicate,
+        batch: Batch,
+        rows: Rows | None,
+        views: dict[int, Any],
+        failed: list[Any],
+    ) -> Rows:
+        """The rows in which a predicate holds, of those given, or of all. `views` has the rows of a small batch."""
         try:
+            if (views or (rows is not None and len(rows) <= FEW)) and not predicate.folds:
+                some = list(views) if rows is None else rows.tolist()
+                return np.array([r for r in some if predicate.test(views[r] if views else batch[r]) is True], np.int32)
             if rows is not None and len(rows) <= FEW and len(batch) > FEW:
-                return np.array([row for row in rows.tolist() if predicate.test(batch[row]) is True], np.int32)
+                try:
+                    answers = predicate.test_few(batch, rows.tolist())
+                    return rows[np.array([answer is True for answer in answers], np.bool_)]
+                except QueryTooCostly:
+                    pass  # long lists: all rows at once may still be within the budget
             mask = predicate.mask(batch)
             return (np.flatnonzero(mask) if rows is None else rows[mask[rows]]).astype(np.int32)
         except MilepostError as error:

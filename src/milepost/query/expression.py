@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from milepost.errors import QueryError
 from milepost.query import ast, clauses, typed
+from milepost.query.budget import Budget
 from milepost.query.checker import Checker
 from milepost.query.fields import fields
 from milepost.query.kinds import NULL, Scalar
@@ -68,7 +69,7 @@ class Expression:
         if self._row_by_row:
             from milepost.query.mask import column_of
 
-            return column_of([self._evaluate(moment) for moment in _moments(batch, header)], self.type)
+            return column_of([self._evaluate(moment) for moment in self._moments(batch, header)], self.type)
         found: Column = self._column(batch, header)
         return found
 
@@ -91,6 +92,18 @@ class Expression:
             if isinstance(node, typed.Read)
             for step in node.steps
         )
+
+    def _moments(self, batch: Batch, header: Mapping[str, Any] | None) -> Iterator[Moment]:
+        values = header or {}
+        budget = Budget.one_by_one(batch, len(batch))
+        budget.spend(typed.cost(self.root) * len(batch))
+        for row, message in enumerate(batch.to_pylist()):
+            yield Moment(message, {name: column[row] for name, column in values.items()}, budget)
+
+    @cached_property
+    def folds(self) -> bool:
+        """Whether lists are gone through: then the cost of a message is that of its lists, and masks bound it."""
+        return any(isinstance(node, typed.Fold) for node in typed.walk(self.root))
 
     def _require_schema(self, batch: Batch) -> None:
         if batch.schema is not self.schema and batch.schema.fingerprint != self.schema.fingerprint:
@@ -135,23 +148,23 @@ class Predicate(Expression):
         if self._row_by_row:
             import numpy as np
 
-            return np.array([self._evaluate(moment) is True for moment in _moments(batch, header)], np.bool_)
+            return np.array([self._evaluate(moment) is True for moment in self._moments(batch, header)], np.bool_)
         rows: Bools = self._mask(batch, header)
         return rows
+
+    def test_few(self, batch: Batch, rows: list[int]) -> list[bool | None]:
+        """The answers for a few rows of a batch, where that is cheaper than looking at all of them at once.
+
+        Raises `QueryTooCostly` where it is not: `mask` may still find them within its budget.
+        """
+        budget = Budget.one_by_one(batch, len(rows))
+        return [self._evaluate(Moment(batch[row], None, budget)) for row in rows]
 
     @cached_property
     def _mask(self) -> Any:
         from milepost.query.mask import mask
 
         return mask(self.root)
-
-
-def _moments(batch: Batch, header: Mapping[str, Any] | None) -> list[Moment]:
-    values = header or {}
-    return [
-        Moment(message, {name: column[row] for name, column in values.items()})
-        for row, message in enumerate(batch.to_pylist())
-    ]
 
 
 def compile(text: str, schema: Schema) -> Predicate:
@@ -171,6 +184,13 @@ def compile(text: str, schema: Schema) -> Predicate:
     if parts is not None:
         SHAPES.learn(parts, text, schema, reading)
     return Predicate(text, schema, tree, root)
+
+
+def compile_known(text: str, schema: Schema, most: int) -> Predicate | None:
+    """What `compile` gives, if it needs no parser: a text of at most so many characters, and of a known shape."""
+    parts = cut(text) if len(text) <= most else None
+    known = SHAPES.root(parts, text, schema) if parts is not None else None
+    return None if known is None else Predicate(text, schema, None, known)
 
 
 def expression(text: str, schema: Schema) -> Expression:

@@ -292,6 +292,18 @@ def children(node: Typed) -> Iterator[Typed]:
             yield from (part for part in (where, body) if part is not None)
 
 
+def cost(*nodes: Typed | None) -> int:
+    """Steps that evaluating expressions takes once, without what their folds repeat for each element."""
+    steps = 0
+    stack = [node for node in nodes if node is not None]
+    while stack:
+        node = stack.pop()
+        steps += not isinstance(node, Const)
+        if not isinstance(node, Fold):
+            stack.extend(children(node))
+    return steps
+
+
 def walk(*nodes: Typed) -> Iterator[Typed]:
     """The nodes and everything inside them, from the outside in."""
     stack = list(reversed(nodes))

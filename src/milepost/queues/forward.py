@@ -37,6 +37,7 @@ from milepost.client import AsyncClient, Transaction
 from milepost.client.backoff import Backoff
 from milepost.client.taken import TakenBatch
 from milepost.errors import Fenced, InvalidValue, MilepostError, StateLost, TimedOut
+from milepost.transport.address import masked, parse_broker
 
 MESSAGES: Final = 1_000  # in one transaction: two syncs and four round trips are then little for each
 FIRST: Final = 100  # in the first one: how large messages are is seen by it
@@ -123,7 +124,8 @@ class Forwarder:
 
     def _failed(self, error: str, backoff: Backoff) -> None:
         if error != self.progress.error or not backoff.attempts:
-            log.warning("queue %s is not forwarded to %s/%s: %s", self._queue, self._address, self._target, error)
+            where = masked(self._address)
+            log.warning("queue %s is not forwarded to %s/%s: %s", self._queue, where, self._target, error)
         self.progress.error = error
 
     async def once(self) -> int:
@@ -133,6 +135,8 @@ class Forwarder:
 
     async def _session(self, stop: asyncio.Event | None) -> None:
         """With one connection to each broker: both are made anew after any failure."""
+        for each in self._address.split(","):
+            parse_broker(each.strip())  # again: a store may hold an address from before this was asked for
         async with AsyncClient(self._source, reconnect=False, timeout=ANSWER_S) as source:
             name = coordinator_of(source.broker_id, self._queue)
             async with AsyncClient(self._address, name=name, reconnect=False, timeout=ANSWER_S) as target:

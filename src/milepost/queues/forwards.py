@@ -17,6 +17,7 @@ from milepost.queues.operations import Look
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Work
 from milepost.storage.statement import Statement
+from milepost.transport.address import masked
 
 ADDRESS_CHARS: Final = 2_000  # of a target: some dozens of brokers of a cell
 ERROR_CHARS: Final = 500  # of what is in the way, as it is kept for people
@@ -80,8 +81,8 @@ class SetForward(Work):
         found = session.row(_FIND, queue=number)
         if (found[0], found[1]) != (self.address, self.target):
             raise InvalidValue(
-                f"queue {self.queue!r} is forwarded to {found[0]}/{found[1]}: one queue goes to one place; stop that "
-                "first"
+                f"queue {self.queue!r} is forwarded to {masked(found[0])}/{found[1]}: one queue goes to one place; "
+                "stop that first"
             )
 
 

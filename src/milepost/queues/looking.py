@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Final
 
+from milepost.batch import Batch
 from milepost.queues import messages, picking
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, QueueRecord, TypeRecord
 from milepost.queues.engine import engine_of
 from milepost.queues.numbers import enqueued_us
 from milepost.queues.picking import Head, Wish
-from milepost.queues.steps import Got
+from milepost.queues.steps import Got, Group
 from milepost.queues.taking import nothing
 from milepost.storage.database import Session
 from milepost.storage.operations import Place
@@ -17,29 +20,63 @@ from milepost.storage.statement import Statement
 
 __all__ = ["Head", "browse", "committed", "peek", "queues", "types"]
 
+STEP: Final = 64  # messages that are read at once, of which nobody knows how long they are
 _NOBODY: Final = -1  # a transaction that is none: peeking sees what everybody does
 
 
 def peek(
-    session: Session, place: Place, queue: str, kind: str | None, select: str | None, order: str | None, count: int
-) -> Got:
+    session: Session, place: Place, queue: str, kind: str | None, select: str | None, order: str | None, count: int,
+    most_bytes: int | None = None,
+) -> Got:  # fmt: skip
     """See `operations.Peek`."""
     picking.require_count(count)
     known = engine_of(session, place).known(session, None)
     found = picking.pick(
         session, known, known.queue(queue), Wish(kind, select, order), count, _NOBODY, False, place.time_us, lock=False
     )
-    return messages.got(session, known, found) if found else nothing(session, known.queue(queue), place.time_us)
+    return _got(session, known, found, most_bytes) if found else nothing(session, known.queue(queue), place.time_us)
 
 
 def browse(
-    session: Session, place: Place, queue: str, kind: str | None, select: str | None, after: int, count: int
-) -> Got:
+    session: Session, place: Place, queue: str, kind: str | None, select: str | None, after: int, count: int,
+    most_bytes: int | None = None,
+) -> Got:  # fmt: skip
     """See `operations.Browse`."""
     picking.require_count(count)
     known = engine_of(session, place).known(session, None)
     found = committed(session, known, known.queue(queue), Wish(kind, select), after, count, lock=False)
-    return messages.got(session, known, found)
+    return _got(session, known, found, most_bytes)
+
+
+def _got(session: Session, known: Catalogue, found: list[Head], most_bytes: int | None) -> Got:
+    """Messages with their content, from the first on, until there are so many bytes of them; one at least.
+
+    How long a message is, nobody knows before it is read. So they are read some at a time, few at first.
+    """
+    if most_bytes is None:
+        return messages.got(session, known, found)
+    groups: list[Group] = []
+    size, start, step = 0, 0, 1
+    while start < len(found) and size < most_bytes:
+        some = messages.got(session, known, found[start : start + step]).groups
+        size += sum(len(group.batch.data) for group in some)
+        groups += some
+        start, step = start + step, min(2 * step, STEP)
+    return Got([_joined(list(run)) for _, run in groupby(groups, key=attrgetter("type"))])
+
+
+def _joined(groups: list[Group]) -> Group:
+    """Groups of one type as one."""
+    first = groups[0]
+    if len(groups) == 1:
+        return first
+    return Group(
+        first.type, first.schema, Batch.concat([each.batch for each in groups]),
+        *(list(chain.from_iterable(getattr(each, name) for each in groups)) for name in _COLUMNS),
+    )  # fmt: skip
+
+
+_COLUMNS: Final = ("mids", "s", "t", "priorities", "aborts")  # of a group, beside its messages
 
 
 def committed(
@@ -48,7 +85,8 @@ def committed(
     """Committed messages that nobody has taken or reserved, due or not, by number."""
     finding = picking.browsing(known, queue, wish, picking.dialect_of(session), lock)
     values = {"after": after, "count": count, "queue": queue.number} | finding.values
-    return [Head(*row) for row in session.rows(finding.statement, **values)]
+    ask = session.bounded if wish.select else session.rows
+    return [Head(*row) for row in ask(finding.statement, **values)]
 
 
 def queues(session: Session, place: Place, name: str | None, counted: bool) -> list[QueueRecord]:

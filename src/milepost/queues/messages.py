@@ -51,7 +51,9 @@ def insert_headers(
 ) -> None:  # fmt: skip
     """Write the headers of messages whose content is there. Without a priority, the queue says what it is."""
     statement, values = _insert(queue, kind, priority is None, picking.dialect_of(session))
-    session.later(
+    # A function is a client's: it is waited for, so that none but this enqueue fails for it.
+    write = session.later if priority is not None or queue.functions[kind.number] is None else session.bounded
+    write(
         statement, mids=session.numbers(mids), s=s, t=t, type=kind.number,
         priority=float(queue.priority if priority is None else priority), lsf=log, owner=owner, due_us=due_us,
         ends_us=ends_us, **values,

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Final
 
 from milepost.errors import MilepostError
 from milepost.queues import admin, deciding, ending, looking, transactions, upkeep
@@ -13,6 +15,8 @@ from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
 from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Promise, Work
+
+OPERATOR: Final = "operator"  # the client of what is asked outside of transactions
 
 
 class Look(Work):
@@ -44,6 +48,11 @@ class Perform(Work):
     def size(self) -> int:
         """Of the batches."""
         return sum(step.size for step in self.steps if isinstance(step, Enqueue))
+
+    @property
+    def client(self) -> Hashable:
+        """Selections, orders and priority functions may be in it."""
+        return self.transaction.instance
 
     def run(self, session: Session, place: Place) -> Performed | Promise | MilepostError:
         """See `transactions`."""
@@ -177,10 +186,11 @@ class Peek(Look):
     count: int = 1
     select: str | None = None
     order: str | None = None
+    most_bytes: int | None = None  # of the messages, about: then there are fewer
 
     def run(self, session: Session, place: Place) -> Got:
         """See `looking`."""
-        return looking.peek(session, place, self.queue, self.type, self.select, self.order, self.count)
+        return looking.peek(session, place, self.queue, self.type, self.select, self.order, self.count, self.most_bytes)
 
 
 @dataclass(frozen=True)
@@ -192,10 +202,13 @@ class Browse(Look):
     select: str | None = None
     after: int = 0
     count: int = 100
+    most_bytes: int | None = None  # of the messages, about: then there are fewer
 
     def run(self, session: Session, place: Place) -> Got:
         """See `looking`."""
-        return looking.browse(session, place, self.queue, self.type, self.select, self.after, self.count)
+        return looking.browse(
+            session, place, self.queue, self.type, self.select, self.after, self.count, self.most_bytes
+        )
 
 
 @dataclass(frozen=True)
@@ -287,6 +300,11 @@ class MoveMessages(Work):
     select: str | None = None
     count: int | None = None
 
+    @property
+    def client(self) -> Hashable:
+        """All operators are one."""
+        return OPERATOR
+
     def run(self, session: Session, place: Place) -> int:
         """See `admin`."""
         return admin.move(session, place, self.source, self.target, self.type, self.select, self.count)
@@ -300,6 +318,11 @@ class Purge(Work):
     type: str | None = None
     select: str | None = None
     count: int | None = None
+
+    @property
+    def client(self) -> Hashable:
+        """All operators are one."""
+        return OPERATOR
 
     def run(self, session: Session, place: Place) -> int:
         """See `admin`."""

@@ -126,11 +126,12 @@ def pick(
     if finding.short is not None and session.row(finding.short)[0]:
         finding = _finding(about, wish.select, wish.order, own, dialect, lock, count == 1, walked=True)
     values |= {"count": count} | finding.values
+    found_by = _asked if wish.select or wish.order else _found
     if not queue.group or not lock or dialect != "postgresql":
-        return _found(session, finding.statement, values)
+        return found_by(session, finding.statement, values)
     passed: set[int] = set()  # groups that another broker was quicker with; what is behind them counts instead
     for _ in range(LOOKS):
-        found = _found(session, finding.statement, values | {"passed": session.numbers(sorted(passed))})
+        found = found_by(session, finding.statement, values | {"passed": session.numbers(sorted(passed))})
         kept = _locked(session, queue, found, owner) if found else found
         if len(kept) == len(found):
             break
@@ -165,6 +166,11 @@ def _in_order(
 
 def _found(session: Session, statement: Statement, values: dict[str, Any]) -> list[Head]:
     return [Head(*row) for row in session.rows(statement, **values)]
+
+
+def _asked(session: Session, statement: Statement, values: dict[str, Any]) -> list[Head]:
+    """The same for a statement with a client's expressions."""
+    return [Head(*row) for row in session.bounded(statement, **values)]
 
 
 def _required(catalogue: Catalogue, queue: Queue, wish: Wish) -> Type | None:

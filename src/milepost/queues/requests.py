@@ -14,7 +14,7 @@ from milepost.batch import Batch
 from milepost.batch.loose import Loose
 from milepost.errors import BrokerError, InvalidValue, MilepostError, TransactionAborted
 from milepost.queues import forwards, operations, steps
-from milepost.transport.address import parse_address
+from milepost.transport.address import masked, parse_broker
 from milepost.wire import (
     Browse,
     CreateQueue,
@@ -98,7 +98,7 @@ def operation_of(request: Any) -> Any:
             return forwards.Settle(request.gid, request.number)
         case SetForward():
             for each in request.address.split(","):
-                parse_address(each.strip())
+                parse_broker(each.strip())
             return forwards.SetForward(request.queue, request.address, request.target)
         case DropForward():
             return forwards.DropForward(request.queue)
@@ -152,7 +152,7 @@ def answer_to(request: Any, outcome: Any) -> tuple[Any, Stirred]:
         case Holding():
             value = {"remaining": outcome.remaining, "ends": [list(each) for each in outcome.ends]}
         case Forwards():
-            value = [each._asdict() for each in outcome]
+            value = [each._asdict() | {"address": masked(each.address)} for each in outcome]
     return value, Stirred()
 
 

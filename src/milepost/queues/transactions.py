@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from milepost.batch.loose import Loose
@@ -493,8 +494,10 @@ class _Performance:
         (number,) = engine.numbers.take(1, place.time_us)
         given, session = self._transaction, self._session
         made = Taking(engine, self._key, known, queue, number, place.time_us, step.plain)
-        session.later(
-            taking.statement, made.headers, raises=True, now=place.time_us, count=step.count, owner=number,
+        # With a selection of the client's it is waited for, so that none but this dequeue fails for it.
+        take = session.bounded if step.select else partial(session.later, raises=True)
+        take(
+            taking.statement, made.headers, now=place.time_us, count=step.count, owner=number,
             s=given.s, instance=given.instance, client=given.client, log=place.log, lease_us=given.lease_us,
             time_us=place.time_us, queue=queue.number, **taking.values,
         )  # fmt: skip

@@ -11,6 +11,9 @@
     node          messages of a message type, with late-bound access
     generate      typed classes for them
     evolution     what a new version may change
+    versions      those that live beside each other
+    merge         what all of them have
+    relax         what a reader of one gets from messages of another
     registry      named, versioned schemas
     flat          the flat-tuple transformation, for batches
 """
@@ -24,6 +27,7 @@ from milepost.schema.node import Node, References, build, plain
 from milepost.schema.registry import Registry, RegistryStatistics
 from milepost.schema.text import parse
 from milepost.schema.types import Schema
+from milepost.schema.versions import Versions
 
 __all__ = [
     "Schema",
@@ -47,6 +51,7 @@ __all__ = [
     "compatible",
     "breaks",
     "Break",
+    "Versions",
     "Registry",
     "RegistryStatistics",
 ]

@@ -23,22 +23,61 @@ class Break(NamedTuple):
     reason: str
 
 
-def compatible(old: Schema, new: Schema) -> bool:
-    """Whether readers of either version can read messages of the other."""
-    return not breaks(old, new)
+class Effort:
+    """How many types were met in comparisons; those that share one are bounded together."""
+
+    def __init__(self) -> None:
+        self.types = 0
+
+    def count(self, types: int, name: str) -> None:
+        """So many more; `LimitExceeded` when they are too many."""
+        self.types += types
+        limits.require("SCHEMA_COMPARISONS", self.types, f"{name}: comparing versions")
 
 
-def breaks(old: Schema, new: Schema) -> list[Break]:
+def compatible(old: Schema, new: Schema, effort: Effort | None = None) -> bool:
+    """Whether `new` only adds to `old`: readers of either version can read messages of the other."""
+    return next(_compared(old, new, _ALL, effort), None) is None
+
+
+def breaks(old: Schema, new: Schema, effort: Effort | None = None) -> list[Break]:
     """Every place where `new` breaks readers of `old`; none when they are compatible."""
+    return list(_compared(old, new, _ALL, effort))
+
+
+def conflicts(old: Schema, new: Schema, effort: Effort | None = None) -> list[Break]:
+    """Every place that both versions have, and in which they differ; none when they can be merged."""
+    return list(_compared(old, new, _Counted(gone=False, optional=True), effort))
+
+
+def unreadable(writer: Schema, reader: Schema) -> list[Break]:
+    """Every place in which messages of the one cannot be read as the other; none when what is missing is absent.
+
+    Fewer than conflicts: what may be absent can be read where it is required, since that makes it optional.
+    """
+    return list(_compared(writer, reader, _Counted(gone=False, optional=False), None))
+
+
+class _Counted(NamedTuple):
+    """Which differences count, beside other types."""
+
+    gone: bool  # what only the old version has
+    optional: bool  # what is optional in one of them
+
+
+_ALL: Final = _Counted(gone=True, optional=True)
+
+
+def _compared(old: Schema, new: Schema, counted: _Counted, effort: Effort | None) -> Iterator[Break]:
     match old.message_type, new.message_type:
         case None, None:
-            return list(_Comparison(old, new).breaks())
+            yield from _Comparison(old, new, counted, effort or Effort()).breaks()
         case MessageType() as before, MessageType() as after:
-            return list(_message_breaks(before, after))
+            yield from _message_breaks(before, after, counted)
         case None, _:
-            return [Break(old.name, _changed("a plain schema", "a message type"))]
+            yield Break(old.name, _changed("a plain schema", "a message type"))
         case _:
-            return [Break(old.name, _changed("a message type", "a plain schema"))]
+            yield Break(old.name, _changed("a message type", "a plain schema"))
 
 
 # A path while nobody has to see it: the path before its last step, and that step. Long ones share their beginnings.
@@ -53,11 +92,12 @@ class _Comparison:
     as their values do.
     """
 
-    def __init__(self, old: Schema, new: Schema) -> None:
+    def __init__(self, old: Schema, new: Schema, counted: _Counted, effort: Effort) -> None:
         self.old = old
         self.new = new
+        self.counted = counted
+        self.effort = effort
         self.met: set[tuple[str | int, str | int]] = set()
-        self.work = 0
 
     def breaks(self) -> Iterator[Break]:
         # A queue instead of recursion, which may lead through thousands of definitions; breadth first, so that a place
@@ -65,7 +105,7 @@ class _Comparison:
         todo: deque[tuple[Type, Type, _Path]] = deque([(self.old.type, self.new.type, None)])
         while todo:
             before, after, path = todo.popleft()
-            self._count(1)
+            self.effort.count(1, self.new.name)
             if isinstance(before, Ref) or isinstance(after, Ref):
                 pair = (_identity(before), _identity(after))
                 if pair not in self.met:
@@ -74,39 +114,47 @@ class _Comparison:
                 continue
             match before, after:
                 case (Tuple(old), Tuple(new)) | (Variant(old), Variant(new)):
-                    self._count(len(old) + len(new))
+                    self.effort.count(len(old) + len(new), self.new.name)
                     later = {item.name: item.type for item in new}
                     for item in old:
-                        if item.name not in later:
-                            yield Break(_shown((path, item.name)), _gone(item.name, _NOUNS[type(before)]))
-                        else:
+                        if item.name in later:
                             todo.append((item.type, later[item.name], (path, item.name)))
+                        elif self.counted.gone:
+                            yield Break(_shown((path, item.name)), _gone(item.name, _NOUNS[type(before)]))
                 case List(old_item), List(new_item):
                     todo.append((old_item, new_item, (path, "[]")))
                 case Optional(old_item), Optional(new_item):
                     todo.append((old_item, new_item, path))
+                case Optional(old_item), _ if not self.counted.optional:
+                    todo.append((old_item, after, path))
+                case _, Optional(new_item) if not self.counted.optional:
+                    todo.append((before, new_item, path))
                 case _ if before != after:
                     yield Break(_shown(path), _changed(_described(before), _described(after)))
 
-    def _count(self, types: int) -> None:
-        self.work += types
-        limits.require("SCHEMA_COMPARISONS", self.work, f"{self.new.name}: comparing two versions")
 
-
-def _message_breaks(old: MessageType, new: MessageType) -> Iterator[Break]:
+def _message_breaks(old: MessageType, new: MessageType, counted: _Counted) -> Iterator[Break]:
     if old.root != new.root:
         yield Break(old.name, f"its root was {old.root} and is {new.root}")
     later = {node.name: {member.name: member for member in node.members} for node in new.nodes}
     for node in old.nodes:
         if node.name not in later:
-            yield Break(node.name, _gone(node.name, "node type"))
+            if counted.gone:
+                yield Break(node.name, _gone(node.name, "node type"))
             continue
         for member in node.members:
             after = later[node.name].get(member.name)
             if after is None:
-                yield Break(f"{node.name}.{member.name}", _gone(member.name, "member"))
-            elif member != after:
+                if counted.gone:
+                    yield Break(f"{node.name}.{member.name}", _gone(member.name, "member"))
+            elif member != after and (counted.optional or _required(member) != _required(after)):
                 yield Break(f"{node.name}.{member.name}", _changed(_held(member), _held(after)))
+
+
+def _required(member: Member) -> Member:
+    if isinstance(member, Attribute) and isinstance(member.type, Optional):
+        return Attribute(member.name, member.type.type)
+    return member
 
 
 def _identity(kind: Type) -> str | int:

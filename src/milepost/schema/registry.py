@@ -7,8 +7,8 @@ from threading import Lock
 
 from milepost import limits
 from milepost.errors import IncompatibleSchema, SchemaError, UnknownSchema, did_you_mean
-from milepost.schema.evolution import breaks
 from milepost.schema.types import Schema
+from milepost.schema.versions import Versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +23,34 @@ class RegistryStatistics:
 class Registry:
     """Named, versioned schemas; any number of threads may use it at once.
 
-    Versions of a name count from 1, and each is compatible with the one before it and so with all before it.
+    Versions of a name count from 1, in the order in which they came; any two of them can read each other.
     Nothing is ever removed: a batch in a log may carry any fingerprint that was once registered.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._versions: dict[str, tuple[Schema, ...]] = {}
+        self._families: dict[str, Versions] = {}  # the same, in the order in which they add to each other
         self._by_fingerprint: dict[int, tuple[Schema, int]] = {}  # with its version
 
     def register(self, schema: Schema) -> int:
         """The version of a schema, which is a new one unless this very schema is registered already.
 
-        Raises `IncompatibleSchema` when it would break readers of the latest version; then nothing changes.
+        Raises `IncompatibleSchema` when it would break readers of the others; then nothing changes.
         """
         while True:
             with self._lock:
                 if (known := self._registered(schema)) is not None:
                     return known
                 before = self._versions.get(schema.name, ())
+                family = self._families.get(schema.name)
             # Comparing may take a while, so nobody waits for it. If somebody else was faster, it is done again.
-            if before:
-                _require_compatible(before[-1], schema)
+            grown = Versions.of([schema]) if family is None else _grown(family, schema)
             with self._lock:
                 if self._versions.get(schema.name, ()) is before and self._registered(schema) is None:
                     limits.require("REGISTRY_SCHEMAS", len(self._by_fingerprint) + 1, "schemas in the registry")
                     self._versions[schema.name] = (*before, schema)
+                    self._families[schema.name] = grown
                     self._by_fingerprint[schema.fingerprint] = (schema, len(before) + 1)
                     return len(before) + 1
 
@@ -62,16 +64,19 @@ class Registry:
         return None if known is None else known[1]
 
     def get(self, name: str, version: int | None = None) -> Schema:
-        """The schema of a name, its latest version unless another is asked for; or `UnknownSchema`."""
+        """The schema of a name, its newest version unless another is asked for; or `UnknownSchema`.
+
+        The newest is one that no other adds to, and of several such the one that came last.
+        """
         known = self.versions(name)
         if version is None:
-            return known[-1]
+            return self._families[name].schemas[-1]
         if not 1 <= version <= len(known):
             raise UnknownSchema(f"{name} has no version {version}, only 1 to {len(known)}")
         return known[version - 1]
 
     def versions(self, name: str) -> tuple[Schema, ...]:
-        """Every version of a name, the oldest first: version 1 is at index 0."""
+        """Every version of a name, as they came: version 1 is at index 0."""
         try:
             return self._versions[name]
         except KeyError:
@@ -99,14 +104,15 @@ class Registry:
             return RegistryStatistics(len(self._versions), len(self._by_fingerprint), limits.REGISTRY_SCHEMAS)
 
 
-def _require_compatible(old: Schema, new: Schema) -> None:
-    if broken := breaks(old, new):
+def _grown(family: Versions, new: Schema) -> Versions:
+    if broken := family.misfits(new):
         shown = "".join(f"\n  {path}: {reason}" for path, reason in broken[:_SHOWN])
         more = f"\n  and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
         raise IncompatibleSchema(
             f"{new.name} would break its readers; add instead of changing, or choose a new name:{shown}{more}",
             paths=tuple(item.path for item in broken),
         )
+    return family.joined(new)
 
 
 _SHOWN = 10  # places that break, in one message

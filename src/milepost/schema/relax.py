@@ -1,31 +1,40 @@
 """What a reader of one version gets from messages of another: its own schema, with what may be missing optional.
 
 A field that the writer did not know is absent, never a default. A variant in a case that the reader does not know
-is absent too. Nothing else changes, so code written for the reader's schema reads the result.
+is absent too, and so may be what was read as another version before. Nothing else changes, so code written for the
+reader's schema reads the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from milepost.errors import IncompatibleSchema
-from milepost.schema.evolution import breaks
+from milepost.schema.evolution import unreadable
 from milepost.schema.messagetype import Attribute, Member, MessageType, NodeType
 from milepost.schema.types import Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
+RELAXED: Final = 1_024  # pairs of versions kept; comparing two takes longer than reading a thousand rows
 
+
+@lru_cache(maxsize=RELAXED)
 def relaxed(reader: Schema, writer: Schema) -> Schema:
-    """The reader's schema as far as the writer's messages can fill it; itself when they can fill all of it."""
+    """The reader's schema as far as the writer's messages can fill it; itself when they can fill all of it.
+
+    `IncompatibleSchema` when the two differ in something that both have.
+    """
     if reader == writer:
         return reader
-    if (wrong := breaks(writer, reader)) and breaks(reader, writer):
+    if wrong := unreadable(writer, reader):
         paths = tuple(item.path for item in wrong)
         first = wrong[0]
         raise IncompatibleSchema(f"{writer.name} cannot be read as {reader.name}: {first.path}: {first.reason}", paths)
     if reader.message_type is not None and writer.message_type is not None:
-        return _message_type(reader.message_type, writer.message_type).schema
+        made = _message_type(reader.message_type, writer.message_type)
+        return reader if made.nodes == reader.message_type.nodes else made.schema
     return _Relaxing(reader, writer).schema()
 
 
@@ -53,11 +62,13 @@ def known(schema: Schema, value: Any) -> Any:
 
 
 def _message_type(reader: MessageType, writer: MessageType) -> MessageType:
-    known = {node.name: {member.name for member in node.members} for node in writer.nodes}
+    known = {node.name: {member.name: member for member in node.members} for node in writer.nodes}
 
     def member(node: NodeType, item: Member) -> Member:
-        if node.name in known and item.name not in known[node.name] and isinstance(item, Attribute):
-            return Attribute(item.name, _optional(item.type))
+        if node.name in known and isinstance(item, Attribute):
+            written = known[node.name].get(item.name)
+            if written is None or (isinstance(written, Attribute) and isinstance(written.type, Optional)):
+                return Attribute(item.name, _optional(item.type))
         return item  # a reference that the writer did not know leads nowhere, which a list can say
 
     nodes = (NodeType(node.name, tuple(member(node, item) for item in node.members)) for node in reader.nodes)
@@ -88,6 +99,8 @@ class _Relaxing:
 
     def _type(self, kind: Type, written: Type) -> Type:
         written = self._written(written)
+        if isinstance(written, Optional) and not isinstance(kind, Optional | Ref):
+            return _optional(self._type(kind, written.type))
         match kind:
             case Ref(name):
                 if (name, id(written)) not in self.met:

@@ -11,7 +11,7 @@ from milepost.schema import Schema
 from milepost.storage.joining import JOINED_BYTES, JOINED_ROWS
 from milepost.storage.reading import TIME
 
-RUN_ENTRIES: Final = 256  # joined in one step: some milliseconds
+RUN_ENTRIES: Final = 64  # joined in one step: some milliseconds, and everybody who writes waits for it
 RUN_WORTH: Final = 32  # entries that are worth a step, however small they are
 LARGE_BYTES: Final = JOINED_BYTES // 2  # entries of this size stay as they are
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +12,16 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, QueuePool
 
 from milepost.storage import faults
+from milepost.storage.faults import Kind
 from milepost.storage.session import Session
 from milepost.storage.statement import Statement
+from milepost.storage.url import shown
 
 __all__ = ["Database", "Session"]
 
 READERS: Final = 8  # connections for reading; threads beyond them wait for one
 READER_WAIT_S: Final = 30.0  # seconds for one, before the store counts as not answering
+ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or somebody in the way
 
 T = TypeVar("T")
 
@@ -27,14 +31,17 @@ class Database(ABC):
 
     shared: bool  # several brokers may write
     begin: str  # the words that begin a transaction that writes
+    reader_wait_s = READER_WAIT_S
 
     def __init__(self, url: sa.URL) -> None:
-        self.place: Final = url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
+        self.place: Final = shown(url)
         arguments = self.arguments()
         self._writing = sa.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", **arguments)
+        # Nobody leaves a transaction open on a connection that goes back to the pool, and to reset one that the server
+        # has ended would only fail, with a traceback in the log.
         self._reading = sa.create_engine(
-            url, poolclass=QueuePool, pool_size=READERS, max_overflow=0, pool_timeout=READER_WAIT_S,
-            isolation_level="AUTOCOMMIT", **arguments,
+            url, poolclass=QueuePool, pool_size=READERS, max_overflow=0, pool_timeout=self.reader_wait_s,
+            pool_reset_on_return=None, isolation_level="AUTOCOMMIT", **arguments,
         )  # fmt: skip
         sa.event.listen(self._writing, "connect", lambda connection, _: self.prepare(connection, writing=True))
         sa.event.listen(self._reading, "connect", lambda connection, _: self.prepare(connection, writing=False))
@@ -67,6 +74,10 @@ class Database(ABC):
         after it.
         """
 
+    @abstractmethod
+    def require_there(self, session: Session) -> None:
+        """After a commit, before anybody is told of it: `StoreUnavailable` when it went to where nobody finds it."""
+
     def commit_at_once(self, session: Session) -> bool:
         """Run what the session still holds back and commit it, if that is one step; False, and nothing done, if not."""
         return False
@@ -93,16 +104,52 @@ class Database(ABC):
         return Session(connection)
 
     def read(self, function: Callable[[Session], T]) -> T:
-        """Run something that reads, and again when the connection turns out to be lost: a pooled one may be old."""
-        for last in (False, True):
+        """Run something that reads, and again as `again` says: a pooled connection may be lost, or in the way."""
+        began = tried = time.monotonic()
+        attempt = 0
+        while True:
+            attempt += 1
             try:
+                self.require()
                 with self.reading() as session:
-                    return function(session)
+                    found = function(session)
             except faults.DRIVER_ERRORS as error:
-                if last or faults.kind(error) is not faults.Kind.LOST:
+                kind = faults.kind(error)
+                if kind is Kind.LOST:
+                    self._reading.dispose()
+                if not self.again(kind, error, attempt, began, tried):
                     raise faults.fault(error, self.place) from error
-                self._reading.dispose()
-        raise AssertionError
+            else:
+                self.answered()
+                return found
+            tried = time.monotonic()
+
+    # While it is away
+
+    def require(self) -> None:
+        """Raise `StoreUnavailable` when it has been away for so long that nobody waits for it."""
+
+    def answered(self) -> None:
+        """Something was carried out."""
+
+    def again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
+        """Whether to try again what failed, after waiting for what is in the way.
+
+        It was the `attempt`-th of a call that began at `began`, and began itself at `tried`.
+        """
+        return kind in (Kind.LOST, Kind.AGAIN) and attempt < ATTEMPTS
+
+    @contextmanager
+    def patience(self) -> Iterator[None]:
+        """While tables are made, before anybody else uses this: a statement may take long."""
+        yield
+
+    def hurry(self, seconds: float) -> None:
+        """Let every wait for a server end within so many seconds."""
+
+    @abstractmethod
+    def halt(self) -> None:
+        """End statements with clients' expressions now, or in `limits.QUERY_MS`, and begin no more of them."""
 
     def forget(self) -> None:
         """Let the pool make new connections."""

@@ -66,29 +66,30 @@ def kind(error: BaseException) -> Kind:
 
 def fault(error: BaseException, place: str) -> StoreError:
     """The error that callers get, about the store at `place`."""
-    said = _said(error)
+    words = said(error)
     match kind(error):
         case Kind.FULL:
             return StoreFull(
                 f"the disk of the store {place} is full, and nothing was stored: make room, then try again"
             )
-        case Kind.CORRUPT if "SQLITE_NOTADB" in said:
+        case Kind.CORRUPT if "SQLITE_NOTADB" in words:
             return CorruptLog(
                 f"{place} is no SQLite database, or its first page is damaged: give another file as the store, "
                 "or restore it from a backup"
             )
         case Kind.CORRUPT:
             return CorruptLog(
-                f"the store {place} is damaged ({said}): stop the broker and restore it from a backup, "
+                f"the store {place} is damaged ({words}): stop the broker and restore it from a backup, "
                 "or take what can be read into a new one"
             )
         case Kind.LOST | Kind.AGAIN:
-            return StoreUnavailable(f"the store {place} does not answer ({said}): see that it runs, then try again")
+            return StoreUnavailable(f"the store {place} does not answer ({words}): see that it runs, then try again")
         case _:
-            return StoreError(f"the store {place} refused a statement: {said}")
+            return StoreError(f"the store {place} refused a statement: {words}")
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
+    """What the driver says of it, in one line."""
     driver = error.orig if isinstance(error, DBAPIError) else error
     name = getattr(driver, "sqlite_errorname", None)
     lines = str(driver).strip().splitlines()

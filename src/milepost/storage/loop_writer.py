@@ -8,7 +8,7 @@ a moment (tables that are made, a database that is away, upkeep) is done in a th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -19,7 +19,8 @@ from milepost.errors import Closed
 from milepost.storage import waiting
 from milepost.storage.operations import Entry, Operation, Work
 from milepost.storage.store import Store
-from milepost.storage.writer import MAINTAIN_S, MAINTAIN_SHARE, Done, Writer, _Given
+from milepost.storage.upkeep import Step
+from milepost.storage.writer import MAINTAIN_S, Done, Pace, Writer, _Given
 
 T = TypeVar("T")
 
@@ -47,7 +48,8 @@ class LoopWriter(Writer):
         ] = []  # of the greenlet, to be told when it is left
         self._busy = False
         self._ended: asyncio.Future[None] | None = None
-        self._timer = self._loop.call_later(self._maintain_s, self._maintained)
+        self._pace = Pace(self._maintain_s, self._loop.time(), self._store.beat_s)
+        self._timer = self._loop.call_at(self._pace.due, self._look)
 
     def _put(self, given: _Given) -> None:
         if self._closing:
@@ -58,15 +60,30 @@ class LoopWriter(Writer):
 
     def _go_on(self) -> None:
         """Write what waits, until something has to be waited for."""
+        if self._due and not self._busy:
+            self._step()
         while self._waiting and not self._busy:
             group = self._group()
             self._busy = True
-            if all(self._is_brief(given) for given in group):
+            self._pace.wrote()
+            if self._held is None and all(self._is_brief(given) for given in group):
                 self._writing.start(partial(self._write, group), self._written)
             else:
                 self._loop.run_in_executor(self._aside, self._write, group).add_done_callback(self._written)
         if self._ended is not None and not self._busy and not self._waiting and not self._ended.done():
             self._ended.set_result(None)
+
+    @property
+    def _due(self) -> bool:
+        """Whether a step of upkeep is."""
+        return self._loop.time() >= self._pace.due and not self._closing and self._over is None
+
+    def _look(self) -> None:
+        """The timer: a step of upkeep is due, now or when what is being written is done."""
+        if self._loop.time() < self._pace.due:  # timers may be early by the resolution of their clock
+            self._timer = self._loop.call_at(self._pace.due, self._look)
+        elif not self._busy:
+            self._go_on()
 
     def _is_brief(self, given: _Given) -> bool:
         operation = given.operation
@@ -74,38 +91,34 @@ class LoopWriter(Writer):
             operation is None or (isinstance(operation, Work) and self._brief(operation))
         )
 
+    def _rest(self, chosen: list[_Given], asked_s: Mapping[int, float]) -> None:
+        """There is one client, and nobody to protect from it in this process."""
+
     def _written(self, _: Any = None) -> None:
-        """A group was."""
+        """Called after a group is written, and after a step of upkeep."""
         results, self._results = self._results, []
         for some, entries in results:
             super()._tell(some, entries)
         self._busy = False
-        if self._waiting or self._ended is not None:
+        if self._waiting or self._ended is not None or self._due:
             self._go_on()
 
     def _tell(self, results: list[tuple[Any, Any]], entries: list[Entry]) -> None:
         self._results.append((results, entries))
 
-    def _maintained(self) -> None:
-        """Now and then, when there is nothing else to do: upkeep."""
-        if self._closing or self._over is not None:
-            return
-        wait_s = self._maintain_s
-        if not self._busy and not self._waiting:
-            self._busy = True
-            began = self._loop.time()
+    def _step(self) -> None:
+        """One step of upkeep, in the thread; it is due."""
+        self._busy = True
+        began = self._loop.time()
 
-            def over(outcome: asyncio.Future[bool]) -> None:
-                cost_s = self._loop.time() - began
-                more = outcome.exception() is None and outcome.result()
-                self._timer = self._loop.call_later(
-                    0.0 if more else max(wait_s, cost_s * MAINTAIN_SHARE), self._maintained
-                )
-                self._written()
+        def over(outcome: asyncio.Future[Step]) -> None:
+            step = outcome.result() if outcome.exception() is None else Step(more=False, worked=False)
+            self._pace.stepped(began, self._loop.time(), step)
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._pace.due, self._look)
+            self._written()
 
-            self._loop.run_in_executor(self._aside, self._maintain).add_done_callback(over)
-            return
-        self._timer = self._loop.call_later(wait_s, self._maintained)
+        self._loop.run_in_executor(self._aside, self._maintain).add_done_callback(over)
 
     def resume(self, session: Hashable) -> None:
         self._put(_Given(None, None, session))
@@ -117,6 +130,8 @@ class LoopWriter(Writer):
         self._ended = self._loop.create_future()
         self._go_on()
         await self._ended
+        await self._loop.run_in_executor(self._aside, partial(self._settle_held, last=True))
+        self._written()
         await asyncio.to_thread(self._aside.shutdown)
 
     def close(self) -> None:

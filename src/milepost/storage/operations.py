@@ -7,9 +7,10 @@ a `MilepostError` that says why this one was refused while the others went on.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from milepost.batch import Batch
 from milepost.errors import MilepostError
@@ -344,6 +345,11 @@ class Work(ABC):
         """Bytes that it writes, more or less."""
         return 0
 
+    @property
+    def client(self) -> Hashable | None:
+        """Whose expressions it evaluates, if any: a client that holds up the others for long is held back itself."""
+        return None
+
     @abstractmethod
     def run(self, session: Session, place: Place) -> Any:
         """Do it, in a transaction that has begun and that the caller commits."""
@@ -363,9 +369,9 @@ class Promise(ABC):
 class Spoiled(Exception):
     """A piece of work failed after it had changed something: none of that may stay."""
 
-    def __init__(self, error: MilepostError) -> None:
+    def __init__(self, error: MilepostError, place: int = -1) -> None:
         self.error = error
-        self.place = -1  # among the operations of its group
+        self.place = place  # among the operations of its group
         super().__init__(str(error))
 
 
@@ -375,11 +381,21 @@ Operation: TypeAlias = (
 )  # fmt: skip
 
 
+class Postponed(Enum):
+    """The outcome of a piece of work that its group had no time for: nothing was done. It goes into the next group."""
+
+    POSTPONED = 1
+
+
+POSTPONED: Final = Postponed.POSTPONED
+
+
 class Committed(NamedTuple):
     """What a call to `Store.write` did."""
 
-    outcomes: list[Any]  # one for each operation: what it promises, or a MilepostError
+    outcomes: list[Any]  # one for each operation: what it promises, a MilepostError, or `POSTPONED`
     entries: list[Entry]  # what the log has now, in its order
+    asked_s: Mapping[int, float] = MappingProxyType({})  # place of an operation: seconds of its clients' expressions
 
 
 # What can be read

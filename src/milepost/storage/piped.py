@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from threading import Event
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
+from psycopg.pq import TransactionStatus
 from sqlalchemy.exc import DBAPIError
 
+from milepost import limits
 from milepost.storage.pipeline import Answer, Pipeline, simple
 from milepost.storage.session import Check, Session
 from milepost.storage.statement import Statement
+from milepost.storage.watch import stopping, too_long
 
 RAISED: Final = frozenset({"22012", "23505"})  # division by zero, unique violation: how a statement says no by itself
+# For a statement with a client's expression. A transaction that fails takes the setting back by itself.
+_RESET: Final = "SET statement_timeout TO DEFAULT"
 
 
 class _Later(NamedTuple):
@@ -29,8 +36,9 @@ class PipedSession(Session):
     statement whose result somebody wants, and travel with it.
     """
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(self, connection: sa.Connection, halted: Event) -> None:
         super().__init__(connection)
+        self._halted = halted
         self._waiting: list[_Later] = []
         self._execute = self._plainly
         kept = connection.info  # as long as the driver's connection lives, whoever has it from the pool
@@ -71,6 +79,47 @@ class PipedSession(Session):
 
     def later_text(self, text: str, values: Any, check: Check | None = None) -> None:
         self._waiting.append(_Later(text, values, check, check is not None))
+
+    def bounded(self, statement: Statement, check: Check | None = None, **values: Any) -> Sequence[Any]:
+        """As for any session. The server's own timeout ends it, which is set and reset in the same round trip."""
+        if self._halted.is_set():
+            raise stopping()
+        text, names = statement.numbered()
+        given = [values[name] for name in names]
+        began = time.monotonic()
+        try:
+            if not simple(given):
+                return self._bounded_plainly(statement, values)
+            found: list[Any] = []
+            place = len(self._waiting) + 1
+            self._waiting += [
+                _Later(_timeout(), ()),
+                _Later(text, given, check or found.append, check is not None),
+                _Later(_RESET, ()),
+            ]
+            try:
+                self._sent([])
+            except DBAPIError as error:
+                if self._pipeline.failed == place and _canceled(error):
+                    raise too_long(time.monotonic() - began) from error
+                raise
+            return found[0].fetchall() if found else ()
+        finally:
+            self.asked_s += time.monotonic() - began
+
+    def _bounded_plainly(self, statement: Statement, values: dict[str, Any]) -> Sequence[Any]:
+        began = time.monotonic()
+        self._plainly(_timeout())
+        try:
+            found: Sequence[Any] = self._plainly(statement.of(self._dialect), values).fetchall()
+        except DBAPIError as error:
+            if self._driver.info.transaction_status == TransactionStatus.IDLE:
+                self._plainly(_RESET)  # otherwise the rollback takes the setting with it
+            if _canceled(error):
+                raise too_long(time.monotonic() - began) from error
+            raise
+        self._plainly(_RESET)
+        return found
 
     def all_rows(self, texts: Sequence[str], values: Any) -> list[Sequence[Any]]:
         return [answer.fetchall() for answer in self._sent([(text, values) for text in texts])]
@@ -133,3 +182,11 @@ class PipedSession(Session):
             check = waiting[place].check
             assert check is not None
             check(Answer((), -1))  # as no statement has it that was carried out
+
+
+def _timeout() -> str:
+    return f"SET statement_timeout = {limits.QUERY_MS}"
+
+
+def _canceled(error: DBAPIError) -> bool:
+    return getattr(error.orig, "sqlstate", None) == "57014"

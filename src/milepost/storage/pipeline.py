@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import struct
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -83,6 +84,13 @@ class Pipeline:
 
     def run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[Answer]:
         """Run texts with values for `$1` and so on; the answers. After an error none of the later ones was run."""
+        self._driver.since = time.monotonic()  # a wait that is too long is ended from outside: see `outage`
+        try:
+            return self._run(statements)
+        finally:
+            self._driver.since = 0.0
+
+    def _run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[Answer]:
         while len(self._names) > PREPARED:  # never in between: one run may need more than are kept
             _, old = self._names.popitem(last=False)
             self._connection.exec_(b"DEALLOCATE " + old)

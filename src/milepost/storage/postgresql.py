@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
+import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
 import sqlalchemy as sa
 
-from milepost.storage import statements
-from milepost.storage.database import Database, Session
+from milepost.storage import faults, statements
+from milepost.storage.database import READER_WAIT_S, Database, Session
+from milepost.storage.faults import Kind
+from milepost.storage.outage import Outage
 from milepost.storage.piped import PipedSession
 from milepost.storage.statement import Statement
 
 SCHEMA: Final = "milepost"  # the tables' own schema: a database may hold other things as well
-CONNECT_S: Final = 5  # seconds for a connection to be made
+CONNECT_S: Final = 5  # seconds for a connection to be made; half a lease, if that is shorter, and 2 at least
+MIGRATION_S: Final = 3_600.0  # seconds for one statement of a migration: it may rewrite a large table
 _MAKING: Final = 0x6D696C65  # advisory lock: the tables are being made
 _HOLDING: Final = 0x706F7374  # advisory lock, with the log's name: a process writes it
 
@@ -28,6 +37,46 @@ class _Cursor(psycopg.Cursor[Any]):
         return super().execute(query, params, prepare=prepare, binary=True if binary is None else binary)
 
 
+class _Connection(psycopg.Connection[Any]):
+    """A connection that another thread can break off while this one waits: a `Line`.
+
+    PostgreSQL has no timeout for a server that is there and does not answer, and TCP acknowledges for it. What libpq
+    waits for ends with the socket, of which there is a second descriptor here: the first is libpq's to close.
+    """
+
+    outage: Outage | None = None
+
+    def __init__(self, pgconn: psycopg.pq.abc.PGconn) -> None:
+        super().__init__(pgconn)
+        self.since = 0.0
+        self._socket = socket.socket(fileno=os.dup(pgconn.socket))
+
+    def wait(self, *arguments: Any, **named: Any) -> Any:
+        self.since = time.monotonic()
+        try:
+            return super().wait(*arguments, **named)
+        finally:
+            self.since = 0.0
+
+    def cut(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the server was faster
+
+    def close(self) -> None:
+        super().close()
+        if self.outage is not None:
+            self.outage.remove(self)
+        self._socket.close()
+
+    def __del__(self) -> None:
+        # One that breaks while SQLAlchemy sets it up is closed by nobody.
+        if hasattr(self, "_socket"):
+            self.pgconn.finish()
+            self._socket.close()
+
+
 class Postgresql(Database):
     """A server. A session that is silent within a transaction is ended by it, so that a paused broker blocks nobody."""
 
@@ -36,7 +85,51 @@ class Postgresql(Database):
 
     def __init__(self, url: sa.URL, lease_s: float) -> None:
         self._lease_ms = max(2, int(lease_s * 1_000))
+        self._halted = threading.Event()
+        self.reader_wait_s = min(READER_WAIT_S, lease_s)
         super().__init__(url)
+        self.outage: Final = Outage(self.place, lease_s, self._probe)
+        for engine in (self._writing, self._reading):
+            sa.event.listen(engine, "do_connect", self._connect)
+
+    def _connect(self, _dialect: Any, _record: Any, arguments: Any, named: Any) -> _Connection:
+        connection = _Connection.connect(*arguments, **named)
+        connection.outage = self.outage
+        self.outage.add(connection)
+        return connection
+
+    def _probe(self) -> None:
+        with self._writing.connect() as connection:
+            connection.exec_driver_sql("SELECT 1")
+
+    def require(self) -> None:
+        self.outage.require()
+
+    def answered(self) -> None:
+        self.outage.answered()
+
+    def again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
+        if kind is Kind.LOST:
+            return self.outage.failed(faults.said(error), began, tried)
+        if kind is Kind.AGAIN and time.monotonic() < began + self.outage.limit_s:
+            self.outage.pause()
+            return True
+        return False
+
+    @contextmanager
+    def patience(self) -> Iterator[None]:
+        before, self.outage.limit_s = self.outage.limit_s, MIGRATION_S
+        try:
+            yield
+        finally:
+            self.outage.limit_s = before
+
+    def hurry(self, seconds: float) -> None:
+        self.outage.hurry(seconds)
+
+    def close(self) -> None:
+        super().close()
+        self.outage.close()
 
     def arguments(self) -> dict[str, Any]:
         half = self._lease_ms // 2
@@ -46,7 +139,7 @@ class Postgresql(Database):
         ]  # fmt: skip
         return {
             "connect_args": {
-                "connect_timeout": CONNECT_S,
+                "connect_timeout": max(2, min(CONNECT_S, self._lease_ms // 2_000)),  # libpq takes 2 for less
                 "cursor_factory": _Cursor,
                 "options": " ".join(f"-c {option}" for option in options),
                 "tcp_user_timeout": self._lease_ms,  # a server that vanished without a word
@@ -71,7 +164,7 @@ class Postgresql(Database):
             connection.execute(f"SET {setting}")
 
     def _session(self, connection: sa.Connection) -> Session:
-        return PipedSession(connection)
+        return PipedSession(connection, self._halted)
 
     def has_tables(self, session: Session) -> bool:
         return (
@@ -86,6 +179,9 @@ class Postgresql(Database):
     def mend(self, session: Session) -> None:
         pass  # the server looks after its own syncs
 
+    def require_there(self, session: Session) -> None:
+        pass  # the server would have said so
+
     def begin_transaction(self, session: Session, synced: bool) -> Statement:
         session.say(self.begin)
         return statements.TOUCH_LOG if synced else statements.TOUCH_LOG_UNSYNCED
@@ -94,6 +190,9 @@ class Postgresql(Database):
         key = zlib.crc32(log.encode()) - (1 << 31)
         found = session.connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_HOLDING}, {key})").scalar_one()
         return found is True
+
+    def halt(self) -> None:
+        self._halted.set()
 
     def give_back(self, session: Session) -> bool:
         return False  # autovacuum does

@@ -19,6 +19,7 @@ class Session:
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
         self.synced = True  # SQLite: whether commits are, as the connection is set
+        self.asked_s = 0.0  # seconds that statements with clients' expressions have taken
         self._dialect = connection.dialect
         self._driver: Any = connection.connection.driver_connection
         self._execute: Callable[..., Any] = connection.exec_driver_sql
@@ -33,6 +34,19 @@ class Session:
         result = self._execute(statement.of(self._dialect), values)
         found = result.fetchone()
         result.close()
+        return found
+
+    def bounded(self, statement: Statement, check: Check | None = None, **values: Any) -> Sequence[Any]:
+        """All rows of a statement that contains a client's expression: it takes `limits.QUERY_MS`, or raises
+        `QueryTooCostly`, and then the transaction may be gone. What it takes is added to `asked_s`.
+
+        `check` is as for `later`, where PostgreSQL raises by itself.
+        """
+        result = self._execute(statement.of(self._dialect), values)
+        if check is not None:
+            check(result)
+            return ()
+        found: Sequence[Any] = result.fetchall()
         return found
 
     def stream(self, statement: Statement, **values: Any) -> Any:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import sqlite3
+import stat
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import sqlalchemy as sa
 
@@ -15,6 +19,7 @@ from milepost.storage import statements
 from milepost.storage.database import Database, Session
 from milepost.storage.sqlite_session import BEGIN, SqliteSession
 from milepost.storage.statement import Statement
+from milepost.storage.watch import Watch
 
 BUSY_MS: Final = 5_000  # a checkpoint waits so long for readers, which take milliseconds
 CACHE_KIB: Final = 16_384  # of pages, for each connection; the blobs themselves come from the system's cache
@@ -22,6 +27,8 @@ CHECKPOINT_PAGES: Final = 4_000  # 16 MB of log between checkpoints: each costs 
 LOG_BYTES: Final = 64 << 20  # what the write-ahead log's file may keep after a checkpoint
 VACUUM_PAGES: Final = 512  # pages (2 MB) given back in one step of upkeep
 KEPT_PAGES: Final = 1_024  # free pages (4 MB) that stay for what comes next
+
+log = logging.getLogger("milepost.storage")
 
 
 class Sqlite(Database):
@@ -35,7 +42,13 @@ class Sqlite(Database):
         self.path: Final = Path(url.database)
         self._lock: int | None = None
         self._gave = False
+        self._watch = Watch()
         self._take()
+        self._make()
+        self._file = _identity(self.path)
+        self._wal = self.path.with_name(self.path.name + "-wal")
+        self._log: tuple[int, int] | None = None  # the write-ahead log's, once there is one
+        self._missing = False  # somebody was told that it is not there any more
         super().__init__(url)
 
     def _take(self) -> None:
@@ -54,9 +67,26 @@ class Sqlite(Database):
                 "brokers that share one use PostgreSQL"
             ) from None
 
+    def _make(self) -> None:
+        """Make the file, if it is not there, for its owner alone; SQLite gives the files beside it the same rights."""
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            if stat.S_IMODE(self.path.stat().st_mode) & 0o044:
+                log.warning("other users may read the store %s: `chmod 600` it, unless they are meant to", self.path)
+        except OSError as error:
+            self._release()
+            raise ConfigError(f"the store {self.path} cannot be opened: {error.strerror}") from None
+
     def arguments(self) -> dict[str, Any]:
         # "named": the statements' own form. Connections change threads between uses, never during one.
-        return {"paramstyle": "named", "connect_args": {"check_same_thread": False, "timeout": BUSY_MS / 1_000}}
+        return {"paramstyle": "named", "creator": self._connection}
+
+    def _connection(self) -> sqlite3.Connection:
+        """A connection to the file that is there already: another one of its name would be the wrong one."""
+        self._require_file()
+        place = f"file:{quote(str(self.path))}?mode=rw"
+        return sqlite3.connect(place, uri=True, check_same_thread=False, timeout=BUSY_MS / 1_000)
 
     def prepare(self, connection: Any, writing: bool) -> None:
         connection.isolation_level = None  # else the driver begins transactions by itself, and not immediate ones
@@ -82,7 +112,7 @@ class Sqlite(Database):
         functions.install(connection)
 
     def _session(self, connection: sa.Connection) -> Session:
-        return SqliteSession(connection)
+        return SqliteSession(connection, self._watch)
 
     def has_tables(self, session: Session) -> bool:
         found = {row[0] for row in session.connection.exec_driver_sql("SELECT name FROM sqlite_master")}
@@ -101,6 +131,37 @@ class Sqlite(Database):
             raise StoreUnavailable(
                 f"the store {self.path} could not be synced after an error: it is being read; try again"
             )
+
+    def require_there(self, session: Session) -> None:
+        """SQLite itself goes on to write into files that have no name any more. Two looks take some microseconds."""
+        self._require_file()
+        found = _identity(self._wal)
+        if self._log is None:
+            self._log = found
+        elif self._log != found:
+            # What it has goes into the store, as long as it can be read; then everybody begins with a new one.
+            busy = session.connection.exec_driver_sql("PRAGMA wal_checkpoint(FULL)").fetchone()
+            self.forget()
+            saved = "is in the store" if busy is not None and not busy[0] else "may be lost"
+            raise StoreUnavailable(f"{self._wal} was deleted while the broker had it open; what it had {saved}")
+
+    def _require_file(self) -> None:
+        if _identity(self.path) == self._file:
+            self._missing = False
+            return
+        gone = StoreUnavailable(
+            f"the store {self.path} was moved, deleted or replaced while the broker had it open: nothing is stored any "
+            "more. Put it back; or restart the broker, which begins with what is there then"
+        )
+        if not self._missing:
+            self._missing = True
+            log.error("%s", gone)
+        raise gone
+
+    def write(self) -> Session:
+        """A connection of one's own, for writing. Without any connection, SQLite makes another write-ahead log."""
+        self._log = None
+        return super().write()
 
     def begin_transaction(self, session: Session, synced: bool) -> Statement:
         if session.synced != synced:  # it cannot be changed within a transaction
@@ -133,8 +194,24 @@ class Sqlite(Database):
         self._gave = True
         return True
 
+    def halt(self) -> None:
+        self._watch.halt()
+
     def close(self) -> None:
+        self._watch.halt()
         super().close()
+        self._release()
+
+    def _release(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file has this name: its device and number; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

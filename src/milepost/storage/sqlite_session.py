@@ -18,6 +18,7 @@ from milepost.storage import faults, statements
 from milepost.storage.session import Check, Session
 from milepost.storage.statement import Statement
 from milepost.storage.transaction import Stale
+from milepost.storage.watch import Watch
 
 BEGIN: Final = "BEGIN IMMEDIATE"
 
@@ -33,8 +34,9 @@ class _Held(NamedTuple):
 class SqliteSession(Session):
     """Like any session to its users: what is held is run, in order, before anything else is."""
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(self, connection: sa.Connection, watch: Watch | None = None) -> None:
         super().__init__(connection)
+        self._watch = watch
         self._execute = self._plainly
         self._held: list[_Held] | None = None  # of a transaction that is to begin; None: there is no such
         self._prepared = False  # for `commit_at_once`
@@ -46,6 +48,16 @@ class SqliteSession(Session):
         if type(values) is list:
             return cursor.executemany(text, values)
         return cursor.execute(text, values)
+
+    def bounded(self, statement: Statement, check: Check | None = None, **values: Any) -> Sequence[Any]:
+        if self._watch is None:
+            return super().bounded(statement, check, **values)
+        self.settle()
+        with self._watch.over(self._driver) as run:
+            try:
+                return super().bounded(statement, check, **values)
+            finally:
+                self.asked_s += run.used_s
 
     def say(self, text: str) -> None:
         if text == BEGIN:

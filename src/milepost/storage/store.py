@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final
 
-from milepost.errors import ConfigError, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
+from milepost.errors import (
+    ConfigError,
+    Fenced,
+    InDoubt,
+    MilepostError,
+    QueryTooCostly,
+    StoreError,
+    StoreUnavailable,
+)
 from milepost.storage import faults, migrations, reading, statements, waiting
-from milepost.storage.database import Database, Session
+from milepost.storage.database import ATTEMPTS, Database, Session
 from milepost.storage.faults import DRIVER_ERRORS, Kind
 from milepost.storage.memory import Holder, Memory
 from milepost.storage.operations import (
@@ -31,13 +40,12 @@ from milepost.storage.operations import (
 )
 from milepost.storage.sqlite import Sqlite
 from milepost.storage.transaction import Stale, Transaction
-from milepost.storage.upkeep import Upkeep
+from milepost.storage.upkeep import Step, Upkeep
 from milepost.storage.url import parsed, url_of
 
-ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or somebody in the way
-PAUSE_S: Final = 0.05  # between attempts at a PostgreSQL that is away; it is away for seconds, if at all
 STALE_MOST: Final = 20  # times that others may change what this process remembers, during one write
 REFUSED_MOST: Final = 3  # operations that a group is written again without: each time costs as much as all of it
+GROUP_S: Final = 0.5  # seconds that a group takes, before what other parts give it waits for the next one
 BEAT_PART: Final = 3  # a broker says three times in its lease that it is alive
 
 
@@ -103,6 +111,7 @@ class Store:
         self._seen_commits = 0  # what the log's row said when it was taken again
         self._operations: Sequence[Operation] = ()  # of the pending commit
         self.shared: Final = database.shared
+        self.beat_s: Final = lease_s / BEAT_PART if database.shared else math.inf  # how often it says that it is alive
         try:
             session = database.write()
             self._session = session
@@ -122,7 +131,7 @@ class Store:
             raise
         self.log: Final = self._holder.log
         self._upkeep = Upkeep(database, self._memory, remember_s, staged_s)
-        self._beaten_us = time_us
+        self._beaten = time.monotonic()
 
     def _take(self, session: Session, address: str, broker_id: int, time_us: int) -> tuple[Holder, int, int, int]:
         """Take the log over from whoever had it."""
@@ -155,19 +164,24 @@ class Store:
         `InDoubt`, that nobody knows yet. `Crowded`: nothing was written either. `Fenced`: another
         process has this broker's log, and this one must end.
         """
-        give_up = time.monotonic() + self._lease_s
+        began = time.monotonic()
+        until = began + GROUP_S
+        asked_s: dict[int, float] = {}
         self._last_us = time_us = max(time_us, self._last_us)  # times do not go back within a log
         attempt = stale = 0
         refused: dict[int, MilepostError] = {}
         while True:
             attempt += 1
+            tried = time.monotonic()
             try:
+                self._database.require()
                 session = self._connected()
                 if self._pending is not None:
                     committed = self._settle(operations)
                     if committed is not None:
                         return self._with_late(committed)
-                return self._with_late(self._attempt(session, operations, time_us, refused))
+                committed = self._attempt(session, operations, time_us, refused, until, asked_s)
+                return self._with_late(committed)._replace(asked_s=asked_s)
             except _Overtaken:
                 self._pending = None  # it was found out before the commit
                 self._failed(Kind.REFUSED)
@@ -175,6 +189,8 @@ class Store:
             except Spoiled as spoiled:
                 self._roll_back()
                 refused[spoiled.place] = spoiled.error
+                if isinstance(spoiled.error, QueryTooCostly):
+                    until = 0.0  # one of them in a group is enough
                 if len(refused) > REFUSED_MOST < len(operations):
                     raise Crowded("too many operations of one group fail: give them one by one") from None
             except Stale:
@@ -189,19 +205,20 @@ class Store:
             except DRIVER_ERRORS as error:
                 kind = faults.kind(error)
                 self._failed(kind)
-                if not self._again(kind, attempt, give_up):
+                if not self._again(kind, error, attempt, began, tried):
                     raise self._in_doubt(operations) or faults.fault(error, self._database.place) from error
-            except StoreUnavailable as error:  # from mending: it is being read
+            except StoreUnavailable as error:  # it is waited for no longer; or, from mending, it is being read
                 self._failed(Kind.LOST)
-                if not self._again(Kind.LOST, attempt, give_up):
+                if not self._again(Kind.LOST, error, attempt, began, tried):
                     raise self._in_doubt(operations) or error from None
             except BaseException:
                 self._failed(Kind.REFUSED)
                 raise
 
     def _attempt(
-        self, session: Session, operations: Sequence[Operation], time_us: int, refused: dict[int, MilepostError]
-    ) -> Committed:
+        self, session: Session, operations: Sequence[Operation], time_us: int, refused: dict[int, MilepostError],
+        until: float, asked_s: dict[int, float],
+    ) -> Committed:  # fmt: skip
         promised = not operations or any(
             each.promised if type(each) is Move else isinstance(each, tuple) or each.durable for each in operations
         )  # a tuple is no `Work`
@@ -209,7 +226,8 @@ class Store:
         holder = self._holder
         session.later(touch, self._require_held, raises=True, log=holder.log, epoch=holder.epoch, time_us=time_us)
         transaction = Transaction(session, holder, self._memory, time_us)
-        committed = transaction.run(operations, refused)
+        transaction.asked_s = asked_s
+        committed = transaction.run(operations, refused, until)
         pending = self._commits + 1, transaction, committed
         self._pending = pending  # from here on, an error leaves the outcome open
         self._operations = operations
@@ -218,8 +236,10 @@ class Store:
             session.settle_checks()
             self._pending = pending
             session.say("COMMIT")
+        self._database.require_there(session)  # otherwise the outcome is open, until the file is back
         self._landed(session)
-        self._beaten_us = time_us
+        self._beaten = time.monotonic()
+        self._database.answered()
         return committed
 
     def _require_held(self, touched: Any) -> None:
@@ -324,12 +344,12 @@ class Store:
         else:
             self._roll_back()
 
-    def _again(self, kind: Kind, attempt: int, give_up: float) -> bool:
-        if kind not in (Kind.LOST, Kind.AGAIN) and (self._pending is None or attempt >= ATTEMPTS):
-            return False
-        if not self.shared:
-            return attempt < ATTEMPTS
-        return time.monotonic() < give_up and not waiting.aside(lambda: self._closing.wait(PAUSE_S))
+    def _again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
+        if self._pending is not None and kind not in (Kind.LOST, Kind.AGAIN):
+            if attempt >= ATTEMPTS:
+                return False
+            kind = Kind.AGAIN  # nobody knows whether it is committed: that is found out first
+        return waiting.aside(lambda: self._database.again(kind, error, attempt, began, tried))
 
     def _roll_back(self) -> None:
         if self._session is not None:
@@ -382,17 +402,21 @@ class Store:
 
     # Upkeep and the end
 
-    def maintain(self, time_us: int) -> bool:
-        """One short step of upkeep, from the writing thread; True when there is more to do. Raises as `write` does."""
-        silent = self.shared and time_us - self._beaten_us > self._lease_s * 1e6 / BEAT_PART
+    def maintain(self, time_us: int) -> Step:
+        """One short step of upkeep, from the writing thread. Raises as `write` does."""
+        # By a clock that nobody sets: an hour back, and this broker would be silent for that hour.
+        silent = time.monotonic() - self._beaten > self.beat_s
         if self._session is None or silent:
             found = self.write((), time_us).entries  # says that this broker is alive, and settles what is open
             self._late = found
-        session = self._connected()
+        tried = time.monotonic()
         try:
-            return self._upkeep.step(session, self._holder, time_us)
+            return self._upkeep.step(self._connected(), self._holder, time_us)
         except DRIVER_ERRORS as error:
-            self._failed(faults.kind(error))
+            kind = faults.kind(error)
+            self._failed(kind)
+            if kind is Kind.LOST:
+                self._database.again(kind, error, 1, tried, tried)  # others wait no longer for it than this has
             raise faults.fault(error, self._database.place) from error
         except BaseException:
             self._failed(Kind.REFUSED)
@@ -402,6 +426,14 @@ class Store:
         """Entries whose commit was found to have happened, and that no `write` has told of; told once."""
         told, self._late = self._late, []
         return told
+
+    def halt(self) -> None:
+        """Evaluate no more expressions of clients: this process is ending. From any thread."""
+        self._database.halt()
+
+    def hurry(self, seconds: float) -> None:
+        """Let every wait for the database end within so many seconds: nobody has longer. From any thread."""
+        self._database.hurry(seconds)
 
     def close(self) -> None:
         """Give the log back. Called when nobody writes any more."""

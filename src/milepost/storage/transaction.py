@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ from milepost.errors import (
     DuplicateMessage,
     Fenced,
     MilepostError,
+    QueryTooCostly,
     ServedElsewhere,
     StoreError,
     SubscriptionExists,
@@ -25,6 +28,7 @@ from milepost.storage.database import Session
 from milepost.storage.joining import KEPT_BYTES, After, Piece, Run, add_rows, joined, new_rows
 from milepost.storage.memory import Holder, Memory, Publisher
 from milepost.storage.operations import (
+    POSTPONED,
     Append,
     Appended,
     AppendedRows,
@@ -92,9 +96,18 @@ class Transaction:
         self._dropped: set[int] = set()
         self._staging = Staging(session, time_us, memory.schemas)
         self._later: list[Callable[[], None]] = []
+        self.asked_s: dict[int, float] = {}  # place of an operation: seconds that its clients' expressions took
 
-    def run(self, operations: Sequence[Operation], refused: Mapping[int, MilepostError] | None = None) -> Committed:
-        """Carry out operations. Errors of the database are raised: then nothing holds. `refused` are left out."""
+    def run(
+        self,
+        operations: Sequence[Operation],
+        refused: Mapping[int, MilepostError] | None = None,
+        until: float = math.inf,
+    ) -> Committed:
+        """Carry out operations. Errors of the database are raised: then nothing holds. `refused` are left out.
+
+        Pieces of work that would begin after the time `until`, of the monotonic clock, are `POSTPONED`.
+        """
         self._outcomes = [None] * len(operations)
         for place, operation in enumerate(operations):
             kind = type(operation)
@@ -104,7 +117,10 @@ class Transaction:
                 self._appends.append((place, operation))  # type: ignore[arg-type]
             elif kind is Move:
                 self._moves.append((place, operation))  # type: ignore[arg-type]
+            elif isinstance(operation, Work) and time.monotonic() > until:
+                self._outcomes[place] = POSTPONED
             else:
+                asked_s = self._session.asked_s
                 if kind is not Stage:  # what is staged is nothing that anybody sees: appends around it stay together
                     self._flush()
                 try:
@@ -114,8 +130,14 @@ class Transaction:
                 except Spoiled as spoiled:
                     spoiled.place = place
                     raise
+                except QueryTooCostly as error:  # it may have taken the transaction with it
+                    raise Spoiled(error, place) from error
                 except MilepostError as error:
                     self._outcomes[place] = error
+                finally:
+                    if self._session.asked_s != asked_s:
+                        spent = self._session.asked_s - asked_s
+                        self.asked_s[place] = self.asked_s.get(place, 0.0) + spent
         self._flush()
         self._staging.finish()
         return Committed(self._outcomes, self._entries)

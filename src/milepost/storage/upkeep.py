@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from milepost.batch.header import HEADER
 from milepost.errors import CorruptLog, Fenced, MilepostError
@@ -18,6 +19,7 @@ from milepost.storage.memory import Holder, Memory
 from milepost.storage.operations import Extent, Retention
 
 STEP_TOPICS: Final = 100  # looked at in one step
+TOPIC_STEPS: Final = 16  # for one topic before the next one has its turn: one that never ends leaves time for others
 STEP_ENTRIES: Final = 64  # removed in one step,
 STEP_BYTES: Final = 16 << 20  # or as many as have this size
 STEP_ROWS: Final = 1_000  # of small tables, removed in one step
@@ -27,6 +29,16 @@ MEMBER_SILENT_S: Final = 90 * 86_400  # the same for the clients of a subscripti
 NUMBER_MOST: Final = (1 << 63) - 1  # of an epoch
 _STAMP_US: Final = 65.536  # a stamp counts milliseconds in its upper 48 bits
 _log: Final = logging.getLogger(__name__)
+
+
+class Step(NamedTuple):
+    """What a step of upkeep came to. It is true when there is more to do."""
+
+    more: bool  # False after a cycle that found nothing to do
+    worked: bool  # something was removed, joined or given back
+
+    def __bool__(self) -> bool:
+        return self.more
 
 
 class Upkeep:
@@ -45,28 +57,31 @@ class Upkeep:
         self._holder: Holder
         self._time_us = 0
         self._cycle: Iterator[None] | None = None
-        self._worked = False
+        self._worked = False  # in this cycle
         self._compacted: dict[tuple[int, int], tuple[int, int]] = {}  # how far, and the log's end at that time
         self._schemas: dict[int, dict[int, Schema]] = {}
 
-    def step(self, session: Session, holder: Holder, time_us: int) -> bool:
-        """One step; False after a cycle that found nothing to do."""
+    def step(self, session: Session, holder: Holder, time_us: int) -> Step:
+        """One step, of some milliseconds."""
         self._session, self._holder, self._time_us = session, holder, time_us
         if self._cycle is None:
             self._cycle, self._worked = self._steps(), False
+        before, self._worked = self._worked, False
         try:
             next(self._cycle)
+            more = True
         except StopIteration:
             self._cycle = None
-            return self._worked
+            more = before or self._worked
         except BaseException:
             self._cycle = None
             raise
-        return True
+        worked, self._worked = self._worked, before or self._worked
+        return Step(more, worked)
 
     def _steps(self) -> Iterator[None]:
-        yield from self._dropped()
-        yield from self._staged()
+        yield from islice(self._dropped(), TOPIC_STEPS)
+        yield from islice(self._staged(), TOPIC_STEPS)
         after = 0
         while True:
             topics = self._session.rows(statements.SOME_TOPICS, after=after, most=STEP_TOPICS)
@@ -151,7 +166,7 @@ class Upkeep:
         return 1
 
     def _topic(self, topic: int, retention: Retention, logs: set[int]) -> Iterator[None]:
-        while True:
+        for _ in range(TOPIC_STEPS):
             extents = reading.extents(self._session, topic).get(topic, {})
             if not self._looks_due(topic, retention, extents, logs):
                 break
@@ -159,7 +174,9 @@ class Upkeep:
                 break
             yield
         for log in sorted(logs & extents.keys()):
-            while self._compact(topic, log, extents[log]):
+            for _ in range(TOPIC_STEPS):
+                if not self._compact(topic, log, extents[log]):
+                    break
                 yield
 
     def _looks_due(self, topic: int, retention: Retention, extents: dict[int, Extent], logs: set[int]) -> bool:

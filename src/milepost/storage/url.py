@@ -10,6 +10,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from milepost.errors import ConfigError
+from milepost.transport.address import masked
 
 FORMS: Final = "take 'sqlite', the path of a file, sqlite:///file, or postgresql://user@host/database"
 _DRIVERS: Final = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
@@ -36,7 +37,7 @@ def url_of(text: str) -> str:
         raise ConfigError(f"an empty store cannot be opened; {FORMS}")
     if "://" not in text:
         if text.partition(":")[0] in _DRIVERS:
-            raise ConfigError(f"{text[:80]!r} lacks '//' after the colon; {FORMS}")
+            raise ConfigError(f"{masked(text)[:80]!r} lacks '//' after the colon; {FORMS}")
         return _file(Path(text).expanduser())
     return parsed(text).render_as_string(hide_password=False)
 
@@ -58,7 +59,14 @@ def parsed(text: str) -> URL:
             raise ConfigError("a store in memory keeps nothing: give SQLite a file, with nothing behind it")
     elif not url.database:
         raise ConfigError(f"a PostgreSQL URL ends with the name of a database; {FORMS}")
+    elif "@" in f"{url.host}{url.database}":  # a piece of a password, which errors would show as a host
+        raise ConfigError(f"a PostgreSQL URL has more than one '@': write %40 in a name or a password; {FORMS}")
     return url
+
+
+def shown(url: URL) -> str:
+    """A store as people, logs and clients may see it: no password, and no query, which may hold one."""
+    return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
 
 
 def _file(path: Path) -> str:

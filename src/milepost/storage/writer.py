@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from milepost.errors import Closed, Fenced, MilepostError, StoreError
-from milepost.storage.operations import Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
+from milepost.errors import Closed, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
+from milepost.storage.operations import POSTPONED, Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
 from milepost.storage.store import Crowded, Store
+from milepost.storage.upkeep import Step
 
 GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten milliseconds of a disk
 GROUP_OPERATIONS: Final = 10_000  # the same for what has no batches
 PARTS: Final = 8  # that a group falls into of which too much fails
-MAINTAIN_S: Final = 1.0  # seconds between looks at upkeep, while there is nothing to do
-MAINTAIN_SHARE: Final = 20  # times as long as a look took, until the next one
+MAINTAIN_S: Final = 1.0  # seconds from a cycle of upkeep that found nothing to do to the next one
+MAINTAIN_SHARE: Final = 20  # times as long as a step took, until the next one: 5 % of the writer's time,
+BEHIND_SHARE: Final = 3  # and a quarter of it when it has been behind for long: no traffic outruns it for ever
+MAINTAIN_MOST_S: Final = 3.0  # seconds until the next step, however long one took: what was slow may not be any more
+COSTLY_S: Final = 0.1  # seconds for a client's expressions, beyond which it is one of those that share half the time
+COSTLY_CLIENTS: Final = 10_000  # of these that are remembered
+AWAY: Final = "the store went away in the middle of a commit, and is not back: see that it runs, then try again"
 _log: Final = logging.getLogger(__name__)
 
 Done = Callable[[list[tuple[Any, Any]], list[Entry]], None]
@@ -30,13 +37,55 @@ class _Given(NamedTuple):
     function: Callable[[], None] | None = None
 
 
+class _Held(NamedTuple):
+    """A group whose commit is in doubt. `operations` is the very list that the store was given: it knows it by that."""
+
+    chosen: list[_Given]
+    operations: list[Operation]
+    error: InDoubt
+
+
+_UNTOLD: Final = object()  # the outcome of an operation that is held
+
+
+class Pace:
+    """When the next step of upkeep is due, by a monotonic clock.
+
+    Steps that work follow each other at once while nobody writes. Beside writes, and while they only look, upkeep has
+    its share of the writer's time, whatever the traffic. The share grows with each second until it has caught up.
+    """
+
+    def __init__(self, rest_s: float, now: float, most_s: float = MAINTAIN_MOST_S) -> None:
+        """`most_s` bounds every rest: a broker says within a step that it is alive."""
+        self._rest_s = min(rest_s, most_s)
+        self._most_s = min(most_s, MAINTAIN_MOST_S)
+        self._wrote = False
+        self._caught_up = now  # when a cycle last found nothing to do
+        self.due = now + self._rest_s
+
+    def wrote(self) -> None:
+        """A group was written."""
+        self._wrote = True
+
+    def stepped(self, began: float, now: float, step: Step) -> None:
+        """A step is done."""
+        at_once = step.worked and not self._wrote
+        if not step.more:
+            self._caught_up = now
+        share = max(BEHIND_SHARE, MAINTAIN_SHARE - int(now - self._caught_up))
+        rest_s = 0.0 if at_once else min((now - began) * share, self._most_s)
+        self.due = now + (rest_s if step.more else max(rest_s, self._rest_s))
+        self._wrote = False
+
+
 class Writer:
     """Takes operations from any thread and commits them in the order they came; whatever waits goes together.
 
     `done(results, entries)` is called in the writer's thread after each group: `results` pairs each operation's context
     with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, its sessions are
     broken: what they give after it fails in the same way, so that nothing overtakes what failed, until `resume` has
-    come through the queue. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
+    come through the queue. A group whose commit is in doubt is held, and nobody is told anything, until the store is back
+    and says whether it happened; if it did not, it is written then. What is given meanwhile fails. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
     out, `done` is called without results.
     """
 
@@ -51,6 +100,10 @@ class Writer:
         self._closing = False
         self._broken: dict[Hashable, MilepostError] = {}
         self._over: Fenced | None = None  # set once another process has the log
+        self._costly: dict[Hashable, None] = {}  # clients whose expressions took long, the last time
+        self._resting: deque[_Given] = deque()  # what they want, until `_rested`
+        self._rested = 0.0
+        self._held: _Held | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -90,26 +143,31 @@ class Writer:
                 self._wake.notify()
 
     def _run(self) -> None:
-        wait_s, cost_s = self._maintain_s, 0.0
+        pace = Pace(self._maintain_s, time.monotonic(), self._store.beat_s)
         while True:
             with self._wake:
                 if not self._waiting and not self._closing:
-                    self._wake.wait(wait_s)
-                if not self._waiting and self._closing:
-                    return
+                    wait_s = math.inf if self._over else max(0.0, pace.due - time.monotonic())
+                    if self._resting:
+                        wait_s = min(wait_s, self._resting_s())
+                    self._wake.wait(None if wait_s == math.inf else wait_s)
+                if not self._waiting and not self._resting and self._closing:
+                    break
                 group = self._group()
             if group:
                 self._write(group)
-            elif self._over is None:
-                began = time.monotonic()
-                more = self._maintain()
-                # A look at very many topics takes its time even when there is nothing to do: a part of it at most.
-                cost_s = cost_s + time.monotonic() - began
-                wait_s = 0.0 if more else max(self._maintain_s, cost_s * MAINTAIN_SHARE)
-                cost_s = cost_s if more else 0.0
+                pace.wrote()
+            began = time.monotonic()
+            if began >= pace.due and self._over is None and not self._closing:
+                step = self._maintain()
+                pace.stepped(began, time.monotonic(), step)
+        self._settle_held(last=True)
 
     def _group(self) -> list[_Given]:
         """What is written next: up to the bounds of a group, or a single call."""
+        if self._resting and not self._resting_s():
+            self._waiting.extendleft(reversed(self._resting))
+            self._resting.clear()
         group: list[_Given] = []
         size = 0
         while self._waiting and size < GROUP_BYTES and len(group) < GROUP_OPERATIONS:
@@ -118,9 +176,38 @@ class Writer:
                     group.append(self._waiting.popleft())
                 break
             given = self._waiting.popleft()
+            if self._rests(given.operation):
+                self._resting.append(given)
+                continue
             group.append(given)
             size += _size(given.operation)
         return group
+
+    def _rests(self, operation: Operation | None) -> bool:
+        """Whether an operation is of a client that has to wait."""
+        if not self._costly or not isinstance(operation, Work) or operation.client not in self._costly:
+            return False
+        return self._resting_s() > 0
+
+    def _resting_s(self) -> float:
+        """Seconds until clients whose expressions took long are served again."""
+        return 0.0 if self._closing else max(0.0, self._rested - time.monotonic())
+
+    def _rest(self, chosen: list[_Given], asked_s: Mapping[int, float]) -> None:
+        """Note how long clients' expressions took. Where that was long, the writer is for others for as long again."""
+        totals: dict[Hashable, float] = {}
+        for place, seconds in asked_s.items():
+            operation = chosen[place].operation
+            if isinstance(operation, Work):
+                totals[operation.client] = totals.get(operation.client, 0.0) + seconds
+        now = time.monotonic()
+        for client, seconds in totals.items():
+            self._costly.pop(client, None)
+            if seconds >= COSTLY_S:
+                self._costly[client] = None
+                self._rested = max(self._rested, now) + seconds
+        while len(self._costly) > COSTLY_CLIENTS:
+            self._costly.pop(next(iter(self._costly)))
 
     def _write(self, group: list[_Given]) -> None:
         if group[0].function is not None:
@@ -129,6 +216,7 @@ class Writer:
             except Exception:  # a fault of ours, or of whoever gave it; what else waits is still to be written
                 _log.exception("a call in the writer's thread")
             return
+        self._settle_held()
         results: list[tuple[Any, Any]] = []
         chosen: list[_Given] = []
         places: list[int] = []
@@ -143,12 +231,35 @@ class Writer:
                 chosen.append(given)
                 places.append(len(results))
             results.append((given.context, error))
-        self._tell(results, self._together(chosen, places, results) if chosen else [])
+        entries = self._together(chosen, places, results) if chosen else []
+        self._report(chosen, places, results, entries)
 
-    def _together(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]) -> list[Entry]:
+    def _report(
+        self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], entries: list[Entry]
+    ) -> None:
+        """Tell what came of operations. What is postponed goes into the next group; of what is held, nobody is told."""
+        if any(outcome is POSTPONED for _, outcome in results):
+            postponed = [given for given, place in zip(chosen, places, strict=True) if results[place][1] is POSTPONED]
+            with self._lock:
+                self._waiting.extendleft(reversed(postponed))
+        self._tell([each for each in results if each[1] is not _UNTOLD and each[1] is not POSTPONED], entries)
+
+    def _together(
+        self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]],
+        operations: list[Operation] | None = None,
+    ) -> list[Entry]:  # fmt: skip
         """Write operations as one group; or, when some of them cannot be, so that the others do not suffer for it."""
+        if self._held is not None:
+            self._fail(StoreUnavailable(AWAY), chosen, places, results)
+            return []
+        if operations is None:
+            operations = [given.operation for given in chosen if given.operation]
         try:
-            committed = self._store.write([given.operation for given in chosen if given.operation], self._time_us())
+            committed = self._store.write(operations, self._time_us())
+        except InDoubt as error:
+            self._held = _Held(chosen, operations, error)
+            for place in places:
+                results[place] = results[place][0], _UNTOLD
         except Crowded:
             return self._apart(chosen, places, results, -(-len(chosen) // PARTS))
         except MilepostError as error:
@@ -163,10 +274,27 @@ class Writer:
         else:
             for place, outcome in zip(places, committed.outcomes, strict=True):
                 results[place] = results[place][0], outcome
+            if committed.asked_s:
+                self._rest(chosen, committed.asked_s)
             return committed.entries
         return []
 
-    def _apart(self, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]], size: int) -> list[Entry]:
+    def _settle_held(self, *, last: bool = False) -> None:
+        """Find out what became of a commit in doubt, before anything else is written. Nobody asks after the `last` time."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        results: list[tuple[Any, Any]] = [(given.context, None) for given in held.chosen]
+        places = range(len(results))
+        entries = self._together(held.chosen, places, results, held.operations)
+        if self._held is None:
+            self._report(held.chosen, places, results, entries)
+        elif last:
+            self._tell([(given.context, held.error) for given in held.chosen], [])
+
+    def _apart(
+        self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], size: int
+    ) -> list[Entry]:
         """Write operations in groups of so many. What follows a failure of its session fails in the same way."""
         entries: list[Entry] = []
         for start in range(0, len(chosen), size):
@@ -195,7 +323,7 @@ class Writer:
         return given._replace(operation=given.operation._replace(refused=refused)), None
 
     def _fail(
-        self, error: MilepostError, chosen: list[_Given], places: list[int], results: list[tuple[Any, Any]]
+        self, error: MilepostError, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]]
     ) -> None:
         if isinstance(error, Fenced):
             self._over = error
@@ -213,18 +341,23 @@ class Writer:
         except Exception:  # as when its event loop is closed: what was given is written all the same
             _log.exception("telling of %d operations", len(results))
 
-    def _maintain(self) -> bool:
+    def _maintain(self) -> Step:
         try:
-            more = self._store.maintain(self._time_us())
+            self._settle_held()
+            if self._held is not None:
+                return Step(more=False, worked=False)
+            step = self._store.maintain(self._time_us())
             if late := self._store.late():
                 self._tell([], late)
-            return more
+            return step
         except Fenced as error:
             self._over = error
             self._tell([], [])
+        except StoreUnavailable as error:
+            _log.debug("upkeep of the store: %s", error)  # that it is away is in the log: see `outage`
         except MilepostError as error:
             _log.warning("upkeep of the store: %s", error)
-        return False
+        return Step(more=False, worked=False)
 
 
 def _size(operation: Operation | None) -> int:

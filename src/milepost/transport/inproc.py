@@ -40,6 +40,8 @@ class InprocLink:
             None  # nobody asks: bytes come in pieces that were written elsewhere
         )
 
+        self.growing: Callable[[int], None] | None = None
+
     def write(self, *parts: bytes | bytearray | memoryview) -> bool:
         other = self._other
         if self._lost or other is None or self._ending:
@@ -74,6 +76,8 @@ class InprocLink:
                 return
             if frames:
                 self._receiver.frames(frames)
+            elif self.growing is not None:
+                self.growing(self._reader.partial)
         other = self._other
         if other is not None and other._kept and self._arriving_bytes <= ROOM_BYTES // 2 and not other._lost:
             other._kept = False
@@ -130,6 +134,8 @@ class InprocLink:
 
 class InprocListener:
     """Takes connections within the process, under a name."""
+
+    refused = 0  # they take no descriptors
 
     def __init__(self, address: Address, accept: Callable[[], Receiver]) -> None:
         self.address = address

@@ -21,6 +21,9 @@ class Link(Protocol):
     glance: Callable[[int], bool] | None
     """Asked first, by links that read into `buffer`: were so many bytes there, which begin a frame, all dealt with?"""
 
+    growing: Callable[[int], None] | None
+    """Told how many bytes of an unfinished frame are here, whenever some came and finished none."""
+
     @property
     def buffer(self) -> bytearray:
         """Where bytes between frames are read to."""
@@ -78,6 +81,10 @@ class Listener(Protocol):
 
     address: Address  # with the port that was really taken
 
+    @property
+    def refused(self) -> int:
+        """Connections that were not taken, or had to make room for others."""
+
     async def close(self) -> None:
         """Take no more connections; those that exist stay."""
 
@@ -93,12 +100,17 @@ async def connect(address: Address, receiver: Receiver) -> Link:
     return await tcp.connect(address, receiver)
 
 
-async def listen(address: Address, accept: Callable[[], Receiver], backlog: int = 4096) -> Listener:
-    """Take connections at an address; `accept` makes a receiver for each."""
+async def listen(
+    address: Address, accept: Callable[[], Receiver], backlog: int = 4096, per_address: int = 0
+) -> Listener:
+    """Take connections at an address; `accept` makes a receiver for each.
+
+    `per_address`: most connections from one address; 0: half of what the process's file descriptors allow.
+    """
     if address.scheme == "inproc":
         from milepost.transport import inproc
 
         return await inproc.listen(address, accept)
     from milepost.transport import tcp
 
-    return await tcp.listen(address, accept, backlog)
+    return await tcp.listen(address, accept, backlog, per_address)

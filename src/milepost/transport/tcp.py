@@ -8,29 +8,41 @@ goes to the transport, which sends it when it can.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from milepost.errors import ConnectionLost, MilepostError
+from milepost.errors import ConnectionLost, MilepostError, Overloaded
 from milepost.transport.address import Address
+from milepost.transport.admission import Admission
 from milepost.transport.link import Link, Receiver
+from milepost.wire import encode_control
+from milepost.wire.control import failure
 from milepost.wire.reader import SHARED_BYTES, FrameReader
 
 CONNECT_SECONDS: Final = 10.0  # to reach a host at all; the handshake has a limit of its own
 LINGER_SECONDS: Final = 5.0  # that a peer has to take the last words
 GATHERED_BYTES: Final = 16_384  # parts smaller than this together are joined: one copy is cheaper than a vector
 MOST_PARTS: Final = 512  # written one by one, in one call; the system takes 1,024
+ACCEPTED: Final = 128  # connections taken in one go: then those that are there have their turn
+EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))  # accept fails with, for now
+EXHAUSTED_S: Final = 1.0  # seconds until connections are taken again after that
 
 
 class TcpLink(asyncio.BufferedProtocol):
     """One end of a TCP connection: a protocol to the event loop, a `Link` to its receiver."""
 
-    __slots__ = ("__weakref__", "_fd", "_kept", "_linger", "_reader", "_receiver", "_transport", "glance", "peer")
+    __slots__ = (
+        "__weakref__", "_aborted", "_admission", "_fd", "_kept", "_linger", "_reader", "_receiver", "_transport",
+        "glance", "growing", "peer",
+    )  # fmt: skip
 
-    def __init__(self, receiver: Receiver, shared: memoryview) -> None:
+    def __init__(self, receiver: Receiver, shared: memoryview, admission: Admission | None = None) -> None:
         self._receiver = receiver
+        self._admission = admission  # of the listener that took it
+        self._aborted = False
         self._reader: FrameReader = FrameReader(shared)
         self._transport: Any = None
         self._fd = -1
@@ -38,11 +50,15 @@ class TcpLink(asyncio.BufferedProtocol):
         self._linger: asyncio.TimerHandle | None = None  # set when closing
         self.peer = ""
         self.glance: Callable[[int], bool] | None = None
+        self.growing: Callable[[int], None] | None = None
 
     # As the event loop sees it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        if self._aborted:
+            self._transport.abort()
+            return
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._fd = sock.fileno()
@@ -66,6 +82,8 @@ class TcpLink(asyncio.BufferedProtocol):
             return
         if frames:
             self._receiver.frames(frames)
+        elif self.growing is not None:
+            self.growing(self._reader.partial)
 
     def pause_writing(self) -> None:
         pass
@@ -79,7 +97,9 @@ class TcpLink(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fd = -1
-        self.glance = None
+        self.glance = self.growing = None
+        if self._admission is not None:
+            self._admission.left(self)
         if self._linger is not None:
             self._linger.cancel()
         receiver, self._receiver = self._receiver, _NOBODY
@@ -139,6 +159,8 @@ class TcpLink(asyncio.BufferedProtocol):
 
     def set_limit(self, limit: int) -> None:
         self._reader.limit = limit
+        if self._admission is not None:
+            self._admission.greeted(self)
 
     @property
     def partial(self) -> int:
@@ -168,6 +190,7 @@ class TcpLink(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def abort(self) -> None:
+        self._aborted = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -186,14 +209,90 @@ _NOBODY: Final = _Nobody()
 
 
 class TcpListener:
-    """Takes TCP connections."""
+    """Takes TCP connections, as far as `Admission` lets it."""
 
-    def __init__(self, server: asyncio.Server, address: Address) -> None:
-        self._server = server
+    def __init__(
+        self, sockets: list[socket.socket], address: Address, accept: Callable[[], Receiver], admission: Admission
+    ) -> None:
         self.address = address
+        self._sockets = sockets
+        self._accept = accept
+        self._admission = admission
+        self._loop = asyncio.get_running_loop()
+        self._shared = memoryview(bytearray(SHARED_BYTES))  # one for all connections: it is used within a call only
+        self._opening: set[asyncio.Task[Any]] = set()
+        self._resuming: asyncio.TimerHandle | None = None  # no connections are taken before that
+        self._resume()
+
+    @property
+    def refused(self) -> int:
+        """Connections that were not taken, or had to make room for others."""
+        return self._admission.refused
+
+    def _resume(self) -> None:
+        self._resuming = None
+        for each in self._sockets:
+            self._loop.add_reader(each.fileno(), self._ready, each)
+
+    def _pause(self, error: OSError) -> None:
+        """No connection can be taken, whoever uses all descriptors: those who wait stay where they are."""
+        for each in self._sockets:
+            self._loop.remove_reader(each.fileno())
+        self._resuming = self._loop.call_later(EXHAUSTED_S, self._resume)
+        self._admission.tell(f"accept failed: {error.strerror}; connections wait until descriptors are free")
+
+    def _ready(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTED):
+            try:
+                accepted, name = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in EXHAUSTED:
+                    self._pause(error)
+                    return
+                continue  # it was gone before it was taken
+            told = self.refused
+            try:
+                where = self._admission.require(accepted.fileno(), str(name[0]))
+            except Overloaded as error:
+                _refuse(accepted, error)
+                continue
+            accepted.setblocking(False)
+            link = TcpLink(self._accept(), self._shared, self._admission)
+            self._admission.came(link, where)
+            task = self._loop.create_task(self._open(link, accepted))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+            if self.refused > told:
+                return  # another one makes room: its descriptor is free in the next round of the event loop
+
+    async def _open(self, link: TcpLink, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: link, accepted)
+        except OSError:  # gone already
+            self._admission.left(link)
+            accepted.close()
 
     async def close(self) -> None:
-        self._server.close()
+        for each in self._sockets:
+            self._loop.remove_reader(each.fileno())
+            each.close()
+        if self._resuming is not None:
+            self._resuming.cancel()
+        if self._opening:
+            await asyncio.gather(*self._opening, return_exceptions=True)
+        self._admission.close()
+
+
+def _refuse(accepted: socket.socket, error: Overloaded) -> None:
+    """Say why, as far as that goes without waiting, and close."""
+    with accepted:
+        try:
+            accepted.setblocking(False)
+            accepted.send(encode_control(failure(error, fatal=True)))
+        except OSError:
+            pass
 
 
 async def connect(address: Address, receiver: Receiver) -> Link:
@@ -212,15 +311,29 @@ async def connect(address: Address, receiver: Receiver) -> Link:
     return link
 
 
-async def listen(address: Address, accept: Callable[[], Receiver], backlog: int) -> TcpListener:
+async def listen(address: Address, accept: Callable[[], Receiver], backlog: int, per_address: int = 0) -> TcpListener:
     """A listener; `OSError` when the port is taken."""
-    loop = asyncio.get_running_loop()
-    shared = memoryview(bytearray(SHARED_BYTES))  # one for all connections: it is used within a call only
-    server = await loop.create_server(
-        lambda: TcpLink(accept(), shared), address.host, address.port, backlog=backlog, reuse_address=True
+    found = await asyncio.get_running_loop().getaddrinfo(
+        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    host, port = server.sockets[0].getsockname()[:2]
-    return TcpListener(server, Address(address.scheme, address.host if address.host else host, port))
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, where in dict.fromkeys(found):
+            listening = socket.socket(family, kind, protocol)
+            sockets.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.setblocking(False)
+            listening.bind(where)
+            listening.listen(backlog)
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    host, port = sockets[0].getsockname()[:2]
+    taken = Address(address.scheme, address.host if address.host else host, port)
+    return TcpListener(sockets, taken, accept, Admission(per_address))
 
 
 def _peer(name: Any) -> str:

@@ -28,6 +28,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     slow: Slow | None = None  # what to do when this client is slow, instead of what its topics say
     instance: bytes = b""  # 16 random bytes of this client object: who puts without a name, and who acknowledges
     resume: bool = False  # this instance has put to durable topics before: find its number and its mark
+    held: int = 0  # bytes of the window that are in use: deliveries of earlier connections wait in the client
+    places: bool = False  # it reads the places of rows in DELIVER frames from durable topics
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,12 +102,13 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     schemas: list[str]  # texts of all versions, the oldest first
     slow: Slow = "throttle"
     durable: bool = False
+    stored: int = 0  # the store's number of a durable topic: the same for all brokers, and never used again
 
 
 class Dropped(msgspec.Struct, frozen=True):
     """Rows that were dropped since the last such frame, by subscription.
 
-    Of durable subscriptions, `lost` names them: [subscription, log, first offset, offset after the last].
+    `lost` names those that are gone from a log: [subscription, log, first offset, offset after the last].
     """
 
     rows: dict[int, int]
@@ -116,6 +119,14 @@ class Stored(msgspec.Struct, frozen=True):
     """Every durable put of this connection up to number `put` is committed and synced, or was refused by a FAILURE."""
 
     put: int
+
+
+class CaughtUp(msgspec.Struct, frozen=True):
+    """A plain subscription has had all rows of a durable topic before a position; what follows is delivered."""
+
+    subscription: int
+    topic: int  # `stored`
+    position: dict[int, int]
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -154,9 +165,10 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     """Deliver the rows of a topic, or of all topics of a pattern, that satisfy `where`.
 
-    Replied to with {"topics": [names], "skipped": {name: why `where` does not fit its schema}}; a durable one with
-    {"created", "position": {log: offset}: where it is, "sequence": of this client's last acknowledgement that was
-    carried out}.
+    Replied to with {"topics": [names], "skipped": {name: why `where` does not fit its schema}, "positions": as in
+    `resume`, of the durable topics that are delivered from now on or skipped, "behind": {name: `stored`} of those
+    whose missed rows come first, in HAND frames, until a CAUGHT_UP}; a durable one with {"created", "position": {log:
+    offset}, "sequence": of this client's last acknowledgement that was carried out}.
     """
 
     request: int
@@ -174,6 +186,9 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     # {log: offset}: read these logs only, rows before these offsets only, and end by itself, with an ENDED. `start` is
     # a position then; a log that it does not name begins at 0. Rows of the range that are gone: FAILURE `rows_gone`.
     stop: dict[int, int] | None = None
+    # {`stored` of a topic: {log: offset}}: a plain subscription comes back on a new connection, and has had all rows of
+    # these durable topics before these offsets. A durable topic that is not named was made since: it has had nothing.
+    resume: dict[int, dict[int, int]] | None = None
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +203,16 @@ class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     token: bytes = b""
     seen: dict[int, list[list[int]]] | None = None  # log -> ranges
+
+
+class Positions(msgspec.Struct, frozen=True, kw_only=True):
+    """How far are the durable topics that plain subscriptions of this connection have? {`stored`: {log: offset}}.
+
+    The reply comes behind everything before these offsets, and tells of topics that have moved since the last one; it
+    is empty while deliveries wait.
+    """
+
+    request: int
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
@@ -493,8 +518,8 @@ class Forwards(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Control: TypeAlias = (
-    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored | Ended
-    | Declare | Delete | Subscribe | Unsubscribe | List | Status | Ack | Resume | Trim | Look | Hold
+    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored | CaughtUp | Ended
+    | Declare | Delete | Subscribe | Unsubscribe | Positions | List | Status | Ack | Resume | Trim | Look | Hold
     | Publish | Unstage | Published
     | Type | DefineType | Types | DropType | CreateQueue | DropQueue | Queues | Dequeue | Finish | Browse
     | MoveMessages | Purge | Decide | InDoubt
@@ -507,6 +532,7 @@ _KINDS: Final[dict[type[Any], Kind]] = {
     Declare: Kind.DECLARE, Delete: Kind.DELETE, Subscribe: Kind.SUBSCRIBE, Unsubscribe: Kind.UNSUBSCRIBE,
     List: Kind.LIST, Status: Kind.STATUS, Stored: Kind.STORED, Ack: Kind.ACK, Resume: Kind.RESUME, Trim: Kind.TRIM,
     Look: Kind.LOOK, Hold: Kind.HOLD, Ended: Kind.ENDED,
+    CaughtUp: Kind.CAUGHT_UP, Positions: Kind.POSITIONS,
     Publish: Kind.PUBLISH, Unstage: Kind.UNSTAGE, Published: Kind.PUBLISHED,
     Type: Kind.TYPE, DefineType: Kind.DEFINE_TYPE, Types: Kind.TYPES, DropType: Kind.DROP_TYPE,
     CreateQueue: Kind.CREATE_QUEUE, DropQueue: Kind.DROP_QUEUE, Queues: Kind.QUEUES, Dequeue: Kind.DEQUEUE,

@@ -36,6 +36,7 @@ class Kind(IntEnum):
     DROPPED = 10  # broker: rows that a client will never get: it was slow, or an operator removed them
     STORED = 11  # broker: durable puts up to this one are committed and synced
     TYPE = 12  # broker: a message type of queues, its name and text; comes before the first messages of it
+    CAUGHT_UP = 13  # broker: a plain subscription that was resumed has all that it missed of a topic
     ENDED = 15  # broker: a read has handed out everything before its stop
 
     DECLARE = 16  # client: requests, each with a number that its reply repeats
@@ -51,6 +52,7 @@ class Kind(IntEnum):
     PUBLISH = 26
     UNSTAGE = 27
     PUBLISHED = 28
+    POSITIONS = 29
     HOLD = 30
 
     PUT = 32  # client: a batch

@@ -6,6 +6,7 @@
     … with KEYED        │ topic u32 │ 0 u32     │ key, 16 bytes │ batch …
     DELIVER             │ topic u32 │ marks u32 │ subscription u32 × marks │ padding │ batch …
     … with MARKED_ROWS  │ topic u32 │ marks u32 │ rows u32 │ position u32 × (rows+1) │ subscription … as above
+    … with PLACED       │ topic u32 │ marks u32 │ log u32 │ 0 u32 │ offset u64 │ … as above
     HAND                │ topic u32 │ subscription u32 │ log u32 │ rows u32 │ first offset u64 │ batch …
     … with SCATTERED    │ … │ offset minus the first u32 × rows │ …
     … with RETRIED      │ … │ earlier deliveries u32 × rows │ padding │ batch …
@@ -14,6 +15,9 @@ A mark is the number that the client gave to a subscription which a row is for. 
 With flag `MARKED_ROWS` they differ: `marks` is their number in all rows together, and the positions say where in
 the list those of each row begin. Padding fills up to a multiple of eight bytes, so a batch always starts at
 one, and its columns are aligned when the frame is.
+
+A DELIVER with flag PLACED comes from a durable topic. Behind it the client has had all rows of this log before the
+offset: those of its subscriptions to the topic, and there are no others.
 
 A PUT with flag LINKED belongs together with the PUT behind it, and so on up to one without: rows of durable topics
 that are stored all or none. A key is the sender's name for a put: one that was stored before is refused as a duplicate.
@@ -39,6 +43,7 @@ from milepost.errors import ProtocolError
 from milepost.wire.frames import MAGIC, Kind
 
 MARKED_ROWS: Final = 0x01  # of a DELIVER
+PLACED: Final = 0x02
 KEYED: Final = 0x01  # of a PUT
 LINKED: Final = 0x02
 SCATTERED: Final = 0x01  # of a HAND
@@ -51,6 +56,7 @@ _ONE_MARK: Final = struct.Struct("<III")  # topic, marks, the only subscription
 _ONE_MARK_BYTES: Final = 16  # with its padding
 _TWO: Final = struct.Struct("<II")
 _ROWS: Final = struct.Struct("<I")
+_PLACE: Final = struct.Struct("<IIQ")  # log, zero, offset
 _HAND: Final = struct.Struct("<IIIIQ")  # topic, subscription, log, rows, first offset
 _FRAME: Final = struct.Struct("<IBBH")
 _COPIED: Final = 4_096  # bytes: smaller batches are copied out of their frame, as bytes are read faster than views
@@ -72,6 +78,7 @@ class Delivery(NamedTuple):
     topic: int
     marks: tuple[int, ...] | Marks  # the same for all rows, or row by row
     data: Buffer
+    place: tuple[int, int] | None = None  # of a durable topic: a log, and the offset before which all was delivered
 
 
 class Hand(NamedTuple):
@@ -170,44 +177,53 @@ def read_put(body: Buffer) -> tuple[int, Buffer]:
     return topic, _rest(body, _TWO.size)
 
 
-def deliver_parts(topic: int, marks: tuple[int, ...] | Marks, data: Buffer) -> tuple[bytes, Buffer]:
+def deliver_parts(
+    topic: int, marks: tuple[int, ...] | Marks, data: Buffer, place: tuple[int, int] | None = None
+) -> tuple[bytes, Buffer]:
     """The frame of a DELIVER in two parts: everything before the batch, and the batch."""
-    if isinstance(marks, Marks):
-        count, flags = len(marks.subscriptions), MARKED_ROWS
-        words = (marks.offsets.astype(_U4, copy=False), marks.subscriptions.astype(_U4, copy=False))
-        told = b"".join((_ROWS.pack(len(marks.offsets) - 1), *(part.tobytes() for part in words)))
-    else:
-        return deliver_head(topic, marks, len(data)), data
+    if not isinstance(marks, Marks):
+        return deliver_head(topic, marks, len(data), place), data
+    count, flags = len(marks.subscriptions), MARKED_ROWS
+    words = (marks.offsets.astype(_U4, copy=False), marks.subscriptions.astype(_U4, copy=False))
+    told = b"".join((_ROWS.pack(len(marks.offsets) - 1), *(part.tobytes() for part in words)))
     told += bytes(-len(told) % 8)
+    if place is not None:
+        flags, told = flags | PLACED, _PLACE.pack(place[0], 0, place[1]) + told
     length = _TWO.size + len(told) + len(data)
     return _WORDS.pack(length, Kind.DELIVER, flags, MAGIC, topic, count) + told, data
 
 
-def deliver_head(topic: int, marks: tuple[int, ...], size: int) -> bytes:
+def deliver_head(topic: int, marks: tuple[int, ...], size: int, place: tuple[int, int] | None = None) -> bytes:
     """What comes before a batch of so many bytes, all of whose rows have the same marks, in the frame of a DELIVER."""
-    count = len(marks)
+    count, flags = len(marks), 0
     told = struct.pack(f"<{count}I{4 * (count % 2)}x", *marks)
-    return _WORDS.pack(_TWO.size + len(told) + size, _DELIVER, 0, MAGIC, topic, count) + told
+    if place is not None:
+        flags, told = PLACED, _PLACE.pack(place[0], 0, place[1]) + told
+    return _WORDS.pack(_TWO.size + len(told) + size, _DELIVER, flags, MAGIC, topic, count) + told
 
 
 def read_deliver(flags: int, body: Buffer) -> Delivery:
     """Take a DELIVER apart; every count is compared with the bytes that are there before it is used."""
-    if not flags & MARKED_ROWS and _ONE_MARK_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
+    if not flags and _ONE_MARK_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
         topic, count, mark = _ONE_MARK.unpack_from(body)
         if count == 1:  # the short way: most small deliveries are one message for one subscription
-            return tuple.__new__(Delivery, (topic, (mark,), bytes(body[_ONE_MARK_BYTES:])))
+            return tuple.__new__(Delivery, (topic, (mark,), bytes(body[_ONE_MARK_BYTES:]), None))
     view = memoryview(body)
-    if len(view) < _TWO.size:
+    if len(view) < _TWO.size + (_PLACE.size if flags & PLACED else 0):
         raise ProtocolError(f"a DELIVER of {len(view)} bytes is cut off")
     topic, count = _TWO.unpack_from(view)
+    start, place = _TWO.size, None
+    if flags & PLACED:
+        log, _, offset = _PLACE.unpack_from(view, start)
+        start, place = start + _PLACE.size, (log, offset)
     if not flags & MARKED_ROWS:
-        end = _TWO.size + 4 * count
+        end = start + 4 * count
         end += -end % 8
         if end + BATCH_HEADER.size > len(view):
             raise ProtocolError(f"a DELIVER of {len(view)} bytes has no room for {count} marks and a batch")
-        return Delivery(topic, struct.unpack_from(f"<{count}I", view, _TWO.size), _rest(body, end))
-    (rows,) = _ROWS.unpack_from(view, _TWO.size) if len(view) >= _TWO.size + _ROWS.size else (limits.BATCH_ROWS,)
-    start = _TWO.size + _ROWS.size
+        return Delivery(topic, struct.unpack_from(f"<{count}I", view, start), _rest(body, end), place)
+    (rows,) = _ROWS.unpack_from(view, start) if len(view) >= start + _ROWS.size else (limits.BATCH_ROWS,)
+    start += _ROWS.size
     end = start + 4 * (rows + 1 + count)
     end += -end % 8
     if end + BATCH_HEADER.size > len(view):
@@ -216,7 +232,7 @@ def read_deliver(flags: int, body: Buffer) -> Delivery:
     subscriptions = np.frombuffer(view, _U4, count, start + 4 * (rows + 1))
     if offsets[0] != 0 or offsets[-1] != count or (offsets[1:] < offsets[:-1]).any():
         raise ProtocolError("the positions of a DELIVER's marks do not rise from 0 to their number")
-    return Delivery(topic, Marks(offsets, subscriptions), _rest(body, end))
+    return Delivery(topic, Marks(offsets, subscriptions), _rest(body, end), place)
 
 
 def _rest(body: Buffer, start: int) -> Buffer:

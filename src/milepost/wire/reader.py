@@ -16,6 +16,7 @@ from milepost.errors import LimitExceeded, ProtocolError
 from milepost.wire.frames import HEADER, MAGIC, Frame, Kind
 
 SHARED_BYTES: Final = 256 << 10  # read at once; more brings no fewer system calls on a busy socket
+MOST_READ: Final = 1 << 20  # bytes of one frame: so much may come before anybody can say that it is too much
 
 _new: Final = tuple.__new__  # what Frame(...) comes to, without a function in between
 
@@ -50,7 +51,7 @@ class FrameReader:
     def buffer(self) -> memoryview:
         """Where the next bytes go."""
         if self._body is not None:
-            return self._body[self._filled :]
+            return self._body[self._filled : self._filled + MOST_READ]
         return self.shared
 
     def received(self, count: int) -> list[Frame]:

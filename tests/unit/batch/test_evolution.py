@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.batch import Batch
+from milepost.batch import Batch, Ids
 from milepost.errors import IncompatibleSchema
+from milepost.schema.merge import merged
 from milepost.schema.text import parse
 from milepost.schema.types import Field, List, Optional, Schema, Tuple, Type, Variant
 from tests import strategies
@@ -74,21 +76,21 @@ def test_versions_that_do_not_follow_from_each_other_are_refused_with_the_path()
 
 
 @st.composite
-def grown(draw: st.DrawFn, kind: Type) -> Type:
+def grown(draw: st.DrawFn, kind: Type, name: str = "added") -> Type:
     """A later version of a type: fields and cases added anywhere inside."""
     match kind:
         case Tuple(fields) | Variant(fields):
-            inside = [Field(item.name, draw(grown(item.type))) for item in fields]
+            inside = [Field(item.name, draw(grown(item.type, name))) for item in fields]
             named = not any(item.name.startswith("_") for item in fields)
             if named and (fields or isinstance(kind, Tuple)) and draw(st.booleans()):
-                added = Field("added", draw(strategies.types(max_depth=1)))
+                added = Field(name, draw(strategies.types(max_depth=1)))
                 inside.insert(draw(st.integers(0, len(inside))), added)
             return type(kind)(tuple(inside))
         case List(item):
-            later = draw(grown(item))
+            later = draw(grown(item, name))
             return List(later)
         case Optional(inner):
-            return Optional(draw(grown(inner)))
+            return Optional(draw(grown(inner, name)))
     return kind
 
 
@@ -120,11 +122,40 @@ def test_any_two_versions_read_each_other(data: st.DataObject, old: Schema) -> N
     if old.definitions or old.recursive:  # written out above; the model here does not follow references
         old = Schema(old.name, data.draw(strategies.types(max_depth=2).map(lambda kind: Tuple((Field("f", kind),)))))
     new = Schema(old.name, data.draw(grown(old.type)))
-    for written, reader in ((old, new), (new, old)):
+    other = Schema(old.name, data.draw(grown(old.type, "other")))
+    both = merged(new, other)
+    for written, reader in permutations((old, new, other, both), 2):
         rows = data.draw(st.lists(strategies.values(written), max_size=4))
         read = Batch.encode(written, rows).read_as(reader)
         assert strategies.identical(read.to_pylist(), [as_read(row, written.type, reader.type) for row in rows])
         assert Batch.decode(read.data, read.schema) == read
+        assert read.read_as(reader) == read
+
+
+def test_extensions_of_one_base_read_each_other() -> None:
+    one, other = parse("q: [s: string, a: int]"), parse("q: [b: bool, s: string]")
+    assert Batch.encode(one, [{"s": "x", "a": 1}]).read_as(other).to_pylist() == [{"b": None, "s": "x"}]
+    assert Batch.encode(other, [{"s": "x", "b": True}]).read_as(one).to_pylist() == [{"s": "x", "a": None}]
+
+
+def test_a_definition_that_one_place_makes_optional_is_so_in_all() -> None:
+    old = parse("m: [a: [x: int]?, b: [x: int, y: int], c: *([x: int])*]")
+    new = parse("m: [a: n?, b: n, c: *(n)*]\nn: [x: int, y: int]")
+    rows = [{"a": None, "b": {"x": 1, "y": 2}, "c": [{"x": 3}]}, {"a": {"x": 4}, "b": {"x": 5, "y": 6}, "c": []}]
+    read = Batch.encode(old, rows).read_as(new)
+    assert read.to_pylist() == [
+        {"a": None, "b": {"x": 1, "y": 2}, "c": [{"x": 3, "y": None}]},
+        {"a": {"x": 4, "y": None}, "b": {"x": 5, "y": 6}, "c": []},
+    ]
+    assert read == Batch.encode(read.schema, read.to_pylist())  # what lies under an absent part is zero
+
+
+def test_ids_stay_with_their_rows() -> None:
+    ids = Ids.single(3, 5, [10, 11])
+    old, new = parse("q: [s: string]"), parse("q: [n: long, s: string]")
+    read = Batch.encode(old, [{"s": "x"}, {"s": "y"}], ids).read_as(new)
+    assert read.ids == ids
+    assert [(row.id, row.s, row.n) for row in read] == [(ids[0], "x", None), (ids[1], "y", None)]
 
 
 def test_a_type_that_becomes_recursive_is_still_read() -> None:

@@ -29,7 +29,7 @@ class DurableRig(Rig):
             str(Path(folder) / "rig.db"), broker="rig", broker_id=BROKER_ID, time_us=1, lease_s=5, remember_s=1000
         )
         self.core.store_id, self.core.broker_id = self.store.id, self.store.broker_id
-        self.core.keeper.on, self.core.keeper.shared = True, shared
+        self.core.keeper.on, self.core.keeper.shared, self.core.keeper.log = True, shared, self.store.log
         self.writes, self.reads, self.hands = [], [], {}
         self.broken = {}
         self.failing = None  # an error that every write meets
@@ -130,10 +130,10 @@ class DurableRig(Rig):
     def tick(self):
         self.run(self.core.tick(self.now))
 
-    def client(self, name="", instance=None, resume=False, window=1 << 20):
+    def client(self, name="", instance=None, resume=False, window=1 << 20, **more):
         connection = self.core.connected(f"test {name}", self.now)
         instance = os.urandom(16) if instance is None else instance
-        self.say(connection, Hello(name=name, window=window, instance=instance, resume=resume))
+        self.say(connection, Hello(name=name, window=window, instance=instance, resume=resume, **more))
         return connection
 
     def lose(self, connection):

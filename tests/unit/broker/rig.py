@@ -5,6 +5,7 @@ from itertools import count, pairwise
 import milepost
 from milepost.batch import Ids
 from milepost.broker.core import Close, Core, Deliver, Say
+from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.examine import Taken, arrival, examine
 from milepost.config import settings
 from milepost.wire import Declare, Hello, Marks, Reply, Subscribe, Unsubscribe, Welcome, read_deliver
@@ -21,7 +22,10 @@ class Rig:
         self.now = 0.0
         self.said = {}  # connection -> control messages
         self.got = {}  # connection -> deliveries, as (topic number, marks, rows)
+        self.places = {}  # connection -> places of its deliveries: a log, and the offset that it has got to
         self.closed = set()
+        self.elsewhere = []  # what is to be done outside of the event loop, or in another round of it
+        self.at_once = True  # it is done before anything else happens
         self.taking = {}  # connection -> False when its link takes nothing
         self._requests = count(1)
         self._stamps = count(1_000)
@@ -31,6 +35,8 @@ class Rig:
             more = []
             for effect in effects:
                 match effect:
+                    case Compile() | Match() | Later():
+                        self.elsewhere.append(effect)
                     case Say(connection, message):
                         self.said.setdefault(connection, []).append(message)
                     case Close(connection):
@@ -45,6 +51,19 @@ class Rig:
                                 more.append(connection)
             effects = [effect for connection in more for effect in self.core.served(connection)]
 
+            while self.at_once and self.elsewhere:
+                self.do_next()
+
+    def do_next(self):
+        """Do the first of what is to be done elsewhere, and tell the core."""
+        match self.elsewhere.pop(0):
+            case Compile(_, work, then):
+                self.run(then(finished(work())))
+            case Match(_, work, then):
+                self.run(then(work(lambda: None)))
+            case Later(_, then):
+                self.run(then())
+
     def _take(self, connection, frame):
         found = read_deliver(frame[5], frame[8:])
         schemas = {schema.fingerprint: schema for schema in self.core.numbered[found.topic].schemas}
@@ -54,6 +73,7 @@ class Rig:
             edges = marks.offsets.tolist()
             marks = [tuple(marks.subscriptions[a:b].tolist()) for a, b in pairwise(edges)]
         self.got.setdefault(connection, []).append((found.topic, marks, batch.to_pylist(), len(frame)))
+        self.places.setdefault(connection, []).append(found.place)
 
     def say(self, connection, message):
         self.run(self.core.said(connection, message, self.now, 1_000))
@@ -115,6 +135,15 @@ class Rig:
 
     def sizes(self, connection):
         return [size for *_, size in self.got.get(connection, [])]
+
+
+def finished(work):
+    """What work in pieces comes to."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            return stop.value
 
 
 def milepost_registry(schemas, data):

@@ -105,3 +105,126 @@ def test_stopping_sends_what_is_under_way_and_says_goodbye():
         await client.close()
 
     asyncio.run(main())
+
+
+def test_nobody_is_silent_because_the_broker_stood_still():
+    """What clients said meanwhile is read before anybody counts as gone."""
+    clock = testing.FakeClock()
+
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as client:
+            await client.flush()
+            clock._now += 1_000.0  # no timer was called in all that time
+            broker._scan()
+            await client.flush()
+            assert broker.statistics()["errors"] == {}
+            clock.advance(1_000.0)
+            assert broker.statistics()["errors"] == {"timed_out": 1}, "and this time nothing was said for so long"
+
+    run(test, clock=clock, heartbeat_s=30.0)
+
+
+@pytest.mark.parametrize("queues", [0, 2])
+def test_when_nothing_is_under_way_nothing_is_held(queues):
+    async def test(broker):
+        memory = broker.core.memory
+        async with milepost.AsyncClient(broker.uri) as client, milepost.AsyncClient(broker.uri) as other:
+            await client.declare_topic("live", QUOTE)
+            await client.declare_topic("kept", QUOTE, durable=True)
+            everything, desk = await other.subscribe("live"), await other.subscribe("kept", name="desk")
+            rows = [{"symbol": "A" * 1_000, "price": 1.0} for _ in range(500)]
+            for topic, sub in (("live", everything), ("kept", desk)):
+                await client.put_many(topic, rows)
+                for _ in rows:
+                    await anext(sub)
+                await client.put(topic, rows[0])
+                await anext(sub)
+            with pytest.raises(milepost.errors.QueryError):
+                await other.subscribe("live", where="nothing = 1")
+            await client.define_type("note: [text: string]")
+            await client.create_queue("notes", ["note"])
+            async with client.transaction() as tx:
+                await tx.enqueue("notes", [{"text": "x" * 10_000}] * 50, "note")
+            assert len(await other.peek("notes", count=50)) == 50
+            assert len([each async for each in other.browse("notes")]) == 50
+            async with other.transaction() as tx:
+                assert len(await tx.dequeue("notes", count=20)) == 20
+                assert memory.held > 200_000, "the answer is kept, in case the connection breaks"
+            await other.topics()
+            await other.status()
+            replay = await other.subscribe("kept", start="earliest")
+            for _ in range(501):
+                await anext(replay)
+            await replay.unsubscribe()
+            await other.flush()
+            await client.flush()
+            assert memory.held == sum(each.held for each in broker.core.connections.values())
+            assert all(not each.asking for each in broker.core.connections.values())
+            assert memory.held < 100_000, "acknowledgements on their way"
+        while broker.core.connections:
+            await asyncio.sleep(0)
+        assert memory.held == 0
+
+    run(test, input_queues=queues)
+
+
+def test_more_requests_than_may_be_under_way_wait_for_their_turn():
+    """Those that are read, and those that come in messages: each is answered."""
+
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as client:
+            await client.define_type("note: [text: string]")
+            await client.create_queue("notes", ["note"])
+            async with client.transaction() as tx:
+                await tx.enqueue("notes", [{"text": "x"}] * 3, "note")
+            found = await asyncio.gather(*(client.peek("notes", count=3) for _ in range(300)))
+            assert [len(each) for each in found] == [3] * 300
+            found = await asyncio.gather(*(client.topics() for _ in range(300)))
+            assert len(found) == 300
+            assert broker.core.memory.held == 0
+
+    run(test, put_window=4096)
+
+
+def test_a_frame_gets_through_although_memory_stays_short():
+    """Somebody else holds nearly all of it, and does not let go."""
+    clock = testing.FakeClock()
+
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri) as other, milepost.AsyncClient(broker.uri) as feed:
+            await feed.declare_topic("quotes", QUOTE)
+            sub = await other.subscribe("quotes")
+            holder = max(broker.core.connections.values(), key=lambda each: each.number)
+            broker.core.memory.unsent(holder, 1 << 30)
+            putting = asyncio.ensure_future(feed.put("quotes", {"symbol": "A" * 3_000_000, "price": 1.0}))
+            while not broker.halted:
+                await asyncio.sleep(0)
+            clock.advance(1.0)
+            await putting
+            assert len((await anext(sub)).symbol) == 3_000_000
+            assert not broker.halted
+            broker.core.memory.unsent(holder, 0)
+
+    run(test, clock=clock, memory_bytes=1 << 20, listen="milepost://127.0.0.1:0")
+
+
+def test_who_waits_for_memory_for_too_long_hears_why():
+    clock = testing.FakeClock()
+
+    async def test(broker):
+        async with milepost.AsyncClient(broker.uri, reconnect=False) as feed:
+            await feed.declare_topic("quotes", QUOTE)
+            memory, (connection,) = broker.core.memory, broker.core.connections.values()
+            memory._passing = memory._passes  # others are let through
+            memory.unsent(connection, 1 << 30)
+            await feed.put("quotes", {"symbol": "A" * 3_000_000, "price": 1.0})
+            while not broker.halted:
+                await asyncio.sleep(0)
+            clock.advance(40.0)
+            with pytest.raises(milepost.errors.MilepostError, match="memory_bytes"):
+                await feed.flush()
+            assert broker.statistics()["errors"] == {"overloaded": 1}
+        while broker.halted:
+            await asyncio.sleep(0)
+
+    run(test, clock=clock, memory_bytes=1 << 20, listen="milepost://127.0.0.1:0", frame_s=30.0)

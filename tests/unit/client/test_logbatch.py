@@ -39,6 +39,28 @@ def test_some_rows_keep_their_places(data):
         assert len(part) == len(np.arange(len(offsets))[rows])
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("s: [n: int]", "s: [n: int, more: string]"),
+        ("s: [n: int, c: {a: int | b: string}]", "s: [more: string, n: int, c: {a: int | b: string}]"),
+        ("s: [n: int, next: s?]", "s: [n: int, next: s?, more: string]"),
+    ],
+    ids=["by columns", "by Arrow", "by values"],
+)
+def test_rows_of_another_version_keep_their_places(old, new):
+    schema = parse_schema(old)
+    rows = [{"n": 1, "c": {"a": 1}}, {"n": 2, "c": {"b": "x"}}]
+    data = Batch.encode(schema, [{name: row[name] for name in row if name in old} for row in rows]).data
+    batch = LogBatch.opened(data, schema, 3, np.array([7, 9], np.uint64), np.array([0, 2], np.uint32))
+    read = batch.read_as(parse_schema(new))
+    assert isinstance(read, LogBatch)
+    assert [(row.n, row.more) for row in read] == [(1, None), (2, None)]
+    assert (read.log, read.offsets.tolist(), read.tries.tolist()) == (3, [7, 9], [0, 2])
+    assert batch.read_as(schema) is batch
+    assert read.some([1]).offsets.tolist() == [9]
+
+
 def test_offsets_are_as_many_as_rows():
     with pytest.raises(ProtocolError, match="2 offsets for 3 rows"):
         opened([1, 2, 3], [1, 2])

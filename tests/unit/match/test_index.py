@@ -130,6 +130,10 @@ class Counted(Predicate):
         Counted.asked += 1
         return super().mask(batch, header)
 
+    def test(self, message: Any, header: Any = None) -> bool | None:
+        Counted.asked += 1
+        return super().test(message, header)
+
 
 def test_shared_expressions_are_evaluated_once() -> None:
     index = Index(QUOTES)
@@ -138,13 +142,44 @@ def test_shared_expressions_are_evaluated_once() -> None:
         index.add(key, Counted(plain.text, plain.schema, plain.tree, plain.root))
     Counted.asked = 0
     assert rows_of(index.snapshot(), BATCH) == [list(range(1000)), [], []]
-    assert Counted.asked == 1
+    assert Counted.asked == len(BATCH)  # few rows are looked at one by one, and many at once
     assert index.statistics().masks == 1
+    Counted.asked = 0
+    assert rows_of(index.snapshot(), Batch.concat([BATCH] * 10)) == [list(range(1000)), [], []] * 10
+    assert Counted.asked == 1
     for key in range(999):
         index.remove(key)
     assert rows_of(index.snapshot(), BATCH) == [[999], [], []]
     index.remove(999)
     assert index.statistics().groups == 0
+
+
+def test_a_match_lets_others_run_between_evaluations() -> None:
+    index = filled(*[f"size * {number} = 400" for number in range(50)])
+    paused: list[int] = []
+    for rows in (1, 30):
+        batch = Batch.encode(QUOTES, ROWS[:1] * rows)
+        before = len(paused)
+        found = index.snapshot().match(batch, lambda: paused.append(1))
+        assert len(paused) - before == index.snapshot().evaluations == 50
+        assert found.keys.tolist() == [2] * rows
+
+
+def test_predicates_that_come_together_are_noted_together() -> None:
+    index = filled("size * 2 = 400", "size > 0")
+    before = index.snapshot()
+    for key in range(10, 500):
+        index.add(key, wanted(f"size * {key} = {200 * key}"))
+    index.add(500, wanted("size * 2 = 400"))
+    index.remove(0)
+    after = index.snapshot()
+    assert rows_of(before, BATCH)[0] == [0, 1]
+    assert rows_of(after, BATCH)[0] == [1, *range(10, 501)]
+    for key in range(10, 500):
+        index.remove(key)
+    assert rows_of(index.snapshot(), BATCH)[0] == [1, 500]
+    assert index.snapshot().evaluations == 1
+    assert rows_of(after, BATCH)[0] == [1, *range(10, 501)]
 
 
 def test_a_failing_expression_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from milepost.batch import Batch, Ids
-from milepost.errors import MilepostError
+from milepost.errors import MilepostError, StoreUnavailable
 from milepost.query import parse_schema
 from milepost.storage import Append, Committed, Enrol, MakeTopic, Operation, Part, Retention, Store, open_store
 
@@ -105,6 +105,15 @@ class Rig:
             return behind.execute(text, values).fetchall()
         finally:
             behind.close()
+
+    def back(self, store: Store) -> None:
+        """Wait until a store has noticed that its database is back."""
+        while True:
+            try:
+                store.pulse()
+                return
+            except StoreUnavailable:
+                pass
 
     def close(self) -> None:
         for store in self.stores:

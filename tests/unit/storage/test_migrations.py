@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from milepost.storage.database import Database
 from milepost.storage.postgresql import Postgresql
 from milepost.storage.sqlite import Sqlite
 from milepost.storage.url import parsed, url_of
+from tests.old_stores import FOLDER
 from tests.unit.storage.conftest import Rig, rows
 
 NEXT = "ALTER TABLE topics ADD COLUMN colour TEXT; CREATE TABLE colours (name TEXT, light {integer});"
@@ -122,3 +124,24 @@ def test_one_broker_of_a_name_for_a_database(postgresql_rig: Rig) -> None:
     assert postgresql_rig.open("two").log != store.log
     store.close()
     assert postgresql_rig.open("one").log == store.log
+
+
+# SHA-256 of each file, as it was first committed to users' stores. A file that changes afterwards makes stores that
+# differ under one version: write a migration of its own, and keep a store of the version before (`tests.old_stores`).
+RELEASED = {
+    1: "914e9d61a8e6c5f444a1836b39963d61130d9dd65eee3f7a7ad31ad0f7ce9b61",
+    2: "d40ea50f05a4b062322ee98a3227bd1e7861c155e5a46b43816ea50c5d423274",
+    3: "2d182bf4b77ae0efceb8b0a57d17f3ede75ccf35b64b73da4f1bec3ab33a9a74",
+}
+
+
+def test_a_migration_never_changes() -> None:
+    found = [hashlib.sha256(text.encode()).hexdigest() for text in migrations.known()]
+    assert found[: len(RELEASED)] == list(RELEASED.values())
+    assert len(RELEASED) == len(found), "a new migration: add its digest"
+
+
+def test_a_store_of_every_earlier_version_is_kept() -> None:
+    kept = {path.name for path in FOLDER.iterdir()}
+    for version in range(1, len(migrations.known())):
+        assert {f"version-{version}.db.gz", f"version-{version}.sql.gz"} <= kept

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from milepost.batch import Batch, Ids
 from milepost.errors import (
+    ConfigError,
     DuplicateMessage,
     Fenced,
     InvalidValue,
@@ -590,3 +592,16 @@ def test_rows_of_a_publisher_that_moves_come_after_those_before(postgresql_rig: 
     rig.enrol(one, "y")
     committed = rig.write(one, *[Append(number, (Part(topics[0], rows(number, [2])),)) for number in others])
     assert [entry.after for entry in committed.entries] == [(two.log, 4), (three.log, 2)]
+
+
+def test_a_broker_whose_clock_is_set_back_keeps_its_name(postgresql_rig: Rig) -> None:
+    """It goes on to say that it is alive: by a clock that nobody sets."""
+    store = postgresql_rig.open("one", lease_s=0.4)
+    hour = 3_600_000_000
+    for _ in range(4):
+        seen, patience = postgresql_rig.sql("SELECT seen_us FROM logs"), time.monotonic() + 60
+        while postgresql_rig.sql("SELECT seen_us FROM logs") == seen:  # a third of the lease, or sooner
+            assert time.monotonic() < patience, "it does not say any more that it is alive"
+            store.maintain(postgresql_rig.now - hour)
+        with pytest.raises(ConfigError, match="is alive"):
+            postgresql_rig.open("one", lease_s=60.0)

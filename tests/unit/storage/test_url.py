@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from milepost.errors import ConfigError
 from milepost.storage import default_url, open_store, url_of
+from milepost.storage.url import parsed, shown
 
 
 def test_the_default_is_a_file_in_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,10 +44,45 @@ def test_what_cannot_be_is_refused(text: str) -> None:
         url_of(text)
 
 
-def test_passwords_are_not_shown() -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["postgresql://me:secret@host:port/db", "postgresql:/me:secret@host/db", "postgresql:me:secret@host/db",
+     "postgresql://me:x@secret@host/db", "postgresql://me:x@secret/@host/db", "mysql://me:secret@host/db"],
+)  # fmt: skip
+def test_passwords_are_not_shown_by_what_refuses_a_url(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        url_of("postgresql://me:secret@host:port/db")
+        url_of(text)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["postgresql://me:secret@host/db", "postgresql://me@host/db?password=secret&x=y"])
+def test_passwords_are_not_shown_of_a_store(text: str) -> None:
+    assert shown(parsed(url_of(text))).replace(":***", "") == "postgresql://me@host/db"
+
+
+def test_an_at_sign_in_a_password_is_escaped() -> None:
+    assert parsed(url_of("postgresql://me:x%40y@host/db")).password == "x@y"
+    with pytest.raises(ConfigError, match="%40"):
+        url_of("postgresql://me:x@y@host/db")
+
+
+def test_a_new_store_is_for_its_owner_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "x.db"
+    before = os.umask(0o022)
+    try:
+        store = open_store(str(path), broker="a", broker_id=1, time_us=1, lease_s=1, remember_s=1)
+        try:
+            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+        finally:
+            store.close()
+        assert modes == dict.fromkeys(("x.db", "x.db-shm", "x.db-wal", "x.db.lock"), 0o600)
+        assert not caplog.records
+        path.chmod(0o644)
+        open_store(str(path), broker="a", broker_id=1, time_us=1, lease_s=1, remember_s=1).close()
+    finally:
+        os.umask(before)
+    assert "other users may read" in caplog.text
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644  # which somebody may have meant
 
 
 def test_a_folder_is_no_store(tmp_path: Path) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import pytest
 
 from milepost.errors import Closed, Fenced, InvalidValue, MilepostError, StoreFull, StoreUnavailable
-from milepost.storage import Append, Appended, Committed, Entry, Operation, Part, Store, Writer
+from milepost.storage import Append, Appended, Committed, Entry, Operation, Part, Retention, Store, Writer
 from milepost.storage.database import Session
+from milepost.storage.loop_writer import LoopWriter
 from milepost.storage.operations import Place, Spoiled, Work
+from milepost.storage.upkeep import Step
+from milepost.storage.writer import Pace
 from tests.unit.storage.conftest import Rig, rows
 
 
@@ -41,6 +47,7 @@ class Faulty:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.beat_s = store.beat_s
         self.errors: list[MilepostError | None] = []
         self.looked = threading.Event()  # there is no more upkeep to do
 
@@ -50,11 +57,11 @@ class Faulty:
             raise error
         return self.store.write(operations, time_us)
 
-    def maintain(self, time_us: int) -> bool:
-        more = self.store.maintain(time_us)
-        if not more:
+    def maintain(self, time_us: int) -> Step:
+        step = self.store.maintain(time_us)
+        if not step.more:
             self.looked.set()
-        return more
+        return step
 
     def late(self) -> list[Entry]:
         return self.store.late()
@@ -164,6 +171,59 @@ def test_upkeep_goes_on_while_nothing_waits(rig: Rig) -> None:
     assert [row[2] for row in rig.contents(store, topic)] == list(range(1, 101))
 
 
+def test_upkeep_has_its_share_while_there_is_always_something_to_write(rig: Rig) -> None:
+    """Rows that are too old go, small entries are joined and a dropped topic goes, beside writes without a pause."""
+    store = rig.open()
+    topic, publisher = rig.topic(store, retention=Retention(0.000_001, None, False)), rig.enrol(store)
+    kept, dropped = rig.topic(store, "kept"), rig.topic(store, "dropped")
+    for stamp in range(1, 201):
+        rig.append(store, dropped, publisher, [stamp])
+    rig.sql("INSERT INTO dropped (topic) VALUES (?)", dropped)
+    stamps, over = count(201), threading.Event()
+    results = Results()
+    writer: Writer
+
+    def done(outcomes: list[tuple[Any, Any]], entries: list[Entry]) -> None:
+        results(outcomes, entries)
+        rig.now += 1_000
+        if not over.is_set():
+            writer.give(append(publisher, (topic, kept)[len(results.groups) % 2], next(stamps)))
+
+    writer = Writer(store, time_us=lambda: rig.now, done=done, maintain_s=0.001)
+    writer.call(lambda: writer.give(append(publisher, kept, next(stamps))))
+    try:
+        results.wait(300)
+        patience = time.monotonic() + 60
+        while True:
+            found = store.extents()
+            old, small = found[topic][store.log], found[kept][store.log]
+            left = rig.sql("SELECT count(*) FROM entries WHERE topic = ?", dropped)[0][0]
+            if old.start > 0 and small.entries < small.rows - 32 and not left:
+                break
+            assert time.monotonic() < patience, (old, small, left)
+    finally:
+        over.set()
+        writer.close()
+    assert max(results.groups) == 1  # there was never a pause, and nothing waited for long enough to join
+
+
+def test_upkeep_rests_for_its_last_step_and_not_for_all_before_it() -> None:
+    pace = Pace(1.0, 0.0)
+    now = 0.0
+    for _ in range(100):  # a long catch-up, alone: without a pause
+        pace.stepped(now, now + 0.5, Step(more=True, worked=True))
+        now += 0.5
+        assert pace.due == now
+    pace.stepped(now, now + 0.001, Step(more=False, worked=False))
+    assert pace.due == pytest.approx(now + 1.001)
+    pace.wrote()
+    pace.stepped(now, now + 0.01, Step(more=True, worked=True))  # beside writes: its share
+    assert pace.due == pytest.approx(now + 0.01 + 0.2)
+    pace.stepped(now, now + 60.0, Step(more=False, worked=False))  # a database that was away
+    assert pace.due == pytest.approx(now + 63.0)
+    assert Pace(1.0, 0.0, 0.1).due == 0.1
+
+
 class Piece(Work):
     """Counts how often it is run; a bad one fails half done."""
 
@@ -194,3 +254,34 @@ def test_what_fails_half_done_costs_the_others_little(rig: Rig) -> None:
     assert [outcome == "good" for _, outcome in results.all] == [not piece.bad for piece in pieces]
     assert all(isinstance(outcome, InvalidValue) for _, outcome in results.all[100:])
     assert max(piece.runs for piece in pieces) <= 16  # four for each time that the group falls apart
+
+
+def test_upkeep_has_its_share_in_an_event_loop_too(postgresql_rig: Rig) -> None:
+    """A client without a broker that writes again as soon as something is written."""
+    rig = postgresql_rig
+    store = rig.open()
+    topic, publisher = rig.topic(store, retention=Retention(0.000_001, None, False)), rig.enrol(store)
+
+    async def play() -> None:
+        stamps, over, ended = count(1), asyncio.Event(), asyncio.Event()
+        writer: LoopWriter
+
+        def done(outcomes: list[tuple[Any, Any]], entries: list[Entry]) -> None:
+            rig.now += 1_000
+            if store.extents(topic)[topic][store.log].start > 0:
+                over.set()
+            if over.is_set():
+                ended.set()
+            else:
+                writer.give(append(publisher, topic, next(stamps)))
+
+        writer = LoopWriter(store, time_us=lambda: rig.now, done=done, brief=lambda _: False, maintain_s=0.001)
+        writer.give(append(publisher, topic, next(stamps)))
+        try:
+            async with asyncio.timeout(60):
+                await ended.wait()
+        finally:
+            over.set()
+            await writer.end()
+
+    asyncio.run(play())

@@ -1,7 +1,10 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from milepost.errors import ConfigError
 from milepost.transport import parse_address
+from milepost.transport.address import masked, parse_broker
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,45 @@ def test_addresses(text, shown):
 def test_what_is_no_address_says_why(text, why):
     with pytest.raises(ConfigError, match=why):
         parse_address(text)
+
+
+SECRETS = [
+    "postgresql://me:s3cret@host/db",
+    "postgresql://me@host/db?password=s3cret",
+    "postgresql://host/db?password=s3cret@x",
+    "postgresql:/me:s3cret@host/db",
+    "postgresql:me:s3cret@host/db",
+    "postgres://me:s3cret@@host/db",
+    "postgresql://me:@s3cret@host/db",
+    "postgresql://me:a/s3cret?b#c@host:5432/db",
+    "milepost://me:s3cret@host:7450",
+    "milepost://me:x@s3cret@host:7450",
+    "milepost://me:s3cret@host:port",
+    "mysql://me:s3cret@host/db",
+    "me:s3cret@host",
+    "me:/s3cret@host",
+]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_no_secret_is_shown(text):
+    assert "s3cret" not in masked(text)
+    try:
+        shown = str(parse_address(text))
+    except ConfigError as error:
+        shown = str(error)
+    assert "s3cret" not in shown
+
+
+@given(st.text(min_size=1).map(lambda text: f"s3cret{text}"))
+def test_no_secret_is_shown_whatever_it_consists_of(secret):
+    shown = masked(f"postgresql://me:{secret}@host/db")
+    assert shown == "postgresql://me:***@host/db"
+
+
+@pytest.mark.parametrize("text", ["postgresql://me@host/db", "postgres://host/db", *SECRETS])
+def test_a_broker_is_told_to_connect_to_brokers_only(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_broker(text)
+    assert "s3cret" not in str(caught.value)
+    assert parse_broker("there:7450") == parse_address("milepost://there:7450")

@@ -53,7 +53,7 @@ def test_kinds_keep_their_numbers():
         "DROPPED": 10, "STORED": 11, "ENDED": 15, "DECLARE": 16, "DELETE": 17, "SUBSCRIBE": 18, "UNSUBSCRIBE": 19,
         "LIST": 20, "STATUS": 21, "ACK": 22, "RESUME": 23, "TRIM": 24, "LOOK": 25, "PUBLISH": 26, "UNSTAGE": 27,
         "PUBLISHED": 28, "HOLD": 30, "PUT": 32, "DELIVER": 33, "HAND": 34, "STAGE": 35, "TYPE": 12,
-        "ENQUEUE": 36, "TAKEN": 37,
+        "ENQUEUE": 36, "TAKEN": 37, "CAUGHT_UP": 13, "POSITIONS": 29,
         "DEFINE_TYPE": 48, "TYPES": 49, "DROP_TYPE": 50, "CREATE_QUEUE": 51, "DROP_QUEUE": 52, "QUEUES": 53,
         "DEQUEUE": 54, "FINISH": 55, "BROWSE": 56, "MOVE_MESSAGES": 57, "PURGE": 58, "DECIDE": 59, "IN_DOUBT": 60,
         "DECISIONS": 61, "FORGET_DECISION": 62, "SETTLE": 63, "HOLDING": 64, "SET_FORWARD": 65, "DROP_FORWARD": 66,
@@ -68,8 +68,8 @@ def test_a_ping():
 def test_a_hello():
     frame = encode_control(Hello(name="feed", window=1024))
     assert frame.hex() == (
-        "4800000001004d50"  # length, kind, flags, magic
-        "88"  # eight keys
+        "5600000001004d50"  # length, kind, flags, magic
+        "8a"  # ten keys
         "a870726f746f636f6c01"
         "a46e616d65a466656564"
         "a46175746880"
@@ -78,6 +78,8 @@ def test_a_hello():
         "a4736c6f77c0"
         "a8696e7374616e6365c400"
         "a6726573756d65c2"
+        "a468656c6400"
+        "a6706c61636573c2"
     )
 
 
@@ -106,7 +108,7 @@ def test_a_subscribe_with_a_stop():
         Subscribe(request=1, subscription=2, pattern="q", durable=True, start={"position": {3: 4}}, stop={3: 9})
     )
     assert frame[4] == Kind.SUBSCRIBE
-    assert frame.endswith(b"\xa4stop\x81\x03\x09")
+    assert frame.endswith(b"\xa4stop\x81\x03\x09\xa6resume\xc0")
 
 
 def test_what_is_asked_about_a_sink():

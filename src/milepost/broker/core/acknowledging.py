@@ -178,9 +178,7 @@ class Acknowledging:
                 stream.broken = outcome
                 stream.undo(taken)
                 taken.member.sequence = min(taken.member.sequence, taken.sequence - 1)
-            if not stream.moving and stream.broken is not None:
-                stream.broken = None
-                effects.append(Mend(stream))
+            self._mend(stream, effects)
             if connection is not None:
                 effects += streams.keeper.failed(connection, request, outcome)
             if stream.most:
@@ -192,6 +190,7 @@ class Acknowledging:
             reach = stream.reaches[log]
             reach.stored = cursor.offset
             reach.settle(taken.move)
+        self._mend(stream, effects)  # one that was in doubt is told after those behind it, which have failed
         if taken.member is NO_MEMBER:
             streams.core.totals["rows_dead"] += sum(len(chosen.places) for chosen, _ in taken.rows)
         if connection is not None:
@@ -203,6 +202,12 @@ class Acknowledging:
         self.count(stream, effects)
         streams.let_go(stream, effects)
         return effects
+
+    def _mend(self, stream: Stream, effects: list[Effect]) -> None:
+        """Let the store take moves again, once all are told that were under way when one failed."""
+        if not stream.moving and stream.broken is not None:
+            stream.broken = None
+            effects.append(Mend(stream))
 
     def save(self, stream: Stream, effects: list[Effect]) -> None:
         """Store the cursors, if the store's are behind: rows that do not match, or deliveries that came to nothing."""

@@ -21,7 +21,9 @@ def administer(core: Core, connection: Connection, request: Any) -> list[Effect]
     core.queues.require_store()
     operation, then = operation_of(request), partial(_answered, core, connection, request)
     # Whoever only looks does not stand between those who write: a queue may be long.
-    return [Inspect(operation, then) if isinstance(operation, operations.Look) else Store(operation, then)]
+    if isinstance(operation, operations.Look):
+        return [Inspect(operation, then, connection)]
+    return [Store(operation, then)]
 
 
 def _answered(core: Core, connection: Connection, request: Any, outcome: Any) -> list[Effect]:

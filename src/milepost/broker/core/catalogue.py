@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from milepost import limits
+from milepost.broker.core.catchups import is_behind
 from milepost.broker.core.connection import Connection, Subscription
 from milepost.broker.core.effects import Effect, Say
 from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
@@ -25,14 +26,25 @@ from milepost.errors import (
     UnknownTopic,
     did_you_mean,
 )
-from milepost.query import parse_schema
-from milepost.schema import Schema, breaks
+from milepost.schema import Schema
 from milepost.wire import Declare, Delete, Subscribe, Unsubscribe
 from milepost.wire.control import failure
 
 SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
 SKIPPED_CHARS: Final = 500  # of the reason
+COVERED_AT_ONCE: Final = 25  # topics of a pattern in one round of the event loop: each takes some 20 to 200 µs
 NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked for in the event loop
+
+
+class Covering(NamedTuple):
+    """A subscription to a pattern that is being added to its topics."""
+
+    subscription: Subscription
+    request: Subscribe
+    topics: list[Topic]  # that it does not have yet, the first at the end
+    skipped: dict[str, str]  # topics whose schema `where` does not fit, with the reason
+    behind: dict[str, int]  # durable topics of which it has missed rows, with the store's number
+    positions: dict[int, dict[int, int]]  # the store's number -> where the others begin
 
 
 class Catalogue:
@@ -57,36 +69,52 @@ class Catalogue:
             self.announce(connection, topic, effects)
             return {"number": topic.number, "created": False}
         limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
-        schema = parse_schema(request.schema)
+        schema = self.predicates.schema(request.schema)
         created = topic is None
         if topic is None:
             require_name(request.name)
             limits.require("TOPICS", len(self.topics) + 1, "the topics of this broker")
-            topic = self.add(request.name, schema, request.slow or SLOW[0], effects)
+            topic = self.add(request.name, [schema], request.slow or SLOW[0], effects)
         else:
             if schema.fingerprint not in topic.versions:
                 self.require_follows(topic, schema)
-                self.add_version(topic, schema, effects)
+                self.add_versions(topic, [schema], effects)
             topic.slow = request.slow or topic.slow
         self.announce(connection, topic, effects)
         return {"number": topic.number, "created": created}
 
-    def add(self, name: str, schema: Schema, slow: str, effects: list[Effect], stored: int = 0) -> Topic:
+    def add(self, name: str, schemas: list[Schema], slow: str, effects: list[Effect], stored: int = 0) -> Topic:
         """A topic that was not there; `stored` is the store's number of a durable one."""
+        topic = Topic(self._numbers + 1, name, schemas[0], slow, self.predicates)
+        if len(schemas) > 1:
+            topic.add_versions(schemas[1:])
+        wild = [each for each in self._wild.values() if covers(each.pattern, name)]
+        topic.require_compiled(each.where for each in wild if each.where is not None)
         self._numbers += 1
-        topic = Topic(self._numbers, name, schema, slow, self.predicates)
         topic.stored = stored
         if stored:
             self.stored[stored] = topic
         self.topics[topic.name] = self.numbered[topic.number] = topic
-        for subscription in self._wild.values():
-            if covers(subscription.pattern, topic.name) and len(subscription.keys) < limits.WILDCARD_TOPICS:
+        for subscription in wild:
+            if len(subscription.keys) < limits.WILDCARD_TOPICS:
                 self._cover(subscription, topic, effects)
         return topic
 
-    def add_version(self, topic: Topic, schema: Schema, effects: list[Effect]) -> None:
-        """A version of a topic's schema that was found to be right."""
-        topic.add_version(schema)
+    def require_compiled(self, name: str, schemas: list[Schema]) -> None:
+        """Raise `Uncompiled` within an attempt, unless a topic can be added, or its versions, without long work."""
+        topic = self.topics.get(name)
+        if topic is None:
+            planned = Topic(0, name, schemas[0], SLOW[0], self.predicates)
+            if len(schemas) > 1:
+                planned.add_versions(schemas[1:])
+            wild = [each.where for each in self._wild.values() if each.where is not None and covers(each.pattern, name)]
+            planned.require_compiled(wild)
+        elif new := [each for each in schemas if each.fingerprint not in topic.versions]:
+            topic.prepare_versions(new)
+
+    def add_versions(self, topic: Topic, schemas: list[Schema], effects: list[Effect]) -> None:
+        """Versions of a topic's schema that were found to be right. `Uncompiled` as from `Topic.add_versions`."""
+        topic.add_versions(schemas)
         for each in self._interested(topic):
             self.announce(each, topic, effects)
 
@@ -94,14 +122,16 @@ class Catalogue:
         limits.require("TOPIC_VERSIONS", len(topic.schemas) + 1, f"the versions of the schema of topic {topic.name}")
         told = sum(len(text) for text in [*topic.announcement().schemas, str(schema.message_type or schema)])
         limits.require("TOPIC_SCHEMA_CHARS", told, f"the texts of all versions of the schema of topic {topic.name}")
-        found = breaks(topic.schema, schema)
+        found = topic.family.misfits(schema)
         if found:
             what = "; ".join(f"{each.path}: {each.reason}" if each.path else each.reason for each in found[:5])
             raise IncompatibleSchema(
                 f"topic {topic.name!r} has another schema, and this one would break its readers: {what}; "
-                "declare the topic with its own schema or one that only adds to it, or take another name",
+                "declare the topic with its own schema or one that only adds to it, or take another name; two "
+                "extensions of one version stand beside each other when that version is declared before them",
                 tuple(each.path for each in found),
             )
+        topic.family.joined(schema)  # raises when no schema has everything
 
     def delete(self, request: Delete, effects: list[Effect]) -> dict[str, Any]:
         topic = self.require(request.name)
@@ -123,7 +153,8 @@ class Catalogue:
         self.past.update(totals(topic))
         return {"subscriptions": removed}
 
-    def subscribe(self, connection: Connection, request: Subscribe, effects: list[Effect]) -> dict[str, Any]:
+    def subscribe(self, connection: Connection, request: Subscribe, effects: list[Effect]) -> dict[str, Any] | Covering:
+        """Subscribe. Of a pattern with many topics the rest is for `cover`: it is not complete yet."""
         require_pattern(request.pattern)
         mine = connection.subscriptions or {}
         if request.subscription in mine:
@@ -132,24 +163,59 @@ class Catalogue:
             raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
         limits.require("SUBSCRIPTIONS_PER_CONNECTION", len(mine) + 1, "the subscriptions of one connection")
         limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
+        more = len(request.resume or {})
+        limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + more, "the topics of all subscriptions")
         subscription = Subscription(connection, request.subscription, request.pattern, request.where, {}, {})
-        skipped: dict[str, str] = {}
+        texts = [] if request.where is None else [request.where]
+        if not is_pattern(request.pattern):
+            topics = [self.require(request.pattern)]
+        else:
+            topics = self.covered(request.pattern)[::-1]
+            limits.require("WILDCARD_TOPICS", len(topics), "the topics of one pattern")
+        self.predicates.require(
+            (text, schema)
+            for text in texts
+            for topic in topics
+            for schema in (topic.family.merged, *(version.read_as for version in topic.versions.values()))
+        )
+        covering = Covering(subscription, request, topics, {}, {}, {})
         if is_pattern(request.pattern):
-            covered = self.covered(request.pattern)
-            limits.require("WILDCARD_TOPICS", len(covered), "the topics of one pattern")
-            for topic in covered:
-                if (why := self._cover(subscription, topic, effects)) is not None and len(skipped) < SKIPPED_TOLD:
-                    skipped[topic.name] = why[:SKIPPED_CHARS]
             self._wild[connection.number, request.subscription] = subscription
         else:
-            topic = self.require(request.pattern)
-            topic.subscribe(subscription)
+            topic = topics.pop()
+            if is_behind(topic, request):
+                if request.where is not None:
+                    topic.require(request.where)
+                covering.behind[topic.name] = topic.stored
+            else:
+                topic.subscribe(subscription)
+                if topic.stored:
+                    covering.positions[topic.stored] = topic.position
             self.announce(connection, topic, effects)
         if connection.subscriptions is None:
             connection.subscriptions = {}
         connection.subscriptions[request.subscription] = subscription
+        return self.cover(covering, effects)
+
+    def cover(self, covering: Covering, effects: list[Effect]) -> dict[str, Any] | Covering:
+        """Let a subscription to a pattern have some more of its topics; what its client is told, when it has all."""
+        subscription, request, topics, skipped, behind, positions = covering
+        some = [topics.pop() for _ in range(min(COVERED_AT_ONCE, len(topics)))]
+        for topic in some:
+            if self.numbered.get(topic.number) is not topic or topic.number in subscription.keys:
+                continue  # it was deleted since, or came back: whoever adds a topic looks for patterns
+            if is_behind(topic, request) and topic.fits(request.where):
+                behind[topic.name] = topic.stored
+                self.announce(subscription.connection, topic, effects)
+                continue
+            if topic.stored:
+                positions[topic.stored] = topic.position
+            if (why := self._cover(subscription, topic, effects)) is not None and len(skipped) < SKIPPED_TOLD:
+                skipped[topic.name] = why[:SKIPPED_CHARS]
+        if topics:
+            return covering
         names = [self.numbered[number].name for number in subscription.keys]
-        return {"topics": names, "skipped": skipped}
+        return {"topics": [*names, *behind], "skipped": skipped, "positions": positions, "behind": behind}
 
     def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
         """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""

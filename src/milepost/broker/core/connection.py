@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from milepost.broker.core.dealing import Owner
     from milepost.broker.core.keeper import Checked, Refused
     from milepost.broker.core.member import Member
+    from milepost.broker.core.memory import Asking
     from milepost.broker.core.stream import Stream
     from milepost.broker.core.topic import Topic
     from milepost.wire import Subscribe
@@ -50,25 +51,35 @@ class Connection:
     """
 
     __slots__ = (
-        "announced", "blocked", "bytes_in", "bytes_out", "credit", "dropped", "dropped_rows", "frames_out",
-        "greeted", "heard", "instance", "keys", "link", "linked", "members", "name", "number", "open", "outbox",
-        "outstanding", "owner", "paused", "peer", "progress", "publisher", "puts", "ready", "rows_in", "rows_out",
-        "slow", "stalled", "subscriptions", "taken", "types", "window",
+        "ahead", "announced", "asked", "asking", "blocked", "busy", "bytes_in", "bytes_out", "catchups", "coming",
+        "credit", "dequeuing", "dropped", "dropped_rows", "frames_out", "greeted", "grown", "grown_at", "halted",
+        "heard", "heard_part", "instance", "keys", "link", "linked", "members", "moved", "name", "number", "open", "outbox",
+        "outstanding", "owner", "partial", "passes", "paused", "peer", "places", "positioned", "publisher", "puts",
+        "queued", "ready", "receiver", "rows_in", "rows_out", "slow", "subscriptions", "taken", "took", "types",
+        "unsent", "window",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, now: float) -> None:
         self.number = number
         self.peer = peer
         self.link: Any = None  # the shell's; the core never touches it
+        self.receiver: Any = None  # the same
         self.name = ""
         self.instance = b""  # of the client: 16 bytes, the same over its connections
         self.publisher = NOBODY
         self.open = True
         self.greeted = False  # the handshake is done
         self.heard = now  # seconds, by the shell's monotonic clock
-        self.stalled = 0  # scans in a row that found a frame under way which hardly grew
-        self.progress = 0  # bytes of a frame that were here at the last scan
-        self.paused = False  # what it sends is not read, until it reads what was said to it
+        self.partial = 0  # bytes of an unfinished frame that were here at the last scan
+        self.heard_part = now  # when such a frame was last seen to have grown,
+        self.grown = 0  # bytes of it at the time
+        self.grown_at = now  # from which on it has to grow by a good piece
+        self.took = now  # when the client was last seen to take something, or had nothing to take
+        self.moved = False  # it took something since the last scan
+        self.paused = False  # what it sends is not read: it does not read answers, or too much of it is under way
+        self.halted: float | None = None  # since when, for want of memory
+        self.passes = False  # it may finish a frame although memory is short
+        self.busy = False  # a request of it is carried out piece by piece, or elsewhere: what it sends next waits
         self.slow: str | None = None
 
         self.window = 0  # bytes of deliveries that the client lets us send before it gives credit
@@ -85,12 +96,35 @@ class Connection:
         self.subscriptions: dict[int, Subscription] | None = None
         # Durable subscriptions, by its numbers; a request that the store has not answered yet holds its place.
         self.members: dict[int, tuple[Stream, Member] | Subscribe] | None = None
+        # Plain subscriptions that were resumed and are behind, by number and number of the topic.
+        self.catchups: dict[tuple[int, int], Stream] | None = None
+        self.positioned = 0  # what `Core.moves` was when the client was last told positions
+        self.places = False  # the client reads the places of rows in deliveries
         self.linked: list[Checked | Refused] | None = None  # batches that wait for the last of those they belong with
         self.owner: Owner | None = None  # of its transactions, once it has begun one
         self.types: set[int] | None = None  # fingerprints of the message types that the client knows
         self.announced: dict[int, int] | None = None  # topic number -> versions of its schema that the client knows
 
+        # Bytes that are held for it, as `Memory` counts them, beside `outstanding`.
+        self.coming = 0  # frames that are not carried out yet
+        self.asking: dict[int, Asking] | None = None  # requests under way, by number
+        self.asked = 0  # their bytes, but for
+        self.dequeuing = 0  # those of dequeues
+        self.unsent = 0  # kept by the link
+        self.queued = 0  # its share of what is in `outbox`
+        self.ahead = 0  # rows that were read for its own streams
+
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.frames_out = self.dropped_rows = 0
+
+    @property
+    def incoming(self) -> int:
+        """Bytes that are held of what it sent."""
+        return self.coming + self.outstanding - self.taken + self.asked
+
+    @property
+    def held(self) -> int:
+        """All bytes that are held for it."""
+        return self.incoming + self.dequeuing + self.unsent + self.queued + self.ahead
 
     def settle(self) -> None:
         """Work out `ready` after something changed."""

@@ -9,24 +9,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.administration import administer
-from milepost.broker.core.catalogue import Catalogue
+from milepost.broker.core.catalogue import Catalogue, Covering
+from milepost.broker.core.catchups import CatchUps
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
+from milepost.broker.core.effects import Close, Compile, Deliver, Effect, Later, Learn, Mend, Say
 from milepost.broker.core.holds import move_hold
 from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
-from milepost.broker.core.outbox import Hold, Outbox, Waiting
+from milepost.broker.core.liveness import Bytes, Liveness
+from milepost.broker.core.memory import Memory
+from milepost.broker.core.outbox import Hold, Outbox, Place, Waiting
 from milepost.broker.core.pattern import require_pattern
+from milepost.broker.core.predicates import Results, Uncompiled
 from milepost.broker.core.publishers import Publishers
 from milepost.broker.core.queues import Queues
 from milepost.broker.core.share import shares
 from milepost.broker.core.staging import Staging
 from milepost.broker.core.statistics import described, statistics
-from milepost.broker.core.topic import Topic, Version
+from milepost.broker.core.topic import Topic
 from milepost.config import Settings
 from milepost.errors import (
     BrokerError,
@@ -56,6 +61,7 @@ from milepost.wire import (
     Marks,
     Ping,
     Pong,
+    Positions,
     Publish,
     Published,
     Reply,
@@ -74,16 +80,16 @@ from milepost.wire.payload import Buffer
 if TYPE_CHECKING:
     from milepost.match import Matches
 
-SILENT_HEARTBEATS: Final = 3  # without a word before a client counts as gone
 DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
 LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
 JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
-LEAST_PROGRESS: Final = 16_384  # bytes of a frame between two scans: less is a drip
 REQUESTS: Final = (
-    Declare, Delete, Subscribe, Unsubscribe, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage, Published,
-    Dequeue, Finish, *ADMINISTRATION,
+    Declare, Delete, Subscribe, Unsubscribe, Positions, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage,
+    Published, Dequeue, Finish, *ADMINISTRATION,
 )  # fmt: skip
-STALLED_SCANS: Final = 2  # scans that find one and the same frame under way before its sender counts as stuck
+
+
+_UNSENT: Final[Bytes] = attrgetter("unsent")
 
 
 class Source(NamedTuple):
@@ -116,11 +122,16 @@ class Core:
         self.totals: Counter[str] = Counter()
         self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
         self.forwards_changed: Callable[[], None] = lambda: None  # the shell hears that a queue goes elsewhere now
+        self.memory = Memory(self, settings.memory_bytes)
+        self.liveness = Liveness(self)
         self.publishers = Publishers(self, draw)
         self._numbers = 0
         self._free: list[int] = []  # numbers of connections that are gone: those in use stay dense, for counting
         self.greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
         self.keeper = Keeper(self)
+        self.catchups = CatchUps(self)
+        self.placeless = 0  # connections whose clients do not read the places of rows
+        self.moves = 0  # how often the log of some durable topic has grown
         self.staging = Staging(self)
         self.queues = Queues(self)
         self.store_id = ""  # changes only when stored state was lost; empty: nothing is stored
@@ -148,6 +159,8 @@ class Core:
         connection.open = connection.ready = False
         self.greeting.pop(connection.number, None)
         self._turn.pop(connection.number, None)
+        self.placeless -= connection.greeted and not connection.places
+        self.catchups.left(connection)
         for subscription in list((connection.subscriptions or {}).values()):
             self.catalogue.forget(subscription)
         connection.subscriptions = None
@@ -158,6 +171,7 @@ class Core:
         if connection.outbox is not None:
             self._release(connection.outbox, effects)
             connection.outbox = None
+        effects += self.memory.left(connection)
         if connection.publisher.enrolled:
             effects.append(Mend(connection))  # nothing more of it will come: no failure of it need be remembered
         if connection.publisher.number:
@@ -205,8 +219,51 @@ class Core:
 
     # Requests
 
+    def attempt(
+        self, event: Callable[[], list[Effect]], connection: Connection | None = None, results: Results | None = None
+    ) -> list[Effect]:
+        """Run an event that may need something compiled first: then that is done elsewhere, and the event is run again.
+
+        `connection` is the one whose request it is, if it is one: what it sends next waits.
+        """
+        known: Results = {} if results is None else results
+        try:
+            with self.catalogue.predicates.attempt(known):
+                return event()
+        except Uncompiled as missing:
+            return self.put_off(missing, event, connection, known)
+
+    def put_off(
+        self,
+        missing: Uncompiled,
+        event: Callable[[], list[Effect]],
+        connection: Connection | None = None,
+        known: Results | None = None,
+    ) -> list[Effect]:
+        """Have something compiled that an event needs, and run the event then."""
+        if connection is not None:
+            connection.busy = True
+        return [Compile(connection, missing.work, partial(self._compiled, event, connection, known or {}))]
+
+    def _compiled(
+        self, event: Callable[[], list[Effect]], connection: Connection | None, known: Results, outcome: Any
+    ) -> list[Effect]:
+        if connection is not None:
+            connection.busy = False
+            if not connection.open:
+                return []
+        if isinstance(outcome, MilepostError):
+            return event()  # a fault of ours, which is in the log: without an attempt, it compiles on the spot
+        return self.attempt(event, connection, known | outcome)
+
     def _asked(self, connection: Connection, request: Any, time_us: int, *, again: bool = False) -> list[Effect]:
+        return self.attempt(partial(self._answer, connection, request, time_us, again), connection)
+
+    def _answer(self, connection: Connection, request: Any, time_us: int, again: bool) -> list[Effect]:
         effects: list[Effect] = []
+        if isinstance(request, Subscribe) and request.resume is not None and self.keeper.shared and not again:
+            # How far the logs of other brokers are is known a little late: what they had must not be missed.
+            return [Learn(partial(self._learned, connection, request, time_us))]
         try:
             later = self._asked_store(connection, request)
             if later is not None:
@@ -217,9 +274,16 @@ class Core:
                 case Delete():
                     value = self.catalogue.delete(request, effects)
                 case Subscribe():
+                    self.catchups.require(request)
                     value = self.catalogue.subscribe(connection, request, effects)
+                    if isinstance(value, Covering):
+                        return effects + self._cover_later(connection, request, value)
+                    return self._subscribed(connection, request, value, effects)
                 case Unsubscribe():
+                    self.catchups.left(connection, request.subscription)
                     value = self.catalogue.unsubscribe(connection, request)
+                case Positions():
+                    value = self._positions(connection)
                 case List():
                     require_pattern(request.pattern)
                     value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
@@ -234,7 +298,40 @@ class Core:
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
 
+    def _subscribed(
+        self, connection: Connection, request: Subscribe, value: dict[str, Any], effects: list[Effect]
+    ) -> list[Effect]:
+        """A plain subscription is there: its client is told, and what it missed is read behind that."""
+        behind = self.catchups.begin(connection, request, value["behind"])
+        effects.append(Say(connection, Reply(request=request.request, value=value)))
+        for stream in behind:
+            self.keeper.streams.pump(stream, effects)
+        return effects
+
+    def _positions(self, connection: Connection) -> dict[int, dict[int, int]]:
+        if connection.outbox is not None:
+            return {}  # what waits is before these positions
+        since, connection.positioned = connection.positioned, self.moves
+        known = [self.numbered.get(number) for number in connection.announced or ()]
+        return {topic.stored: topic.position for topic in known if topic and topic.stored and topic.moved > since}
+
+    def _cover_later(self, connection: Connection, request: Subscribe, covering: Covering) -> list[Effect]:
+        connection.busy = True
+        return [Later(connection, partial(self._cover, connection, request, covering))]
+
+    def _cover(self, connection: Connection, request: Subscribe, covering: Covering) -> list[Effect]:
+        connection.busy = False
+        if not connection.open:
+            return []
+        effects: list[Effect] = []
+        value = self.catalogue.cover(covering, effects)
+        if isinstance(value, Covering):
+            return effects + self._cover_later(connection, request, value)
+        return self._subscribed(connection, request, value, effects)
+
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError) and isinstance(request, Subscribe) and request.resume is not None:
+            return self.keeper.failed(connection, request.request, outcome)
         effects = [] if isinstance(outcome, MilepostError) else self.keeper.restore(outcome)
         return effects + self._asked(connection, request, time_us, again=True) if connection.open else effects
 
@@ -295,6 +392,7 @@ class Core:
                 f"{self.settings.put_window}, and CREDIT says when there may be more"
             )
         connection.outstanding += size
+        self.memory.held += size
         connection.puts += not staged
         connection.bytes_in += size
         topic = self.numbered.get(number)
@@ -356,6 +454,7 @@ class Core:
         connection.rows_in += 1
         connection.bytes_in += size
         connection.outstanding += size
+        self.memory.held += size
         topic.rows_in += 1
         topic.batches_in += 1
         topic.bytes_in += size
@@ -368,24 +467,43 @@ class Core:
         self._give_back(connection, size, effects)
         return effects
 
-    def distribute(self, topic: Topic, version: Version, batch: Batch, effects: list[Effect]) -> list[Outbox]:
+    def distribute(self, topic: Topic, entry: Entry, matches: Matches | None, effects: list[Effect]) -> list[Outbox]:
         """Deliver rows that are stored to plain subscribers; the queues that are full."""
         full: list[Outbox] = []
-        matches = version.index.snapshot().match(version.view(batch)) if topic.subscriptions else None
-        self._distribute(topic, batch, matches, effects, full)
+        place = Place(entry.log, entry.first, entry.first + len(entry.batch))
+        self._distribute(topic, entry.batch, matches, effects, full, place)
         return full
 
     def _distribute(
-        self, topic: Topic, batch: Batch, matches: Matches | None, effects: list[Effect], full: list[Outbox]
+        self,
+        topic: Topic,
+        batch: Batch,
+        matches: Matches | None,
+        effects: list[Effect],
+        full: list[Outbox],
+        place: Place | None = None,
     ) -> None:
         if matches is None:
             for marks, members in topic.audience():
-                self._deliver(topic, batch, marks, members, effects, full)
+                self._deliver(topic, batch, marks, members, effects, full, place)
             return
-        for _, error in matches.failed:
-            self.errors[error.code] += 1
+        for key, error in matches.failed:
+            self._end(topic, key, error, effects)
         for share in shares(topic, batch, matches, self.connections):
-            self._deliver(topic, share.batch, share.marks, share.connections, effects, full)
+            here = place if place is None or share.rows is None else place._replace(rows=share.rows)
+            self._deliver(topic, share.batch, share.marks, share.connections, effects, full, here)
+
+    def _end(self, topic: Topic, key: int, error: MilepostError, effects: list[Effect]) -> None:
+        """End a plain subscription whose predicate could not be evaluated: else it would miss rows and not know it."""
+        self.errors[error.code] += 1
+        subscription = topic.subscriptions.get(key)
+        if subscription is None:  # it ended while the batch was examined
+            return
+        connection = subscription.connection
+        if connection.subscriptions is not None:
+            connection.subscriptions.pop(subscription.number, None)
+        self.catalogue.forget(subscription)
+        effects.append(Say(connection, failure(error, subscription=subscription.number)))
 
     def give_back(self, sources: Sequence[Source | Row], full: list[Outbox], effects: list[Effect]) -> None:
         """Batches are dealt with: their bytes go back as credit, unless somebody whom they were for is full."""
@@ -403,12 +521,19 @@ class Core:
         connections: list[Connection],
         effects: list[Effect],
         full: list[Outbox],
+        place: Place | None = None,
     ) -> None:
+        if place is not None and self.placeless and not all(connection.places for connection in connections):
+            placeless = [connection for connection in connections if not connection.places]
+            self._deliver(topic, batch, marks, placeless, effects, full)
+            connections = [connection for connection in connections if connection.places]
+            if not connections:
+                return
         if (len(batch.data) > LARGE_BATCH or isinstance(marks, Marks)) and too_long(batch, marks):
-            for half in Waiting(topic, batch, marks, 0).halves():
-                self._deliver(topic, half.batch, half.marks, connections, effects, full)
+            for half in Waiting(topic, batch, marks, 0, place=place).halves():
+                self._deliver(topic, half.batch, half.marks, connections, effects, full, half.place)
             return
-        parts: tuple[Buffer, ...] = deliver_parts(topic.number, marks, batch.data)
+        parts: tuple[Buffer, ...] = deliver_parts(topic.number, marks, batch.data, place and place.told)
         size, rows = len(parts[0]) + len(parts[1]), len(batch)
         if size < JOINED_BYTES:
             parts = (b"".join(parts),)  # once, and not for each connection
@@ -424,41 +549,49 @@ class Core:
                 return
             sent = {connection.number for connection in ready}
             connections = [connection for connection in connections if connection.number not in sent]
+        memory, held, most = self.memory, -(-size // len(connections)), self.memory.queue_bytes()
         for connection in connections:
             if not connection.open:
                 continue  # closed a moment ago, for being slow
             if connection.ready:
                 self._turn[connection.number] = connection
-            outbox = connection.wait(Waiting(topic, batch, marks, size))
+            outbox = connection.wait(Waiting(topic, batch, marks, size, held, place))
+            memory.queued(connection)
             # One delivery alone is not a queue: whoever is given more than fits at once is not slow for that.
-            if outbox.bytes > self.settings.queue_bytes and len(outbox.waiting) > 1:
-                self._overfull(connection, topic, outbox, effects, full)
+            if outbox.bytes > most and len(outbox.waiting) > 1:
+                self._overfull(connection, topic, outbox, most, effects, full)
 
     def _overfull(
-        self, connection: Connection, topic: Topic, outbox: Outbox, effects: list[Effect], full: list[Outbox]
+        self, connection: Connection, topic: Topic, outbox: Outbox, most: int, effects: list[Effect], full: list[Outbox]
     ) -> None:
         policy = connection.policy(topic)
         if policy == "disconnect":
             waiting = f"{outbox.rows} rows in {outbox.bytes} bytes were waiting for it"
+            self._count_dropped(connection, outbox.drop_all())
+            self._tell_dropped(connection, effects)
             effects += self.refused(
                 connection, SlowConsumer(f"this client did not take its messages as fast as they came: {waiting}")
             )
         elif policy == "drop":
-            lost = outbox.drop(self.settings.queue_bytes, connection.slow)
+            lost = outbox.drop(most, connection.slow)
+            self.memory.queued(connection)
             if outbox.bytes <= self.settings.queue_bytes // 2:
                 self._release(outbox, effects)
-            if connection.dropped is None:
-                connection.dropped = {}
-            for mark, rows in lost.items():
-                connection.dropped[mark] = connection.dropped.get(mark, 0) + rows
-            dropped = sum(lost.values())
-            connection.dropped_rows += dropped
-            self.totals["rows_dropped"] += dropped
+            self._count_dropped(connection, lost)
             if lost and not connection.blocked:
                 # It reads, but gives no credit: it can be told already now.
                 self._tell_dropped(connection, effects)
         else:
             full.append(outbox)
+
+    def _count_dropped(self, connection: Connection, lost: dict[int, int]) -> None:
+        if connection.dropped is None:
+            connection.dropped = {}
+        for mark, rows in lost.items():
+            connection.dropped[mark] = connection.dropped.get(mark, 0) + rows
+        dropped = sum(lost.values())
+        connection.dropped_rows += dropped
+        self.totals["rows_dropped"] += dropped
 
     def _tell_dropped(self, connection: Connection, effects: list[Effect]) -> None:
         if connection.dropped:
@@ -469,14 +602,19 @@ class Core:
 
     # Flow
 
-    def blocked(self, connection: Connection) -> None:
-        """The link keeps bytes that its socket did not take; `drained` follows."""
+    def blocked(self, connection: Connection, kept: int = 0, written: int = 0) -> None:
+        """The link keeps bytes that its socket did not take, after so many were written; `drained` follows."""
         connection.blocked = True
         connection.ready = False
+        if kept < connection.unsent + written:
+            connection.moved = True
+        self.memory.unsent(connection, kept)
 
     def drained(self, connection: Connection) -> list[Effect]:
         """The link keeps nothing any more."""
         connection.blocked = False
+        connection.moved = True
+        self.memory.unsent(connection, 0)
         return self._serve(connection)
 
     def turn(self) -> list[Effect]:
@@ -507,11 +645,16 @@ class Core:
         if connection.open and outbox is not None:
             if outbox.waiting and not connection.blocked and connection.credit > 0:
                 self._send_next(connection, outbox, effects)
+                self.memory.queued(connection)
             if outbox.bytes <= self.settings.queue_bytes // 2:
                 self._release(outbox, effects)
             if not outbox.waiting:
                 connection.outbox = None
         connection.settle()
+        if connection.ready and connection.catchups:
+            for stream in list(connection.catchups.values()):
+                if connection.ready:
+                    self.keeper.streams.pump(stream, effects)
         if connection.ready and connection.members:
             for found in list(connection.members.values()):
                 if not isinstance(found, Subscribe) and connection.ready:
@@ -523,7 +666,7 @@ class Core:
         while too_long(item.batch, item.marks):
             item, rest = item.halves()
             outbox.put_back(rest)
-        parts = deliver_parts(item.topic.number, item.marks, item.batch.data)
+        parts = deliver_parts(item.topic.number, item.marks, item.batch.data, item.place and item.place.told)
         size, rows = len(parts[0]) + len(parts[1]), len(item.batch)
         connection.spend(size, rows)
         item.topic.rows_out += rows
@@ -550,6 +693,7 @@ class Core:
 
     def _give_back(self, connection: Connection, size: int, effects: list[Effect]) -> None:
         connection.taken += size
+        self.memory.held -= size
         if connection.taken >= self.settings.put_window // 2:
             effects.append(Say(connection, Credit(connection.taken)))
             connection.outstanding -= connection.taken
@@ -568,29 +712,9 @@ class Core:
             )
         return effects + self.keeper.streams.tick() + self.queues.leases.tick(now) if self.keeper.on else effects
 
-    def scan(self, now: float, partial: Callable[[Connection], int]) -> list[Effect]:
-        """Once every `frame_s`: those who fell silent, and those who are stuck in the middle of a frame.
-
-        `partial` tells how many bytes of an unfinished frame are here.
-        """
-        effects: list[Effect] = []
-        silence = SILENT_HEARTBEATS * self.settings.heartbeat_s
-        for connection in list(self.connections.values()):
-            if not connection.greeted or connection.paused:
-                continue
-            here = partial(connection)
-            grown, connection.progress = here - connection.progress, here
-            if grown >= LEAST_PROGRESS:
-                connection.heard = now  # a long frame on a slow line
-            if now - connection.heard > silence:
-                effects += self.refused(connection, TimedOut(f"nothing was heard for {silence:g} s"))
-            elif here and 0 <= grown < LEAST_PROGRESS and now - connection.heard >= self.settings.frame_s:
-                connection.stalled += 1
-                if connection.stalled >= STALLED_SCANS:
-                    effects += self.refused(connection, TimedOut("a frame was begun and not finished"))
-            else:
-                connection.stalled = 0
-        return effects
+    def scan(self, now: float, partial: Bytes, waiting: Bytes = _UNSENT) -> list[Effect]:
+        """Several times a heartbeat: see `Liveness`."""
+        return self.liveness.scan(now, partial, waiting)
 
     # Figures
 

@@ -98,6 +98,7 @@ class Dealing:
     requests: deque[Request] = field(default_factory=deque)  # the first is being carried out, or waits
     busy: bool = False  # the store is carrying something out
     answer: Answer | None = None
+    kept: int = 0  # bytes of the messages in it
     mids: list[bytes] = field(default_factory=list)  # of messages whose numbers the client was not told yet
     messages: int = 0  # enqueued
     enqueued: Counter[str] = field(default_factory=Counter)  # by queue
@@ -120,7 +121,9 @@ class Dealing:
 class Owner:
     """A client object, over its connections: whose transactions they are."""
 
-    __slots__ = ("answer_bytes", "answers", "came", "connection", "dealings", "held_bytes", "instance", "until")
+    __slots__ = (
+        "answer_bytes", "answers", "came", "connection", "dealings", "gone", "held_bytes", "instance", "kept", "until",
+    )  # fmt: skip
 
     def __init__(self, instance: bytes) -> None:
         self.instance = instance
@@ -129,6 +132,8 @@ class Owner:
         self.answers: dict[int, Answer] = {}  # of those that are over
         self.answer_bytes = 0
         self.held_bytes = 0
+        self.kept = 0  # bytes of messages in answers of its transactions
+        self.gone = False  # nothing of it counts any more
         self.came = True  # to this broker, and nothing was carried out for it since
         self.until: float | None = None  # when its transactions are undone; None: it is here, or left a moment ago
 

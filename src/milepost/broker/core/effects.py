@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.broker.core.connection import Connection
+from milepost.broker.core.predicates import Work as Pieces
 from milepost.storage.operations import Operation, Start, Work
 from milepost.wire import Control
 from milepost.wire.payload import Buffer
@@ -32,6 +33,7 @@ class Deliver(NamedTuple):
 
     parts: tuple[Buffer, ...]
     connections: list[Connection]
+    answer: bool = False  # it took no credit: the client is not listened to before it has read most of it
 
 
 class Close(NamedTuple):
@@ -80,6 +82,7 @@ class Ask(NamedTuple):
     topic: Topic
     start: Start | None
     then: Callable[[Any], list[Effect]]
+    connection: Connection | None = None  # whose answer it is; each has one at a time
 
 
 class Inspect(NamedTuple):
@@ -87,6 +90,7 @@ class Inspect(NamedTuple):
 
     operation: Work
     then: Callable[[Any], list[Effect]]
+    connection: Connection | None = None  # whose answer it is; each has one at a time
 
 
 class Learn(NamedTuple):
@@ -95,4 +99,30 @@ class Learn(NamedTuple):
     then: Callable[[Any], list[Effect]]
 
 
-Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Inspect | Learn
+class Compile(NamedTuple):
+    """Do work that is too long for the event loop, elsewhere and in pieces; `then` takes what it returns, or the error.
+
+    What a connection sends meanwhile waits, so that it is carried out in order.
+    """
+
+    connection: Connection | None  # whose request it is for
+    work: Callable[[], Pieces]
+    then: Callable[[Any], list[Effect]]
+
+
+class Match(NamedTuple):
+    """Match rows of a log elsewhere, those of one topic in order; `then` takes the outcome, or the error."""
+
+    topic: Topic
+    work: Callable[[Callable[[], None]], Any]  # calls what it is given now and then, for others to have their turn
+    then: Callable[[Any], list[Effect]]
+
+
+class Later(NamedTuple):
+    """Call back in another round of the event loop: others have their turn between. What is sent waits as above."""
+
+    connection: Connection
+    then: Callable[[], list[Effect]]
+
+
+Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Inspect | Learn | Compile | Match | Later

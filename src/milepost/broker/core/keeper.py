@@ -18,6 +18,7 @@ from milepost.batch import Batch
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Ask, Effect, Say, Store
 from milepost.broker.core.pattern import require_name
+from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.core.start import start_of
 from milepost.broker.core.streams import Streams
 from milepost.broker.core.topic import SLOW, Topic
@@ -31,7 +32,6 @@ from milepost.errors import (
     NotDurable,
     UnknownTopic,
 )
-from milepost.query import parse_schema
 from milepost.schema import Schema
 from milepost.storage.operations import (
     Append,
@@ -99,6 +99,7 @@ class Keeper:
         self.core = core
         self.on = False  # there is a store
         self.shared = False  # with other brokers
+        self.log = 0  # the number of this broker's own
         self.streams = Streams(core, self)
         self._settled: dict[Connection, int] = {}  # in this round: the last put that is stored
         self._sources: dict[int, list[Source | Row]] = {}  # in this round: topic number -> whose credit is to go back
@@ -108,24 +109,49 @@ class Keeper:
     def restore(self, records: list[TopicRecord]) -> list[Effect]:
         """Topics of the store, at the beginning and when one was made or changed."""
         effects: list[Effect] = []
-        for record in records:
+        for record in self._restorable(records):
             try:
                 self._restore(record, effects)
             except MilepostError as error:
                 log.error("the durable topic %s cannot be served: %s", record.name, error)
         return effects
 
+    def _restorable(self, records: list[TopicRecord]) -> list[TopicRecord]:
+        """The topics that can be served. Raises `Uncompiled` as long as that is much work, before anything changes."""
+        good = []
+        catalogue = self.core.catalogue
+        catalogue.predicates.require_schemas(
+            text for record in records if not self._known(record) for text in record.schemas
+        )
+        for record in records:
+            try:
+                topic = catalogue.topics.get(record.name)
+                if not self._known(record) and (topic is None or topic.stored == record.topic):
+                    schemas = [catalogue.predicates.schema(text) for text in record.schemas]
+                    catalogue.require_compiled(record.name, schemas)
+                good.append(record)
+            except MilepostError as error:
+                log.error("the durable topic %s cannot be served: %s", record.name, error)
+        return good
+
+    def _known(self, record: TopicRecord) -> bool:
+        """Whether a topic is here with the same schemas: others change more often, and parsing takes its time."""
+        topic = self.core.topics.get(record.name)
+        return topic is not None and set(topic.announcement().schemas) == set(record.schemas)
+
     def _restore(self, record: TopicRecord, effects: list[Effect]) -> None:
         catalogue = self.core.catalogue
         topic = catalogue.topics.get(record.name)
         if topic is not None and topic.stored != record.topic:
             return  # a live one took the name here: it has to go first
-        schemas = [parse_schema(text) for text in record.schemas]
-        if topic is None:
-            topic = catalogue.add(record.name, schemas[0], record.slow, effects, record.topic)
-        for schema in schemas:
-            if schema.fingerprint not in topic.versions:
-                catalogue.add_version(topic, schema, effects)
+        if not self._known(record):
+            schemas = [catalogue.predicates.schema(text) for text in record.schemas]
+            if topic is None:
+                topic = catalogue.add(record.name, schemas, record.slow, effects, record.topic)
+                topic.entered[self.log] = record.extents[self.log].next if self.log in record.extents else 0
+            elif new := [schema for schema in schemas if schema.fingerprint not in topic.versions]:
+                catalogue.add_versions(topic, new, effects)
+        assert topic is not None
         topic.slow, topic.retention = record.slow, record.retention
         grown = False
         for number, extent in record.extents.items():
@@ -133,12 +159,15 @@ class Keeper:
                 topic.ends[number] = extent.next
                 grown = True
         if grown:
+            self.core.moves += 1
+            topic.moved = self.core.moves
             for stream in list(topic.streams.values()):
                 self.streams.pump(stream, effects)
 
     def polled(self, records: list[TopicRecord], known: set[int]) -> list[Effect]:
         """All topics of a shared store; `known` are those that this broker knew before they were read."""
         effects: list[Effect] = []
+        self._restorable(records)
         for number in known - {record.topic for record in records}:
             topic = self.core.catalogue.stored.get(number)
             if topic is not None:
@@ -160,7 +189,7 @@ class Keeper:
             require_name(request.name)
             limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
             limits.require("TOPICS", len(catalogue.topics) + 1, "the topics of this broker")
-            schema = parse_schema(request.schema)
+            schema = catalogue.predicates.schema(request.schema)
             make = MakeTopic(
                 request.name, (str(schema.message_type or schema),), request.slow or SLOW[0], retention or Retention()
             )
@@ -172,7 +201,7 @@ class Keeper:
         text = None
         if request.schema is not None:
             limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
-            schema = parse_schema(request.schema)
+            schema = catalogue.predicates.schema(request.schema)
             if schema.fingerprint not in topic.versions:
                 catalogue.require_follows(topic, schema)
                 text = str(schema.message_type or schema)
@@ -219,9 +248,9 @@ class Keeper:
             return self.restore([outcome.topic])
         effects: list[Effect] = []
         if change.schema is not None:
-            schema = parse_schema(change.schema)
+            schema = self.core.catalogue.predicates.schema(change.schema)
             if schema.fingerprint not in topic.versions:
-                self.core.catalogue.add_version(topic, schema, effects)
+                self.core.catalogue.add_versions(topic, [schema], effects)
         topic.slow = change.slow or topic.slow
         topic.retention = change.retention or topic.retention
         return effects
@@ -259,7 +288,7 @@ class Keeper:
         """Tell about a durable topic."""
         topic = self.durable(request.topic)
         start = None if request.start is None else start_of(request.start)
-        return [Ask(topic, start, partial(self._looked, connection, request, topic))]
+        return [Ask(topic, start, partial(self._looked, connection, request, topic), connection)]
 
     def _looked(self, connection: Connection, request: Look, topic: Topic, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
@@ -316,9 +345,11 @@ class Keeper:
             or connection.linked is not None
             or not connection.publisher.enrolled
             or connection.outstanding >= self.core.settings.put_window
+            or self.core.memory.scarce  # the long way asks whose fault that is
         ):
             return False
         connection.outstanding += size
+        self.core.memory.held += size
         connection.puts += 1
         connection.bytes_in += size
         return True
@@ -437,11 +468,14 @@ class Keeper:
     def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
         """A commit is done, or has failed: tell those who wait, and hand out what the log has now."""
         effects: list[Effect] = []
-        for then, outcome in results:
-            try:
-                effects += then(outcome)
-            except Exception:  # a fault of ours: one request suffers, and everybody else goes on
-                log.exception("what the store did could not be dealt with")
+        with self.core.catalogue.predicates.attempt({}):
+            for then, outcome in results:
+                try:
+                    effects += then(outcome)
+                except Uncompiled as missing:
+                    effects += self.core.put_off(missing, partial(then, outcome))
+                except Exception:  # a fault of ours: one request suffers, and everybody else goes on
+                    log.exception("what the store did could not be dealt with")
         settled, self._settled = self._settled, {}
         for connection, put in settled.items():
             if connection.open:
@@ -457,6 +491,10 @@ class Keeper:
                     topic.bytes_in += len(entry.batch.data)
                 full.setdefault(topic.number, []).extend(self.streams.entered(topic, entry, effects))
         for number, given in sources.items():
+            topic = self.core.numbered.get(number)
+            if topic is not None and topic.unmatched:  # they are dealt with when they are matched
+                topic.unmatched[-1].sources.extend(given)
+                continue
             self.core.give_back(given, full.get(number) or [], effects)
         return effects
 

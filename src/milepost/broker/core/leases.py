@@ -63,6 +63,7 @@ class Leases:
             return []
         effects = self.lost(connection)
         del self.owners[owner.instance]
+        self._queues.memory.forget(owner)
         return effects + self._undo(owner)
 
     def _undo(self, owner: Owner) -> list[Effect]:
@@ -97,6 +98,7 @@ class Leases:
                     owner.until = now + self._lease_s
                 elif owner.until <= now:
                     del self.owners[owner.instance]
+                    self._queues.memory.forget(owner)
                     effects += self._undo(owner)
         sweeps = now - self._swept >= SWEEP_S and self._queues.used
         # Before each sweep too: leases are of the clock of the day, which may have jumped, and nobody has to pay for it

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.errors import MilepostError
@@ -17,6 +18,28 @@ if TYPE_CHECKING:
     from milepost.broker.core.topic import Topic
 
 
+class Place(NamedTuple):
+    """Where the rows of a delivery are in the log of a durable topic."""
+
+    log: int
+    first: int  # offset of the batch's first row, or what `rows` counts from
+    end: int  # before it, the connection has had everything that it wants: rows that match none of its predicates too
+    rows: npt.NDArray[np.integer] | None = None  # offset of each row, minus `first`; None: one after the other
+
+    @property
+    def told(self) -> tuple[int, int]:
+        """As a DELIVER has it."""
+        return self.log, self.end
+
+    def halves(self, middle: int) -> tuple[Place, Place]:
+        """The places of the rows before and from `middle` on."""
+        if self.rows is None:
+            cut = self.first + middle
+            return self._replace(end=cut), self._replace(first=cut)
+        cut = self.first + int(self.rows[middle - 1]) + 1
+        return self._replace(end=cut, rows=self.rows[:middle]), self._replace(rows=self.rows[middle:])
+
+
 @dataclass(slots=True)
 class Waiting:
     """A delivery that could not leave at once."""
@@ -25,19 +48,22 @@ class Waiting:
     batch: Batch  # the connection's rows, often shared with other connections
     marks: tuple[int, ...] | Marks
     size: int  # bytes of its frame, were it sent alone
+    held: int = 0  # bytes of it that count for this connection: those that want the same rows share them
+    place: Place | None = None  # of a durable topic, for a client that reads it
 
     def halves(self) -> tuple[Waiting, Waiting]:
         """The same rows as two deliveries."""
         middle = len(self.batch) // 2
-        marks, size = self.marks, self.size // 2
+        marks, size, held = self.marks, self.size // 2, self.held // 2
         first = second = marks
+        here, there = (None, None) if self.place is None else self.place.halves(middle)
         if isinstance(marks, Marks):
             cut = int(marks.offsets[middle])
             first = Marks(marks.offsets[: middle + 1], marks.subscriptions[:cut])
             second = Marks(marks.offsets[middle:] - np.uint32(cut), marks.subscriptions[cut:])
         return (
-            Waiting(self.topic, self.batch.slice(0, middle), first, size),
-            Waiting(self.topic, self.batch.slice(middle), second, size),
+            Waiting(self.topic, self.batch.slice(0, middle), first, size, held, here),
+            Waiting(self.topic, self.batch.slice(middle), second, size, held, there),
         )
 
 
@@ -58,10 +84,12 @@ class Outbox:
     holds: list[Hold] = field(default_factory=list)
     bytes: int = 0
     rows: int = 0
+    held: int = 0
 
     def append(self, item: Waiting) -> None:
         self.waiting.append(item)
         self.bytes += item.size
+        self.held += item.held
         self.rows += len(item.batch)
 
     def joined(self, most: int) -> Waiting:
@@ -74,6 +102,8 @@ class Outbox:
         for item in self.waiting:
             if item.topic is not first.topic or item.batch.schema is not first.batch.schema or size + item.size > most:
                 break
+            if (item.place and item.place.log) != (first.place and first.place.log):
+                break
             size += item.size
             parts.append(item)
         if len(parts) == 1:
@@ -84,12 +114,14 @@ class Outbox:
             return first  # right one by one, and too much together for some limit
         for _ in parts[1:]:
             self._pop()
-        return Waiting(first.topic, batch, _joined_marks(parts), size)
+        held = sum([part.held for part in parts])
+        return Waiting(first.topic, batch, _joined_marks(parts), size, held, _joined_place(parts))
 
     def put_back(self, item: Waiting) -> None:
         """Let something be the next again."""
         self.waiting.appendleft(item)
         self.bytes += item.size
+        self.held += item.held
         self.rows += len(item.batch)
 
     def drop(self, most: int, slow_of: str | None) -> dict[int, int]:
@@ -112,9 +144,18 @@ class Outbox:
             self.put_back(kept.pop())
         return lost
 
+    def drop_all(self) -> dict[int, int]:
+        """Drop everything; rows lost, by subscription."""
+        lost: dict[int, int] = {}
+        while self.waiting:
+            for mark, rows in _counts(self._pop()).items():
+                lost[mark] = lost.get(mark, 0) + rows
+        return lost
+
     def _pop(self) -> Waiting:
         item = self.waiting.popleft()
         self.bytes -= item.size
+        self.held -= item.held
         self.rows -= len(item.batch)
         return item
 
@@ -138,6 +179,24 @@ def _joined_marks(parts: list[Waiting]) -> tuple[int, ...] | Marks:
         subscriptions.append(marks.subscriptions)
         start += len(marks.subscriptions)
     return Marks(np.concatenate(offsets), np.concatenate(subscriptions))
+
+
+def _joined_place(parts: list[Waiting]) -> Place | None:
+    places = [part.place for part in parts if part.place is not None]
+    if not places:
+        return None
+    first, last = places[0], places[-1]
+    counts = [len(part.batch) for part in parts]
+    steps = zip(places, places[1:], counts, strict=False)
+    if all(place.rows is None for place in places) and all(a.first + n == b.first for a, b, n in steps):
+        return first._replace(end=last.end)
+    rows = [
+        np.arange(count) + (place.first - first.first)
+        if place.rows is None
+        else place.rows + (place.first - first.first)
+        for place, count in zip(places, counts, strict=True)
+    ]
+    return Place(first.log, first.first, last.end, np.concatenate(rows))
 
 
 def row_by_row(marks: tuple[int, ...] | Marks, rows: int) -> Marks:

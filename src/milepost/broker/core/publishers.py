@@ -88,7 +88,11 @@ class Publishers:
         return self._welcome(connection, hello, time_us)
 
     def _welcome(self, connection: Connection, hello: Hello, time_us: int, mark: int = 0) -> list[Effect]:
-        connection.window = connection.credit = min(hello.window, self._core.settings.delivery_window)
+        connection.window = min(hello.window, self._core.settings.delivery_window)
+        connection.credit = connection.window - max(0, hello.held)
+        connection.places = hello.places
+        if not hello.places:
+            self._core.placeless += 1
         connection.greeted = True
         connection.settle()
         self._core.greeting.pop(connection.number, None)

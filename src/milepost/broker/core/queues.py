@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -59,6 +60,7 @@ class Queues:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.totals: Final = core.totals
+        self.memory: Final = core.memory
         self.waiting: Final = Waiting(self)
         self.leases: Final = Leases(self, core.settings.queue_lease_s)
         self._types: dict[int, Schema] = {}  # by fingerprint
@@ -110,6 +112,7 @@ class Queues:
                 f"{self._core.settings.put_window}, and CREDIT says when there may be more"
             )
         connection.outstanding += size
+        self.memory.held += size
         connection.bytes_in += size
         held = Held(said, connection, size)
         try:
@@ -210,6 +213,7 @@ class Queues:
             batch = decode(said.data, schema)
             if not len(batch):
                 raise InvalidValue("an ENQUEUE without messages")
+            self.memory.measured(said.queue, len(batch), len(batch.data))
             dealing.messages += len(batch)
             limits.require("TRANSACTION_MESSAGES", dealing.messages, "the messages that one transaction enqueues")
             held.batch = batch
@@ -228,6 +232,7 @@ class Queues:
         dealing.held_bytes = 0
         dealing.asked = dealing.step
         dealing.answer = None  # whoever goes on has it
+        self.memory.keep(dealing, 0)
         dealing.requests.append(Request(dealing, said, number, dealing.step, held, until, next(self._orders)))
         first = dealing.requests[0]
         if first.waiting:  # its client does not wait for it any more
@@ -262,7 +267,13 @@ class Queues:
         if isinstance(said, Dequeue):
             if not todo and said.wait_s and self.waiting.joins(request):
                 return []
-            todo.append(dequeue_of(said))
+            connection = dealing.owner.connection
+            if connection is not None:
+                try:
+                    self.memory.require(connection, dealing.owner)
+                except MilepostError as error:
+                    return self._refused(request, error)
+            todo.append(self.step_of(said))
         elif isinstance(said, Finish) and said.how == "commit":
             if not dealing.number and not todo and not said.acks and not said.decision and not dealing.resumed:
                 self.totals["queue_commits"] += 1
@@ -283,6 +294,21 @@ class Queues:
         if not todo:
             return self._settle(request, Answer(request.step, self._receipt(dealing)))
         return self.give(request, tuple(todo), self._performed)
+
+    def step_of(self, said: Dequeue) -> steps.Dequeue:
+        """The step of a dequeue, of no more messages than an answer may have now."""
+        step = dequeue_of(said)
+        most = self.memory.messages(said.queue, said.count)
+        return step if most == said.count else replace(step, count=most)
+
+    def _refused(self, request: Request, error: MilepostError) -> list[Effect]:
+        """Nothing of a request is carried out, but what was held before it will be, with the next one."""
+        dealing = request.dealing
+        if request.held:
+            dealing.requests.appendleft(Request(dealing, None, 0, request.step, request.held, order=next(self._orders)))
+            request.held = []
+            return []
+        return self._settle(request, Answer(request.step, error=error))
 
     def _settling(self, dealing: Dealing, said: Finish, effects: list[Effect]) -> list[Settling] | None:
         """The acknowledgements that a commit carries; None: they have to wait."""
@@ -454,6 +480,7 @@ class Queues:
         dealing = request.dealing
         dealing.requests.popleft()
         dealing.answer = answer
+        self.memory.keep(dealing, sum([len(group.batch.data) for group in answer.groups]))
         connection = dealing.owner.connection
         return self._said(connection, request.number, answer) if connection is not None and request.number else []
 
@@ -461,6 +488,7 @@ class Queues:
         """The last request of a transaction."""
         dealing = request.dealing
         effects = self._settle(request, answer)
+        self.memory.keep(dealing, 0)
         dealing.owner.keep(dealing.client, answer)
         effects += self._given_back(dealing.forget_held())
         while dealing.requests:  # sent behind the end
@@ -478,6 +506,7 @@ class Queues:
         reply = Reply(request=request, value=answer.value)
         if not answer.groups:
             return [Say(connection, reply)]
+        self.memory.answered(connection, request)
         return messages(connection, request, answer.groups, reply)
 
     def looked(self, connection: Connection, request: int, value: dict[str, Any], groups: list[Group]) -> list[Effect]:
@@ -488,6 +517,7 @@ class Queues:
         """A dequeue is over, with or without messages."""
         dealing = request.dealing
         dealing.taken[request.dequeue.queue] += rows
+        self.memory.measured(request.dequeue.queue, rows, sum([len(group.batch.data) for group in groups]))
         self.totals["messages_dequeued"] += rows
         return self._settle(request, Answer(request.step, self._receipt(dealing) | {"messages": rows}, groups))
 

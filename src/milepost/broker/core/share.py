@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.broker.core.outbox import row_by_row
@@ -29,6 +30,7 @@ class Share(NamedTuple):
     batch: Batch
     marks: AnyMarks
     connections: list[Connection]
+    rows: npt.NDArray[np.integer] | None = None  # of the whole batch; None: all of them
 
 
 def shares(topic: Topic, batch: Batch, matches: Matches, connections: Mapping[int, Connection]) -> list[Share]:
@@ -79,7 +81,7 @@ def _of_rows(topic: Topic, batch: Batch, found: Deliveries, connections: Mapping
         if key in groups:
             groups[key].connections.append(connections[number])
         else:
-            groups[key] = Share(part, told, [connections[number]])
+            groups[key] = Share(part, told, [connections[number]], None if part is batch else rows)
     return list(groups.values()) + _others(topic, batch, served)
 
 

@@ -67,6 +67,7 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
         | {name: core.totals[name] for name in QUEUE_TOTALS},
         "queueing": core.queues.figures(),
         "errors": dict(core.errors),
+        "memory": {"held": core.memory.held, "limit": core.memory.limit, "refused": core.memory.refused},
         "queues": {
             "connections": len(outboxes),
             "rows": sum(outbox.rows for outbox in outboxes),
@@ -128,6 +129,7 @@ def _client(connection: Connection) -> dict[str, Any]:
         "frames_out": connection.frames_out,
         "queued_rows": outbox.rows if outbox is not None else 0,
         "queued_bytes": outbox.bytes if outbox is not None else 0,
+        "held_bytes": connection.held,
         "dropped_rows": connection.dropped_rows,
         "throttles": bool(outbox is not None and outbox.holds),
     }

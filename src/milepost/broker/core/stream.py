@@ -30,7 +30,7 @@ from milepost.broker.core.reach import DYING, LATE_ROWS, NOBODY, WAITING, Chosen
 from milepost.errors import AckMismatch, MilepostError
 
 if TYPE_CHECKING:
-    from milepost.broker.core.connection import Connection
+    from milepost.broker.core.connection import Connection, Subscription
     from milepost.broker.core.topic import Topic
 
 HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
@@ -97,6 +97,8 @@ class Stream:
         self.name = name
         self.where = where
         self.subscription = 0  # the store's number; 0: a replay
+        self.resumed: Subscription | None = None  # the plain subscription that it catches up for
+        self.had_turn = False  # of several that catch up for one connection: it has read a piece
         self.epoch = 0
         self.most = 0  # deliveries before a row is dead; 0: any number
         self.dead = ""  # the topic for them
@@ -121,6 +123,7 @@ class Stream:
         self.parked: deque[Any] = deque()  # transactions whose commits wait until nothing moves them
         self.yields = False  # the last to have them was a commit
         self.rows_out = 0
+        self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them
         self._keys = 0
         self._owners: dict[int, Member] = {}  # publisher -> who has rows of it; only while there are several members
         self._holding: dict[int, int] = {}  # publisher -> rows
@@ -351,7 +354,9 @@ class Stream:
             portion = self.pending.popleft()
             (member,) = self.members.values()
             start = portion.start
-            rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch))
+            # A plain subscription never has more than its client's window, and the frame that overshoots it.
+            most = HAND_BYTES if self.resumed is None else min(HAND_BYTES, member.connection.window)
+            rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch, most))
             rows = self._together(member, portion, slice(start, start + rows), rows)
             if not rows:
                 self.pending.appendleft(portion)
@@ -583,9 +588,9 @@ def _cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:
     return Portion(portion.log, portion.batch.take(rows), portion.offsets[rows], chosen)
 
 
-def _rows_of(batch: Batch) -> int:
-    """How many rows of a batch make a frame."""
-    return max(1, len(batch) * HAND_BYTES // max(1, len(batch.data)))
+def _rows_of(batch: Batch, size: int = HAND_BYTES) -> int:
+    """How many rows of a batch make a frame of so many bytes."""
+    return max(1, len(batch) * size // max(1, len(batch.data)))
 
 
 def _publishers(batch: Batch) -> npt.NDArray[np.uint32]:

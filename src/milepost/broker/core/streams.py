@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,14 +16,14 @@ from milepost.broker.core.acknowledging import Acknowledging, Sending
 from milepost.broker.core.bounds import begin_of, gone, stop_of
 from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Ask, Deliver, Effect, Read, Say, Store
+from milepost.broker.core.effects import Ask, Deliver, Effect, Match, Read, Say, Store
 from milepost.broker.core.pattern import require_name
 from milepost.broker.core.ranges import pairs_of
 from milepost.broker.core.reach import Chosen, Offsets, Reach
 from milepost.broker.core.start import require_there, start_of
 from milepost.broker.core.stream import Found, Stream
 from milepost.broker.core.terms import require_terms, require_token
-from milepost.broker.core.topic import SLOW, Topic
+from milepost.broker.core.topic import SLOW, Topic, Unmatched
 from milepost.errors import (
     BrokerError,
     MilepostError,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("milepost.broker")
 
+FED: Final = 4  # streams that are read for when one has been
+
 
 class Streams:
     """Requests about durable subscriptions, and the rows that go to them."""
@@ -62,6 +65,7 @@ class Streams:
         self.acks = Acknowledging(self)
         self._burial = Burial(core, self)
         self._serving: dict[int, Stream] = {}  # replays too, by their identity
+        self._starved: dict[int, Stream] = {}  # those of them for which nothing is read, for want of memory
         self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
         # By name: the number and the epoch that this broker serves no longer, until the store knows.
         self._unreleased: dict[str, tuple[int, int]] = {}
@@ -116,14 +120,9 @@ class Streams:
             return
         if not dead.stored:
             raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
-        for schema in topic.schemas:
-            if schema.fingerprint not in dead.versions:
-                try:
-                    self.core.catalogue.require_follows(dead, schema)  # a burial adds it
-                except MilepostError as error:
-                    raise BrokerError(
-                        f"topic {dead.name!r} cannot take the messages of {topic.name!r} ({error}); take another name"
-                    ) from None
+        for schema in topic.schemas:  # a version that came since then is added with the first row of it
+            if schema.fingerprint not in dead.versions and dead.family.misfits(schema):
+                raise BrokerError(f"topic {dead.name!r} cannot take the schemas of {topic.name!r}; take another name")
 
     def _made_dead(self, outcome: Any) -> list[Effect]:
         return [] if isinstance(outcome, MilepostError) else self.keeper.restore([outcome.topic])
@@ -145,6 +144,8 @@ class Streams:
 
     def _attached(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
         name = request.name
+        if self.named.get(name) is None and not isinstance(outcome, MilepostError) and outcome.where is not None:
+            topic.require_compiled([outcome.where])  # which may be another than that of the request
         self._attaching[name] -= 1
         if not self._attaching[name]:
             del self._attaching[name]
@@ -207,6 +208,8 @@ class Streams:
         if not connection.open or (connection.members or {}).get(request.subscription) is not request:
             return []
         position = outcome["position"]
+        if request.where is not None:
+            topic.require_compiled([request.where])  # another version may have come since
         try:
             if stop is not None:
                 position = begin_of(topic, position, stop, outcome["logs"])
@@ -294,6 +297,7 @@ class Streams:
         if stream.members:
             self.pump(stream, effects)
             return
+        self.core.memory.ended(stream, [connection])
         stream.put_back()
         self.let_go(stream, effects)
 
@@ -350,11 +354,15 @@ class Streams:
         told: bool = True,
     ) -> None:
         """A subscription cannot go on: its clients are told why; or that a read has had everything (None)."""
+        if stream.resumed is not None:
+            self.core.catchups.ended(stream, error, effects)
+            return
         stream.ended = True
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
+        self.core.memory.ended(stream, [member.connection for member in stream.members.values()])
         members, stream.members = stream.members, {}
         stream.pending.clear()
         if stream.subscription and not isinstance(error, ServedElsewhere):
@@ -372,31 +380,88 @@ class Streams:
     # Rows
 
     def entered(self, topic: Topic, entry: Entry, effects: list[Effect]) -> list[Any]:
-        """Rows are in the log: give them to whoever is at its end, and to plain subscribers."""
+        """Rows are in the log: give them to whoever is at its end, and to plain subscribers; the queues that are full.
+
+        When many predicates must be evaluated for them, that is done elsewhere, and `Topic.unmatched` has them.
+        """
+        topic.ends[entry.log] = entry.first + len(entry.batch)
+        version = topic.versions.get(entry.batch.schema.fingerprint)
+        if version is None:
+            topic.entered[entry.log] = topic.ends[entry.log]
+            return []
+        plain = version.index.snapshot() if topic.subscriptions else None
+        followers = None if version.followers is None else version.followers.snapshot()
+        rows = len(entry.batch)
+        if not topic.unmatched and not any(each is not None and each.long(rows) for each in (plain, followers)):
+            matches = None if plain is None else plain.match(version.view(entry.batch))
+            found = None if followers is None else lambda: followers.match(version.view(entry.batch))
+            return self._enter(topic, entry, matches, found, topic.streams, effects)
+
+        def work(pause: Callable[[], None]) -> tuple[Any, Any]:
+            view = version.view(entry.batch)
+            matches = None if plain is None else plain.match(view, pause)
+            return matches, None if followers is None else followers.match(view, pause)
+
+        topic.examining += 1
+        topic.unmatched.append(Unmatched([]))
+        effects.append(Match(topic, work, partial(self._matched, topic, entry, dict(topic.streams))))
+        return []
+
+    def _matched(self, topic: Topic, entry: Entry, streams: dict[int, Stream], outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        sources = topic.unmatched.popleft().sources
+        topic.examined()
+        full: list[Any] = []
+        if self.core.numbered.get(topic.number) is topic:
+            if isinstance(outcome, MilepostError):  # a fault of ours, which is in the log: durable ones read them again
+                log.error("rows of %s did not reach its plain subscribers: %s", topic.name, outcome)
+                outcome, streams = (None, None), {}
+            matches, found = outcome
+            full = self._enter(topic, entry, matches, None if found is None else lambda: found, streams, effects)
+        self.core.give_back(sources, full, effects)
+        return effects
+
+    def _enter(
+        self,
+        topic: Topic,
+        entry: Entry,
+        matches: Any,
+        found: Callable[[], Any] | None,
+        streams: dict[int, Stream],
+        effects: list[Effect],
+    ) -> list[Any]:
+        """`matches` are those of plain subscribers; `found` gives those of durable ones, which `streams` were then."""
         batch, end = entry.batch, entry.first + len(entry.batch)
-        topic.ends[entry.log] = end
-        version = topic.versions.get(batch.schema.fingerprint)
-        full = self.core.distribute(topic, version, batch, effects) if version is not None and topic.receivers else []
-        if not topic.streams or version is None:
-            return full
+        topic.entered[entry.log] = end
+        self.core.moves += 1
+        topic.moved = self.core.moves
+        full: list[Any] = self.core.distribute(topic, entry, matches, effects) if topic.receivers else []
         wanted: dict[int, np.ndarray] | None = None
+        if not topic.streams:
+            return full
+        failed: dict[int, MilepostError] = {}
         offsets = np.arange(entry.first, end, dtype=np.uint64)
         for key, stream in list(topic.streams.items()):
             if stream.stop is not None:
                 continue  # all that it reads was there when it began
             reach = stream.reach(entry.log)
             at_end = stream.idle and not stream.again and reach.next == entry.first and not stream.full(reach)
-            if at_end and stream.wants:
-                found = Found(entry.log, entry.first, end, batch, offsets, entry.after)
+            if at_end and stream.wants and (stream.where is None or streams.get(key) is stream):
+                rows_found = Found(entry.log, entry.first, end, batch, offsets, entry.after)
                 if stream.where is not None:
                     if wanted is None:
-                        wanted = _by_key(version.streams.snapshot().match(version.view(batch)))
+                        matched = None if found is None else found()
+                        wanted = {} if matched is None else _by_key(matched)
+                        failed = {} if matched is None else dict(matched.failed)
+                    if key in failed:
+                        effects += self._unread(stream, failed[key])
+                        continue
                     rows = wanted.get(key)
                     if rows is None:
-                        found = found._replace(batch=None)
+                        rows_found = rows_found._replace(batch=None)
                     elif len(rows) < len(batch):
-                        found = found._replace(batch=batch.take(rows), offsets=offsets[rows])
-                stream.take(found)
+                        rows_found = rows_found._replace(batch=batch.take(rows), offsets=offsets[rows])
+                stream.take(rows_found)
             self.pump(stream, effects)
         return full
 
@@ -407,6 +472,11 @@ class Streams:
             self._burial.bury(stream, spent, effects)
         if not stream.members:
             return
+        self._hand_out(stream, effects)
+        if stream.members and (stream.pending or stream.reading or stream.held):
+            self.core.memory.pending(stream)
+
+    def _hand_out(self, stream: Stream, effects: list[Effect]) -> None:
         topic = stream.topic
         sending: list[Sending] = []
         for member, log, batch, offsets, tries, counted_first in stream.hand_out():
@@ -432,6 +502,11 @@ class Streams:
         if not stream.wants:
             self._read_spent(stream, effects)
             return
+        if not self.core.memory.may_read(stream):
+            self._starved[id(stream)] = stream
+            return
+        if stream.resumed is not None and not self.core.catchups.may_read(stream, effects):
+            return
         if stream.again:
             found = stream.returned()
             if found is not None:
@@ -445,6 +520,8 @@ class Streams:
             then = partial(self._read, stream, behind)
             stop = None if stream.stop is None else stream.stop[behind]
             effects.append(Read(topic, stream.where, behind, offset, None, then, stop))
+        elif stream.resumed is not None:
+            self.core.catchups.reached(stream, effects)
 
     def _read_spent(self, stream: Stream, effects: list[Effect]) -> bool:
         """Read rows that were delivered too often, if there are any: nobody need have room for them."""
@@ -468,6 +545,7 @@ class Streams:
             return effects
         if isinstance(outcome, MilepostError):
             return self._unread(stream, outcome)
+        self.core.memory.pending(stream)
         before = stream.reach(log).next
         for found in outcome:
             expected = stream.reach(log).next
@@ -480,8 +558,14 @@ class Streams:
                 break
         if stream.reach(log).next == before and stream.reach(log).blocked is None:
             stream.failed = True  # there was to be something, and is not: the next tick looks again
+        self._feed(effects)
         self.pump(stream, effects)
         return effects
+
+    def _feed(self, effects: list[Effect]) -> None:
+        """Rows were handed out: read for others that had to wait for that, each in its turn."""
+        for key in list(self._starved)[:FED]:
+            self.pump(self._starved.pop(key), effects)
 
     def _read_again(self, stream: Stream, log: int, chosen: Chosen, returns: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
@@ -538,7 +622,8 @@ class Streams:
     def tick(self) -> list[Effect]:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
         effects: list[Effect] = []
-        for stream in list(self._serving.values()):
+        self._starved.clear()
+        for stream in [*self._serving.values(), *self.core.catchups.streams.values()]:
             stream.failed = False
             for member in stream.members.values():
                 member.waited += 1

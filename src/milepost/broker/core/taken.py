@@ -44,11 +44,7 @@ def messages(connection: Connection, request: int, groups: Iterable[Group], repl
             connection.bytes_out += len(parts[0]) + len(parts[1])
             connection.frames_out += 1
             written += parts
-    if (
-        connection.blocked
-    ):  # what is said apart lets the shell see how much it keeps, and listen no more until it is read
-        return [*effects, Deliver(tuple(written), [connection]), Say(connection, reply)]
-    return [*effects, Deliver((*written, encode_control(reply)), [connection])]
+    return [*effects, Deliver((*written, encode_control(reply)), [connection], answer=True)]
 
 
 def _fitting(group: Group) -> Iterable[Group]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
+from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +14,10 @@ import numpy.typing as npt
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.predicates import Predicates
-from milepost.errors import MilepostError, QueryError
+from milepost.broker.core.rebuild import Rebuild
+from milepost.errors import LimitExceeded, MilepostError, QueryError
 from milepost.query import Predicate
-from milepost.schema import Schema
+from milepost.schema import Schema, Versions
 from milepost.schema.relax import relaxed
 from milepost.storage.operations import Retention
 from milepost.wire import Topic as Announcement
@@ -29,12 +33,15 @@ EVERYTHING: Final = -1  # as the key of a subscription without a predicate
 
 
 class Version:
-    """One version of a topic's schema, and the predicates as they read its rows."""
+    """One version of a topic's schema, and the predicates as they read its rows.
 
-    def __init__(self, schema: Schema, newest: Schema) -> None:
+    `merged` has everything that any version has: what a version lacks, predicates find absent.
+    """
+
+    def __init__(self, schema: Schema, merged: Schema) -> None:
         self.schema = schema
-        self.newest = newest
-        self.read_as = schema if schema is newest else relaxed(newest, schema)
+        self.merged = merged
+        self.read_as = schema if schema is merged else relaxed(merged, schema)
 
     @cached_property
     def index(self) -> Index:
@@ -50,9 +57,25 @@ class Version:
 
         return Index(self.read_as)
 
+    @property
+    def evaluated(self) -> int:
+        """Distinct predicates of plain subscriptions that no index answers."""
+        return self.index.evaluated if "index" in self.__dict__ else 0
+
+    @property
+    def followers(self) -> Index | None:
+        """`streams`, if there are any."""
+        return self.streams if "streams" in self.__dict__ and len(self.streams) else None
+
     def view(self, batch: Batch) -> Batch:
         """The rows of a batch of this version as the predicates read them."""
-        return batch if self.schema is self.newest else batch.read_as(self.newest)
+        return batch if self.schema is self.merged else batch.read_as(self.merged)
+
+
+class Unmatched(NamedTuple):
+    """Rows of the log that are being matched elsewhere."""
+
+    sources: list[Any]  # whose credit goes back when they are
 
 
 class Topic:
@@ -62,7 +85,7 @@ class Topic:
         self.number = number
         self.name = name
         self.slow = slow
-        self.schemas: list[Schema] = []
+        self.family = Versions.of([schema])
         self._told: Announcement | None = None
         self.versions: dict[int, Version] = {}  # by fingerprint
         self.subscriptions: dict[int, Subscription] = {}  # by key; those with a predicate
@@ -70,8 +93,12 @@ class Topic:
         self.owners: npt.NDArray[np.int32] = np.zeros(16, np.int32)  # key -> connection number
         self.marks: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number
         self.counts: npt.NDArray[np.int64] = np.zeros(16, np.int64)  # key -> rows that matched
+        self.evaluated = 0  # distinct predicates that no index answers, of plain subscriptions to the newest version
+        self.unmatched: deque[Unmatched] = deque()  # rows of the log that are being matched elsewhere, in order
         self.examining = 0  # batches that are being matched on a snapshot right now
         self._predicates = predicates
+        # Connection number -> its predicates that no index answers, and how many of its subscriptions have each.
+        self._by_connection: dict[int, Counter[str | None]] = {}
         self._members: dict[int, Connection] = {}
         self._audience: list[tuple[tuple[int, ...], list[Connection]]] | None = None
         self._free: list[int] = []
@@ -81,16 +108,21 @@ class Topic:
         self.stored = 0  # the store's number of a durable topic; 0: a live one
         self.retention = Retention()
         self.ends: dict[int, int] = {}  # log -> the offset of the next row
+        # The broker's own log -> the offset after the last row that went to plain subscriptions. Rows that are stored
+        # and that the core has not heard of may be in `ends` already.
+        self.entered: dict[int, int] = {}
+        self.moved = 0  # what `Core.moves` was when its logs last grew
         self.streams: dict[int, Stream] = {}  # durable subscriptions that clients are attached to
         self._stream_keys: list[int] = []  # used before, and free
 
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.batches_in = 0
-        self.add_version(schema)
+        self._rebuilds: WeakSet[Rebuild] = WeakSet()  # under way; those who wait for one keep it
+        self.versions[schema.fingerprint] = Version(schema, schema)
 
     @property
-    def schema(self) -> Schema:
-        """The newest."""
-        return self.schemas[-1]
+    def schemas(self) -> tuple[Schema, ...]:
+        """All versions, the newest last."""
+        return self.family.schemas
 
     def announcement(self) -> Announcement:
         """What clients are told. Printing schemas takes its time, and a new version goes to thousands: made once."""
@@ -98,45 +130,80 @@ class Topic:
             return self._told
         texts = [str(schema.message_type or schema) for schema in self.schemas]
         self._told = Announcement(
-            number=self.number, name=self.name, schemas=texts, slow=self.slow, durable=bool(self.stored)
+            number=self.number,
+            name=self.name,
+            schemas=texts,
+            slow=self.slow,
+            durable=bool(self.stored),
+            stored=self.stored,
         )
         return self._told
 
-    def add_version(self, schema: Schema) -> None:
-        """Take rows of another version too. All predicates are read anew against it, and older rows as it sees them."""
-        self.schemas.append(schema)
-        self.versions = {each.fingerprint: Version(each, schema) for each in self.schemas}
-        for key, subscription in self.subscriptions.items():
-            assert subscription.where is not None
-            for version in self.versions.values():
-                try:
-                    version.index.add(key, self._predicates.compile(subscription.where, version.read_as))
-                except QueryError:
-                    pass  # it made sense of the version it was written for; here it can be true of no row
-        for stream in self.streams.values():
-            if stream.follows:
-                self._index(stream)
+    def add_versions(self, schemas: list[Schema]) -> None:
+        """Take rows of further versions too. All predicates are read anew, against what all versions have now.
+
+        Raises `Uncompiled`, and changes nothing, when that is too much for the event loop and not done yet.
+        """
+        rebuild = self.prepare_versions(schemas)
+        self.versions = rebuild.finish()
+        self._count_evaluated()
+        self.family = rebuild.family
+        self._rebuilds.clear()  # others were for the versions of before
+
+    def prepare_versions(self, schemas: list[Schema]) -> Rebuild:
+        """The versions that there will be, unless that raises `Uncompiled`."""
+        wanted = self.family
+        for schema in schemas:
+            wanted = wanted.joined(schema)
+        same = [each for each in self._rebuilds if each.family.schemas == wanted.schemas]
+        rebuild = same[0] if same else Rebuild(self, wanted, self._predicates)
+        self._rebuilds.add(rebuild)
+        if rebuild.long:
+            self._predicates.require_done(rebuild.work)
+        return rebuild
+
+    def _note(self, durable: bool, key: int, where: str | None) -> None:
+        for rebuild in self._rebuilds:
+            rebuild.note(durable, key, where)
 
     def serve(self, stream: Stream) -> None:
-        """Clients are attached to a durable subscription. `QueryError` when it does not fit the newest schema."""
+        """Clients are attached to a durable subscription. `QueryError` when it does not fit the topic's schemas."""
         if stream.where is not None:
             self.require(stream.where)
         stream.key = self._stream_keys.pop() if self._stream_keys else len(self.streams) + 1
         self.streams[stream.key] = stream
         if stream.follows:
             self._index(stream)
+            newest = self.versions[self.schemas[-1].fingerprint].streams
+            if newest.evaluates(stream.key) and newest.evaluated > limits.EVALUATED_PER_TOPIC:
+                self.leave(stream)
+                limits.require("EVALUATED_PER_TOPIC", newest.evaluated + 1, f"{self._evaluated_what}, of durable ones")
 
     def require(self, where: str) -> None:
-        """Raise what is wrong with a predicate, if anything is."""
-        self._predicates.compile(where, self.schema)
+        """Raise what is wrong with a predicate, if anything is; `Uncompiled` as `require_compiled` does."""
+        self.require_compiled([where])
+        self._predicates.compile(where, self.family.merged)
+
+    def require_compiled(self, texts: Iterable[str]) -> None:
+        """Raise `Uncompiled` within an attempt, unless these predicates are at hand for all versions."""
+        read_as = [self.family.merged, *(version.read_as for version in self.versions.values())]
+        self._predicates.require((text, schema) for text in texts for schema in read_as)
+
+    def fits(self, where: str | None) -> bool:
+        """Whether a predicate makes sense of the topic's schemas."""
+        try:
+            return where is None or bool(self._predicates.compile(where, self.family.merged))
+        except MilepostError:
+            return False
 
     def _index(self, stream: Stream) -> None:
         assert stream.where is not None
         for version in self.versions.values():
             try:
                 version.streams.add(stream.key, self._predicates.compile(stream.where, version.read_as))
-            except QueryError:
-                pass  # as above
+            except MilepostError:
+                pass  # it made sense of the version it was written for; here it can be true of no row
+        self._note(True, stream.key, stream.where)
 
     def leave(self, stream: Stream) -> None:
         """Nobody is attached to a durable subscription any more."""
@@ -148,6 +215,7 @@ class Topic:
             for version in self.versions.values():
                 if stream.key in version.streams:
                     version.streams.remove(stream.key)
+            self._note(True, stream.key, None)
 
     def predicate(self, where: str, version: Version) -> Predicate | None:
         """A predicate as it reads rows of a version; None when it can be true of none."""
@@ -157,7 +225,7 @@ class Topic:
             return None
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Add a subscription. A predicate that does not fit the newest schema raises its error, and nothing changes."""
+        """Add a subscription. A predicate that does not fit the schemas raises its error, and nothing changes."""
         connection = subscription.connection
         limits.require(
             "SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the topics of all subscriptions of a connection"
@@ -170,20 +238,49 @@ class Topic:
             subscription.keys[self.number] = EVERYTHING
             subscription.since[self.number] = self.rows_in
             return
+        self.require(subscription.where)
         compiled = []
-        for version in reversed(self.versions.values()):
+        for version in self.versions.values():
             try:
                 compiled.append((version, self._predicates.compile(subscription.where, version.read_as)))
             except MilepostError:
-                if version.schema is self.schema:
-                    raise
+                pass  # it can be true of no row of that version
         connection.keys += 1
         key = self._take_key()
         for version, predicate in compiled:
             version.index.add(key, predicate)
+        try:
+            self._require_room(subscription, key, self.versions[self.schemas[-1].fingerprint].index)
+        except LimitExceeded:
+            for version, _ in compiled:
+                version.index.remove(key)
+            self._free.append(key)
+            connection.keys -= 1
+            raise
+        self._count_evaluated()
+        self._note(False, key, subscription.where)
         self.subscriptions[key] = subscription
         self.owners[key], self.marks[key], self.counts[key] = connection.number, subscription.number, 0
         subscription.keys[self.number] = key
+
+    def _require_room(self, subscription: Subscription, key: int, index: Index) -> None:
+        """Count a predicate that no index answers; `LimitExceeded` when there are too many of them."""
+        if not index.evaluates(key):
+            return
+        what = self._evaluated_what
+        limits.require("EVALUATED_PER_TOPIC", index.evaluated, f"{what}, of all clients")
+        mine = self._by_connection.get(subscription.connection.number, Counter())
+        limits.require("EVALUATED_PER_CONNECTION", len(mine.keys() | {subscription.where}), f"{what}, of one client")
+        mine[subscription.where] += 1
+        self._by_connection[subscription.connection.number] = mine
+
+    @property
+    def _evaluated_what(self) -> str:
+        return f"the predicates on topic {self.name} that no index answers, and that are evaluated for each message"
+
+    def _count_evaluated(self) -> None:
+        # `index` is made when it is needed, so a version without predicates may have none.
+        self.evaluated = max((each.evaluated for each in self.versions.values()), default=0)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Remove a subscription that this topic has."""
@@ -202,6 +299,14 @@ class Topic:
         for version in self.versions.values():
             if key in version.index:
                 version.index.remove(key)
+        self._note(False, key, None)
+        self._count_evaluated()
+        if (mine := self._by_connection.get(number)) is not None:
+            mine[subscription.where] -= 1
+            if mine[subscription.where] <= 0:
+                del mine[subscription.where]
+            if not mine:
+                del self._by_connection[number]
         self.owners[key] = NOBODY
         (self._resting if self.examining else self._free).append(key)
 
@@ -220,6 +325,11 @@ class Topic:
                 groups.setdefault(tuple(marks), []).append(self._members[number])
             self._audience = list(groups.items())
         return self._audience
+
+    @property
+    def position(self) -> dict[int, int]:
+        """How far plain subscriptions have been served; of other brokers' logs, where they end."""
+        return self.ends | self.entered
 
     def rows_of(self, subscription: Subscription) -> int:
         """How many rows were for a subscription."""

@@ -13,7 +13,6 @@ from milepost.broker.core.effects import Effect
 from milepost.errors import MilepostError
 from milepost.queues import steps
 from milepost.queues.line import Line
-from milepost.queues.requests import dequeue_of
 
 if TYPE_CHECKING:
     from milepost.broker.core.queues import Queues
@@ -100,7 +99,7 @@ class Waiting:
 
     def _serve(self, queue: str, line: Line, effects: list[Effect]) -> None:
         while (request := line.next()) is not None:
-            effects += self._queues.give(request, (dequeue_of(request.dequeue),), self._tried)
+            effects += self._queues.give(request, (self._queues.step_of(request.dequeue),), self._tried)
         if line.idle:
             self._lines.pop(queue, None)
 

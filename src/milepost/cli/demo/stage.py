@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 from rich.rule import Rule
+
+from milepost.cli.terminal import Console
 
 PIPE_COLUMNS = 100  # without a terminal to ask
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import IPv4Network
 from typing import Final
 
@@ -12,8 +13,10 @@ from milepost.query import subnet
 from milepost.query.mask.text import raw
 from milepost.query.mask.vector import Array, Bools, Index, Vector, both
 
+PARSE_STEPS: Final = 1_000  # that parsing one text counts for
 
-def in_subnet(texts: pa.Array, known: Bools | None, network: subnet.Network) -> Vector:
+
+def in_subnet(texts: pa.Array, known: Bools | None, network: subnet.Network, spend: Callable[[int], None]) -> Vector:
     """Which addresses are in a network; texts that are no address are not known."""
     numbers, is_v4 = _dotted(texts)
     if isinstance(network, IPv4Network):
@@ -25,13 +28,16 @@ def in_subnet(texts: pa.Array, known: Bools | None, network: subnet.Network) -> 
     address = is_v4
     if len(others):
         address = is_v4.copy()
-        _one_by_one(texts, others, network, inside, address)
+        _one_by_one(texts, others, network, inside, address, spend)
     return Vector(inside, both(known, None if address.all() else address))
 
 
-def _one_by_one(texts: pa.Array, rows: Index, network: subnet.Network, inside: Bools, address: Bools) -> None:
+def _one_by_one(
+    texts: pa.Array, rows: Index, network: subnet.Network, inside: Bools, address: Bools, spend: Callable[[int], None]
+) -> None:
     # IPv6 has too many ways to write an address to parse it in columns. Equal texts are parsed once.
     distinct = texts.take(pa.array(rows)).dictionary_encode()
+    spend(len(distinct.dictionary) * PARSE_STEPS)
     answers = [subnet.contains(network, text) for text in distinct.dictionary.to_pylist()]
     codes = distinct.indices.to_numpy()
     inside[rows] = np.array([answer is True for answer in answers], np.bool_)[codes]

@@ -10,8 +10,8 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from milepost import limits
 from milepost.batch import Batch
+from milepost.query.budget import Budget, require
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import DATE, DOUBLE, TIMESTAMP, Scalar
 from milepost.query.kinds import UUID as UUID_KIND
@@ -30,7 +30,7 @@ from milepost.query.mask.vector import (
     spread,
 )
 from milepost.query.number import scaled
-from milepost.query.typed import Typed, scalar
+from milepost.query.typed import Typed, cost, scalar
 
 _TIMESTAMPS: Final = np.dtype("datetime64[us]")
 
@@ -61,9 +61,10 @@ class Column(NamedTuple):
 def mask(node: Typed) -> Callable[[Batch, HeaderColumns | None], Bools]:
     """A predicate as a function from a batch to the rows for which it is true."""
     holds = Program().holds(node)
+    steps = cost(node)
 
     def rows(batch: Batch, header: HeaderColumns | None = None) -> Bools:
-        parts = _evaluated(holds, batch, header)
+        parts = _evaluated(holds, batch, header, steps)
         if len(parts) == 1 and parts[0][0] is None:
             return parts[0][1]
         found = np.zeros(len(batch), np.bool_)
@@ -77,13 +78,15 @@ def mask(node: Typed) -> Callable[[Batch, HeaderColumns | None], Bools]:
 def column(node: Typed) -> Callable[[Batch, HeaderColumns | None], Column]:
     """An expression as a function from a batch to its value in each row."""
     evaluate = Program().vector(node)
+    steps = cost(node)
     kind = scalar(node)
 
     def values(batch: Batch, header: HeaderColumns | None = None) -> Column:
         n = len(batch)
         everywhere = np.arange(n)
         parts = [
-            Part(everywhere if rows is None else rows, found) for rows, found in _evaluated(evaluate, batch, header)
+            Part(everywhere if rows is None else rows, found)
+            for rows, found in _evaluated(evaluate, batch, header, steps)
         ]
         vector = merged(parts, n, kind)
         if vector is None:
@@ -100,12 +103,17 @@ def column_of(values: list[Any], kind: Scalar) -> Column:
 
 
 def _evaluated(
-    evaluate: Callable[[Frame], Answer], batch: Batch, header: HeaderColumns | None
+    evaluate: Callable[[Frame], Answer], batch: Batch, header: HeaderColumns | None, steps: int
 ) -> list[tuple[Index | None, Answer]]:
-    """The answers for the rows of each group; None for the rows of a batch that has one group."""
+    """The answers for the rows of each group; None for the rows of a batch that has one group.
+
+    `steps` are what one row costs, apart from its lists and texts.
+    """
     answers: list[tuple[Index | None, Answer]] = []
+    budget = Budget.of(batch, len(batch))
+    budget.spend(steps * len(batch))
     for group in batch.groups:
-        origin = Origin(batch.schema, group.block, _header(header, group.rows, len(batch)))
+        origin = Origin(batch.schema, group.block, _header(header, group.rows, len(batch)), budget)
         for rows, answer in _in_pieces(evaluate, origin, None):
             if group.rows is not None:
                 rows = group.rows if rows is None else group.rows[rows]
@@ -122,7 +130,7 @@ def _in_pieces(
     except TooMuch as error:
         every = np.arange(origin.block.n) if rows is None else rows
         if len(every) == 1:
-            limits.require(error.limit, error.amount, error.what)
+            require(error.limit, error.amount, error.what)
         half = len(every) // 2
         return [*_in_pieces(evaluate, origin, every[:half]), *_in_pieces(evaluate, origin, every[half:])]
 

@@ -22,7 +22,7 @@ from milepost.query.mask.frame import Frame
 from milepost.query.mask.reading import numbers
 from milepost.query.mask.spot import Spot, follow
 from milepost.query.mask.vector import Bools, Index, Part, TooMuch, Vector, both, gathered, merged, spread
-from milepost.query.typed import Binding, Fold, scalar
+from milepost.query.typed import Binding, Fold, cost, scalar
 from milepost.schema.flat import AtomShape, ListShape
 
 Evaluate = Callable[[Frame], Vector | None]
@@ -34,6 +34,8 @@ def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
     further = node.bindings[1:]
     finish = _FINISH[node.operator]
     body_kind = INTEGER if node.body is None else scalar(node.body)
+    steps = cost(node.where, node.body)
+    sorts = node.operator in ("min", "max") and body_kind in (STRING, BYTES, UUID)
 
     def over(frame: Frame, spot: Spot) -> Vector | None:
         lists = spot.present()
@@ -44,6 +46,7 @@ def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
         return None if result is None else Vector(result.values, both(lists, result.known))
 
     def finished(inner: Frame, splits: Index) -> Vector | None:
+        inner.origin.spend(inner.n * (steps + (inner.n.bit_length() if sorts else 0)))
         kept = None if where is None else where(inner)
         if body is None:
             return Vector(_counted(kept, splits))
@@ -95,6 +98,7 @@ def expanded(frame: Frame, binding: Binding, spot: Spot) -> tuple[Frame, Index]:
     n = int(splits[-1])
     if n > limits.QUERY_BINDINGS:
         raise TooMuch("QUERY_BINDINGS", n, "combinations of elements in one message")
+    frame.origin.spend(n)
     inner = Frame(frame.origin, n, frame, lambda: np.repeat(np.arange(frame.n), np.diff(splits)))
     index = None
     if starts is not None:

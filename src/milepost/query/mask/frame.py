@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
 from milepost.batch.block import Block
+from milepost.query.budget import Budget
 from milepost.query.mask.spot import Spot
 from milepost.query.mask.vector import Index, Packed, Vector
 from milepost.query.typed import ROOT
@@ -21,10 +23,16 @@ from milepost.schema.types import Schema
 
 
 class Origin:
-    """What all frames of one evaluation share: the group's block, its rows, and the header's columns."""
+    """What all frames of one evaluation share: the group's block, its rows, the header's columns, and the budget.
 
-    def __init__(self, schema: Schema, block: Block, header: Mapping[str, Vector]) -> None:
+    Without a budget, one column is read, and that is all.
+    """
+
+    def __init__(
+        self, schema: Schema, block: Block, header: Mapping[str, Vector], budget: Budget | None = None
+    ) -> None:
         self.block = block
+        self.spend: Final = _nothing if budget is None else budget.spend
         self.header = header
         self._message_type = schema.message_type
         self._nodes: dict[str, tuple[Index, Block]] = {}
@@ -47,6 +55,9 @@ class Origin:
         starts, block = self.nodes(self._message_type.root)
         places = starts[:-1] if rows is None else starts[:-1][rows]
         return Spot(block, block.layout.root, places)
+
+
+def _nothing(steps: int) -> None: ...
 
 
 class Frame:

@@ -1,4 +1,4 @@
-"""The functions, on vectors. Each takes the vectors of its arguments, all of which exist, and the number of rows."""
+"""The functions, on vectors. Each takes the vectors of its arguments, all of which exist, and their frame."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow.compute as pc
 
+from milepost import limits
 from milepost.query import subnet
 from milepost.query.instant import DAY_MICROSECONDS
 from milepost.query.kinds import DATE, DOUBLE, Scalar
 from milepost.query.mask import exact, text
 from milepost.query.mask.address import in_subnet
-from milepost.query.mask.text import bools, raw
+from milepost.query.mask.frame import Frame
+from milepost.query.mask.text import bools, text_bytes
 from milepost.query.mask.vector import Array, Vector, both, from_list, require, spread
 from milepost.query.python.functions import function as reference
 from milepost.query.typed import Call, scalar
 
-Function: TypeAlias = Callable[[list[Vector], int], Vector]
+Function: TypeAlias = Callable[[list[Vector], Frame], Vector]
 
 
 def function(node: Call) -> Function:
@@ -31,7 +33,7 @@ def function(node: Call) -> Function:
     if node.function in _ROUNDING:
         return _rounding(node.function, kinds[0], node.kind)
     if node.function == "abs":
-        return lambda arguments, n: _absolute(arguments[0], kinds[0])
+        return lambda arguments, frame: _absolute(arguments[0], kinds[0])
     if node.function in _WITH_CONSTANTS:
         return _with_constants(node, kinds)
     return _PLAIN[node.function]
@@ -46,21 +48,13 @@ def known_of(arguments: list[Vector]) -> Any:
 
 
 def _on_text(change: Callable[[Any], Any]) -> Function:
-    return lambda arguments, n: Vector(change(arguments[0].values), arguments[0].known)
+    return lambda arguments, frame: Vector(change(arguments[0].values), arguments[0].known)
 
 
-def _concatenation(arguments: list[Vector], n: int) -> Vector:
+def _concatenation(arguments: list[Vector], frame: Frame) -> Vector:
     left, right = arguments
-    require("QUERY_VALUE_BYTES", _text_bytes(left, n) + _text_bytes(right, n), "text joined by ||")
+    require("QUERY_VALUE_BYTES", text_bytes(left, frame.n) + text_bytes(right, frame.n), "text joined by ||")
     return Vector(pc.binary_join_element_wise(left.values, right.values, ""), known_of(arguments))
-
-
-def _text_bytes(vector: Vector, n: int) -> int:
-    """How many bytes a vector of strings or bytes has, spread over n rows."""
-    if vector.constant:
-        return n * len(vector.values.as_buffer())
-    offsets, _ = raw(vector.values)
-    return int(offsets[-1]) - int(offsets[0])
 
 
 def _with_constants(node: Call, kinds: list[Scalar]) -> Function:
@@ -68,13 +62,13 @@ def _with_constants(node: Call, kinds: list[Scalar]) -> Function:
     change = _WITH_CONSTANTS[node.function]
     row_by_row = _row_by_row(node, kinds)
 
-    def call(arguments: list[Vector], n: int) -> Vector:
+    def call(arguments: list[Vector], frame: Frame) -> Vector:
         first, *rest = arguments
         if first.constant or not all(argument.constant for argument in rest):
-            return row_by_row(arguments, n)
+            return row_by_row(arguments, frame)
         values = change(first.values, *(_python(argument.values) for argument in rest))
         if values is None:
-            return Vector(first.values, np.zeros(n, np.bool_))
+            return Vector(first.values, np.zeros(frame.n, np.bool_))
         return Vector(values, first.known)
 
     return call
@@ -84,7 +78,9 @@ def _row_by_row(node: Call, kinds: list[Scalar]) -> Function:
     """The reference, for each row: for arguments that are seldom columns, and that neither NumPy nor Arrow can take."""
     calculate = reference(node.function, tuple(kinds))
 
-    def call(arguments: list[Vector], n: int) -> Vector:
+    def call(arguments: list[Vector], frame: Frame) -> Vector:
+        n = frame.n
+        frame.origin.spend(n * limits.QUERY_ROW_STEPS)
         known = known_of(arguments)
         columns = [spread(vector, n, kind).tolist() for vector, kind in zip(arguments, kinds, strict=True)]
         there = [True] * n if known is None else known.tolist()
@@ -136,8 +132,8 @@ _ROUNDING: Final[Mapping[str, tuple[Callable[[Array], Array], Callable[[Any, int
 def _rounding(name: str, kind: Scalar, result: Scalar) -> Function:
     of_doubles, of_units = _ROUNDING[name]
     if kind == DOUBLE:
-        return lambda arguments, n: Vector(of_doubles(arguments[0].values), arguments[0].known)
-    return lambda arguments, n: exact.lowered(arguments[0], kind.scale, of_units, result)
+        return lambda arguments, frame: Vector(of_doubles(arguments[0].values), arguments[0].known)
+    return lambda arguments, frame: exact.lowered(arguments[0], kind.scale, of_units, result)
 
 
 # Dates and timestamps
@@ -185,15 +181,15 @@ _OF_TIME: Final[Mapping[str, Callable[[Array, Scalar], Array]]] = {
 
 
 def _of_time(part: Callable[[Array, Scalar], Array], kind: Scalar) -> Function:
-    return lambda arguments, n: Vector(part(arguments[0].values, kind), arguments[0].known)
+    return lambda arguments, frame: Vector(part(arguments[0].values, kind), arguments[0].known)
 
 
-def _days_between(arguments: list[Vector], n: int) -> Vector:
+def _days_between(arguments: list[Vector], frame: Frame) -> Vector:
     start, end = (_wide(argument.values) for argument in arguments)
     return Vector(end - start, known_of(arguments))
 
 
-def _seconds_between(arguments: list[Vector], n: int) -> Vector:
+def _seconds_between(arguments: list[Vector], frame: Frame) -> Vector:
     start, end = (_wide(argument.values) for argument in arguments)
     return Vector((end - start).astype(np.float64) / 1e6, known_of(arguments))
 
@@ -202,9 +198,9 @@ def _wide(values: Any) -> Any:
     return values.astype(np.int64) if isinstance(values, np.ndarray) else values
 
 
-def _in_subnet(arguments: list[Vector], n: int) -> Vector:
+def _in_subnet(arguments: list[Vector], frame: Frame) -> Vector:
     texts, cidr = arguments
-    return in_subnet(texts.values, texts.known, subnet.network(cidr.values.as_py()))
+    return in_subnet(texts.values, texts.known, subnet.network(cidr.values.as_py()), frame.origin.spend)
 
 
 _PLAIN: Final[Mapping[str, Function]] = {

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from milepost.query import typed
-from milepost.query.kinds import BOOLEAN, STRING, Scalar
+from milepost.query.kinds import BOOLEAN, BYTES, STRING, Scalar
 from milepost.query.mask import reading
 from milepost.query.mask.arithmetic import calculation, conversion, negation
 from milepost.query.mask.comparing import Membership, compared, comparison, constants_of
@@ -22,12 +22,14 @@ from milepost.query.mask.folding import fold
 from milepost.query.mask.frame import Frame
 from milepost.query.mask.functions import function
 from milepost.query.mask.logic import conjunction, disjunction
-from milepost.query.mask.text import matcher
+from milepost.query.mask.text import matcher, text_bytes
 from milepost.query.mask.vector import Bools, Part, Vector, gathered, machine, merged, spread
 from milepost.query.typed import Typed, scalar
 
 Evaluate: TypeAlias = Callable[[Frame], Vector | None]
 Holds: TypeAlias = Callable[[Frame], Bools]
+
+LIKE_CHARS: Final = 128  # of a pattern: each costs as much again, for every byte of text, as a short one
 
 
 class Program:
@@ -165,7 +167,7 @@ class Program:
             case typed.In():
                 return self._in(node)
             case typed.Like(operand, pattern):
-                return self._like(operand, matcher(pattern))
+                return self._like(operand, matcher(pattern), 1 + len(pattern.characters) // LIKE_CHARS)
             case typed.IsNull() | typed.IsTrue():
                 holds = self.holds(node)
                 return lambda frame: Vector(holds(frame))
@@ -182,10 +184,13 @@ class Program:
 
     def _read(self, node: typed.Read) -> Evaluate:
         number = self._paths.setdefault(node, len(self._paths))
+        copied = node.kind in (STRING, BYTES)  # for each element, where it is read for such
 
         def evaluate(frame: Frame) -> Vector | None:
             if number not in frame.memo:
-                frame.memo[number] = reading.read(node, frame)
+                vector = frame.memo[number] = reading.read(node, frame)
+                if vector is not None and copied and frame.outer is not None:
+                    frame.origin.spend(text_bytes(vector, frame.n))
             return frame.memo[number]
 
         return evaluate
@@ -213,6 +218,7 @@ class Program:
         parts = [self.vector(argument) for argument in node.arguments]
         call = function(node)
         kind = scalar(node.arguments[0])
+        texts = [place for place, each in enumerate(node.arguments) if each.kind in (STRING, BYTES)]
 
         def evaluate(frame: Frame) -> Vector | None:
             arguments = []
@@ -223,7 +229,9 @@ class Program:
                 arguments.append(vector)
             if all(argument.constant for argument in arguments):  # the name of a case, the same for the whole group
                 arguments[0] = Vector(spread(arguments[0], frame.n, kind), arguments[0].known)
-            return call(arguments, frame.n)
+            if texts:
+                frame.origin.spend(sum(text_bytes(arguments[place], frame.n) for place in texts))
+            return call(arguments, frame)
 
         return evaluate
 
@@ -284,12 +292,15 @@ class Program:
 
         return evaluate
 
-    def _like(self, node: Typed, matches: Callable[..., Bools]) -> Evaluate:
+    def _like(self, node: Typed, matches: Callable[..., Bools], steps: int) -> Evaluate:
         operand = self.vector(node)
 
         def evaluate(frame: Frame) -> Vector | None:
             texts = operand(frame)
-            return None if texts is None else Vector(matches(spread(texts, frame.n, STRING)), texts.known)
+            if texts is None:
+                return None
+            frame.origin.spend(steps * text_bytes(texts, frame.n))
+            return Vector(matches(spread(texts, frame.n, STRING)), texts.known)
 
         return evaluate
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from milepost.query.like import ANY, Pattern
-from milepost.query.mask.vector import Array, Bools
+from milepost.query.mask.vector import Array, Bools, Vector
 
 _POSITIONS: Final = (1 << 31) - 1  # positions beyond are behind the end of any string in a batch
 
@@ -29,6 +29,14 @@ def raw(texts: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     _, offsets, data = texts.buffers()
     span = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     return span, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+
+
+def text_bytes(vector: Vector, n: int) -> int:
+    """How many bytes a vector of strings or bytes has, spread over n rows."""
+    if vector.constant:
+        return n * len(vector.values.as_buffer())
+    offsets, _ = raw(vector.values)
+    return int(offsets[-1]) - int(offsets[0])
 
 
 def _recased(first: int, shift: int) -> Callable[[pa.Array], pa.Array]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from milepost.query import typed
 from milepost.query.python.arithmetic import calculation, comparison, converted, negation
 from milepost.query.python.folding import conjunction, disjunction, fold
-from milepost.query.python.functions import function
+from milepost.query.python.functions import LIKE_CHARS, OF_TEXT, function
 from milepost.query.python.moment import Evaluate, Moment, Value
 from milepost.query.python.reading import case_name, header, read
 from milepost.query.typed import Typed, scalar
@@ -33,13 +36,14 @@ def compiled(node: Typed) -> Evaluate:
         case typed.Call("coalesce", arguments):
             return _coalesce(tuple(compiled(argument) for argument in arguments))
         case typed.Call(name, arguments):
-            return _strict(function(name, tuple(scalar(argument) for argument in arguments)), *arguments)
+            called = function(name, tuple(scalar(argument) for argument in arguments))
+            return _strict(called, *arguments) if name not in OF_TEXT else _metered(called, OF_TEXT[name], *arguments)
         case typed.Between():
             return _between(node)
         case typed.In():
             return _in(node)
         case typed.Like(operand, pattern):
-            return _strict(pattern.matches, operand)
+            return _metered(pattern.matches, LIKE_CHARS, operand)
         case typed.IsNull(operand):
             value_of = compiled(operand)
             return lambda moment: value_of(moment) is None
@@ -80,6 +84,27 @@ def _strict(operation: object, *operands: Typed) -> Evaluate:
     return evaluate
 
 
+def _metered(operation: Callable[..., Any], chars: int, *operands: Typed) -> Evaluate:
+    """An operation on text: it goes over so many characters in one step."""
+    parts = tuple(compiled(operand) for operand in operands)
+
+    def evaluate(moment: Moment) -> Value:
+        values = []
+        size = 0
+        for part in parts:
+            value = part(moment)
+            if value is None:
+                return None
+            values.append(value)
+            if isinstance(value, str | bytes):
+                size += len(value)
+        if size >= chars:
+            moment.budget.spend(size // chars)
+        return operation(*values)
+
+    return evaluate
+
+
 def _coalesce(parts: tuple[Evaluate, ...]) -> Evaluate:
     def evaluate(moment: Moment) -> Value:
         for part in parts:
@@ -108,12 +133,21 @@ def _between(node: typed.Between) -> Evaluate:
 def _in(node: typed.In) -> Evaluate:
     operand = compiled(node.operand)
     kind = scalar(node.operand)
-    items = [(compiled(item), comparison("=", kind, scalar(item))) for item in node.items]
+    # Thousands of constants are one look: they count as nothing in what a query costs.
+    constants, others = set(), []
+    for item in node.items:
+        if isinstance(item, typed.Const) and item.kind == kind and item.value is not None:
+            constants.add(item.value)
+        else:
+            others.append(item)
+    items = [(compiled(item), comparison("=", kind, scalar(item))) for item in others]
 
     def evaluate(moment: Moment) -> bool | None:
         value = operand(moment)
         if value is None:
             return None
+        if value in constants:
+            return True
         return disjunction(None if (other := item(moment)) is None else equal(value, other) for item, equal in items)
 
     return evaluate

@@ -11,14 +11,14 @@ from milepost.query.number import bounded
 from milepost.query.python.arithmetic import calculation, doubled
 from milepost.query.python.moment import Evaluate, Moment, Value
 from milepost.query.python.reading import number, read
-from milepost.query.typed import Binding, Fold, scalar
+from milepost.query.typed import Binding, Fold, cost, scalar
 
 
 def fold(node: Fold, where: Evaluate | None, body: Evaluate | None) -> Evaluate:
     """An aggregate; the parts are compiled already."""
     first = read(node.bindings[0].source) if node.bindings else None
     never_null = isinstance(node.bindings[0].source.kind, Nodes) if node.bindings else True
-    over = combinations(node.bindings)
+    over = combinations(node.bindings, 1 + cost(node.where, node.body))
     finish = _finish(node)
 
     def evaluate(moment: Moment) -> Value:
@@ -32,8 +32,12 @@ def fold(node: Fold, where: Evaluate | None, body: Evaluate | None) -> Evaluate:
     return evaluate
 
 
-def combinations(bindings: tuple[Binding, ...]) -> Callable[[Moment], Iterator[None]]:
-    """Sets the variables of a moment to each combination in turn, the last binding turning fastest."""
+def combinations(bindings: tuple[Binding, ...], steps: int) -> Callable[[Moment], Iterator[None]]:
+    """Sets the variables of a moment to each combination in turn, the last binding turning fastest.
+
+    `steps` are what looking at one combination costs.
+    """
+    last = len(bindings) - 1
     sources = [(binding.variable, read(binding.source)) for binding in bindings]
 
     def over(moment: Moment, level: int = 0) -> Iterator[None]:
@@ -42,7 +46,7 @@ def combinations(bindings: tuple[Binding, ...]) -> Callable[[Moment], Iterator[N
             return
         variable, source = sources[level]
         for element in source(moment) or ():
-            moment.count()
+            moment.count(steps if level == last else 1)
             moment.variables[variable] = element
             yield from over(moment, level + 1)
 

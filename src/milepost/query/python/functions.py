@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-from milepost import limits
 from milepost.query import subnet
+from milepost.query.budget import require
 from milepost.query.instant import days
 from milepost.query.kinds import DOUBLE, Scalar
 from milepost.query.number import bounded
@@ -18,7 +18,7 @@ Function = Callable[..., Value]
 
 
 def _joined(left: Any, right: Any) -> Any:
-    limits.require("QUERY_VALUE_BYTES", len(left) + len(right), "text joined by ||")
+    require("QUERY_VALUE_BYTES", len(left) + len(right), "text joined by ||")
     return left + right
 
 
@@ -109,6 +109,18 @@ _BY_KIND: Final[Mapping[str, Callable[[Scalar], Function]]] = {
     "ceil": _ceil,
     "round": _round,
 }
+
+
+# Functions whose cost grows with the text that they are given, and how many characters of it they go over in one step.
+OF_TEXT: Final[Mapping[str, int]] = {
+    **dict.fromkeys(
+        ("||", "length", "trim", "ltrim", "rtrim", "substring", "starts_with", "ends_with", "contains", "position"), 256
+    ),
+    "lower": 64,
+    "upper": 64,
+    "in_subnet": 1,
+}
+LIKE_CHARS: Final = 1  # the same for `like`
 
 
 def function(name: str, kinds: tuple[Scalar, ...]) -> Callable[..., Any]:

@@ -6,25 +6,31 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from milepost import limits
+from milepost.query.budget import Budget, require
 
 Value: TypeAlias = Any  # of the plain form, decimals as units of the last place; None for null
 
 
 class Moment:
-    """The variables by number, the message first, and what the evaluation may still spend."""
+    """The variables by number, the message first, and what the evaluation may still spend.
 
-    __slots__ = ("header", "seen", "variables")
+    `budget` is what other messages of the same batch have left; without one, the message has a batch's whole budget.
+    """
 
-    def __init__(self, message: Any, header: Mapping[str, Any] | None = None) -> None:
+    __slots__ = ("budget", "header", "seen", "variables")
+
+    def __init__(self, message: Any, header: Mapping[str, Any] | None = None, budget: Budget | None = None) -> None:
         self.variables: dict[int, Any] = {0: message}
         self.header = header or {}
         self.seen = 0
+        self.budget = Budget(limits.QUERY_BATCH_STEPS, "QUERY_BATCH_STEPS") if budget is None else budget
 
-    def count(self) -> None:
-        """Note one more element; nested quantifiers over a long list would otherwise run for ever."""
+    def count(self, steps: int) -> None:
+        """Note one more element, and what it costs; nested quantifiers over a long list would else run for ever."""
         self.seen += 1
         if self.seen > limits.QUERY_BINDINGS:
-            limits.require("QUERY_BINDINGS", self.seen, "combinations of elements in one message")
+            require("QUERY_BINDINGS", self.seen, "combinations of elements in one message")
+        self.budget.spend(steps)
 
 
 Evaluate: TypeAlias = Callable[[Moment], Value]

@@ -11,17 +11,18 @@ from milepost.query.number import scaled
 from milepost.query.python.compiler import compiled
 from milepost.query.python.folding import combinations
 from milepost.query.python.moment import Moment, Value
-from milepost.query.typed import Selection, Typed
+from milepost.query.typed import Selection, Typed, cost
 
 _Keyed: TypeAlias = tuple[list[Value], tuple[Any, ...]]  # a row behind what it is sorted by
 
 
 def rows(selection: Selection) -> Callable[[Moment], list[tuple[Any, ...]]]:
     """A function from a moment to the rows of a query, in its order."""
-    over = combinations(selection.bindings)
+    keys_of = [item.key for item in selection.order]
+    over = combinations(selection.bindings, 1 + cost(selection.where, *selection.columns, *keys_of))
     where = None if selection.where is None else compiled(selection.where)
     columns = [(compiled(column), column) for column in selection.columns]
-    keys = [compiled(item.key) for item in selection.order]
+    keys = [compiled(key) for key in keys_of]
     signs = [-1 if item.descending else 1 for item in selection.order]
 
     def compare(left: _Keyed, right: _Keyed) -> int:

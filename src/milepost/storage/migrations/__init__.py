@@ -1,6 +1,6 @@
 """The versions of the tables, each a file of SQL: `0001_name.sql` makes version 1 out of nothing.
 
-A file is never changed once it was released; the next version is a file of its own, which begins with what the one
+A file is never changed once it was committed; the next version is a file of its own, which begins with what the one
 before it has left. All that are missing run in one transaction.
 """
 
@@ -56,18 +56,19 @@ def _migrated(database: Database, session: Session, versions: list[str]) -> tupl
     version, store = 0, uuid.uuid4().hex
     if database.has_tables(session):
         version, store = session.row(statements.META)
-    for number in range(version + 1, len(versions) + 1):
-        source = worded(_COMMENT.sub("", versions[number - 1]), session.connection.dialect.name)
-        for text in source.split(";"):
-            if text.strip():
-                session.say(text)
-        if number == 1:
-            session.run(_FIRST, store=store)
-        if database.shared and number in _BATCHES:
-            session.say(f"ALTER TABLE {_BATCHES[number]} ALTER COLUMN data SET STORAGE EXTERNAL")
-        if database.shared and number in _SHARED:
-            session.say(_SHARED[number])
-        session.run(_SET_VERSION, version=number)
+    with database.patience():
+        for number in range(version + 1, len(versions) + 1):
+            source = worded(_COMMENT.sub("", versions[number - 1]), session.connection.dialect.name)
+            for text in source.split(";"):
+                if text.strip():
+                    session.say(text)
+            if number == 1:
+                session.run(_FIRST, store=store)
+            if database.shared and number in _BATCHES:
+                session.say(f"ALTER TABLE {_BATCHES[number]} ALTER COLUMN data SET STORAGE EXTERNAL")
+            if database.shared and number in _SHARED:
+                session.say(_SHARED[number])
+            session.run(_SET_VERSION, version=number)
     return max(version, len(versions)), store
 
 

@@ -1,0 +1,138 @@
+"""Plain subscriptions that come back after a lost connection: what they missed of durable topics, out of the logs.
+
+A plain subscription is matched by the index and delivered to as rows come in, which costs the same for one and for ten
+thousand of them. On a new connection the client says how far it was in each log. A topic that has grown since is read
+for it from there on, as for a replay, in HAND frames. When nothing is left to read, the subscription goes into the
+index, in the same event: the next row that is stored is delivered, and no row before it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from milepost import limits
+from milepost.broker.core.effects import Effect, Say
+from milepost.broker.core.pattern import is_pattern
+from milepost.broker.core.reach import Reach
+from milepost.broker.core.start import position_of, require_there
+from milepost.broker.core.stream import Stream
+from milepost.errors import MilepostError, UnknownTopic
+from milepost.wire import CaughtUp, Subscribe
+from milepost.wire.control import failure
+
+if TYPE_CHECKING:
+    from milepost.broker.core.connection import Connection, Subscription
+    from milepost.broker.core.core import Core
+    from milepost.broker.core.topic import Topic
+
+
+def is_behind(topic: Topic, request: Subscribe) -> bool:
+    """Whether a subscription that is resumed has missed rows of a topic."""
+    if request.resume is None or not topic.stored:
+        return False
+    position = request.resume.get(topic.stored, {})
+    return any(position.get(log, 0) < end for log, end in topic.position.items())
+
+
+class CatchUps:
+    """Streams of plain subscriptions that are behind."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.streams: Final[dict[int, Stream]] = {}  # by their identity
+
+    def require(self, request: Subscribe) -> None:
+        """Raise what is wrong with the positions that a client comes back with."""
+        for number, position in (request.resume or {}).items():
+            topic = self._core.catalogue.stored.get(number)
+            if topic is not None:
+                require_there(topic, ("position", position_of(position)))
+
+    def begin(self, connection: Connection, request: Subscribe, topics: Iterable[str]) -> list[Stream]:
+        """Read for a subscription what it missed of topics: streams that are to be pumped behind the reply."""
+        assert connection.subscriptions is not None
+        subscription = connection.subscriptions[request.subscription]
+        begun = []
+        for name in topics:
+            topic = self._core.topics.get(name)
+            if topic is None:
+                continue  # deleted a moment ago
+            position = (request.resume or {}).get(topic.stored, {})
+            stream = Stream(topic, "", request.where, {log: Reach(offset) for log, offset in position.items()})
+            stream.resumed = subscription
+            topic.serve(stream)
+            stream.join(connection, request.subscription, connection.instance, limits.BATCH_ROWS, 0)
+            if connection.catchups is None:
+                connection.catchups = {}
+            connection.catchups[request.subscription, topic.number] = self.streams[id(stream)] = stream
+            connection.keys += 1
+            begun.append(stream)
+        return begun
+
+    def may_read(self, stream: Stream, effects: list[Effect]) -> bool:
+        """Whether it is a stream's turn. Those of a connection read one piece each in turn: there may be thousands."""
+        assert stream.resumed is not None
+        waiting = stream.resumed.connection.catchups or {}
+        key, first = next(iter(waiting.items()))
+        if first is not stream:
+            return False
+        if stream.had_turn and len(waiting) > 1:
+            stream.had_turn = False
+            waiting[key] = waiting.pop(key)
+            self._core.keeper.streams.pump(next(iter(waiting.values())), effects)
+            return False
+        stream.had_turn = True
+        return True
+
+    def reached(self, stream: Stream, effects: list[Effect]) -> None:
+        """Nothing is left to read for a stream: if it has all that there is, its subscription is delivered to now."""
+        topic, subscription = stream.topic, stream.resumed
+        assert subscription is not None
+        reached = {log: stream.reach(log).next for log in topic.ends}
+        if any(reached[log] < end for log, end in topic.ends.items()):
+            return  # rows wait for others of their publisher, in a log that this broker will hear of
+        if any(reached.get(log, 0) != end for log, end in topic.entered.items()):
+            return  # rows were read that are still on their way to plain subscriptions
+        self._remove(stream)
+        connection = subscription.connection
+        try:
+            topic.subscribe(subscription)
+        except MilepostError as error:
+            self._fail(subscription, error, effects)
+        else:
+            effects.append(Say(connection, CaughtUp(subscription.number, topic.stored, reached)))
+        for following in list((connection.catchups or {}).values())[:1]:
+            self._core.keeper.streams.pump(following, effects)
+
+    def ended(self, stream: Stream, error: MilepostError | None, effects: list[Effect]) -> None:
+        """A stream cannot go on: its topic was deleted, or its log is damaged."""
+        subscription = stream.resumed
+        assert subscription is not None
+        self._remove(stream)
+        if error is not None and not (is_pattern(subscription.pattern) and isinstance(error, UnknownTopic)):
+            self._fail(subscription, error, effects)
+
+    def left(self, connection: Connection, subscription: int | None = None) -> None:
+        """A client is gone, or one of its subscriptions."""
+        for (number, _), stream in list((connection.catchups or {}).items()):
+            if subscription in (None, number):
+                self._remove(stream)
+
+    def _fail(self, subscription: Subscription, error: MilepostError, effects: list[Effect]) -> None:
+        connection = subscription.connection
+        self.left(connection, subscription.number)
+        self._core.catalogue.forget(subscription)
+        (connection.subscriptions or {}).pop(subscription.number, None)
+        self._core.errors[error.code] += 1
+        effects.append(Say(connection, failure(error, subscription=subscription.number)))
+
+    def _remove(self, stream: Stream) -> None:
+        assert stream.resumed is not None
+        connection = stream.resumed.connection
+        assert connection.catchups is not None
+        del connection.catchups[stream.resumed.number, stream.topic.number], self.streams[id(stream)]
+        connection.keys -= 1
+        stream.topic.leave(stream)
+        stream.members.clear()
+        stream.pending.clear()

@@ -1,0 +1,60 @@
+"""The versions of a schema that live beside each other, as those of a topic do.
+
+They are a tree and not a line: an old version may be declared after a new one, as when the program that has the new one
+started first, and programs that extend one version independently read each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from milepost.schema.evolution import Break, Effort, breaks, compatible, conflicts
+from milepost.schema.merge import merged
+from milepost.schema.types import Schema
+
+
+class Versions(NamedTuple):
+    """Versions, each before those that add to it, so that the last is the newest; and what all of them have."""
+
+    schemas: tuple[Schema, ...]
+    merged: Schema
+
+    @classmethod
+    def of(cls, schemas: Iterable[Schema]) -> Versions:
+        """Versions in any order. At least one."""
+        first, *others = schemas
+        made = cls((first,), first)
+        for schema in others:
+            made = made.joined(schema)
+        return made
+
+    def misfits(self, schema: Schema) -> list[Break]:
+        """Why a schema cannot be one more version; none when it can.
+
+        It has to agree with all of them, and to extend one of them or be extended by one: without the second, a
+        field that was renamed would pass for an extension of what remains.
+        """
+        effort = Effort()  # for all: they are compared while others wait
+        if compatible(self.merged, schema, effort):
+            return []
+        broken = breaks(self.schemas[-1], schema, effort)
+        if found := conflicts(self.merged, schema, effort):
+            return broken if set(found) <= set(broken) else found
+        if any(_related(each, schema, effort) for each in reversed(self.schemas)):
+            return []
+        return broken
+
+    def joined(self, schema: Schema) -> Versions:
+        """With one more that fits. `IncompatibleSchema` when there is no schema that has everything."""
+        made = merged(self.merged, schema)
+        place = len(self.schemas)
+        if made is not schema:
+            effort = Effort()
+            adds = (compatible(schema, each, effort) and not compatible(each, schema, effort) for each in self.schemas)
+            place = next((at for at, later in enumerate(adds) if later), place)
+        return Versions((*self.schemas[:place], schema, *self.schemas[place:]), made)
+
+
+def _related(one: Schema, other: Schema, effort: Effort) -> bool:
+    return compatible(one, other, effort) or compatible(other, one, effort)

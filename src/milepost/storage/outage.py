@@ -1,0 +1,183 @@
+"""A database server that does not answer: how long calls wait for it, and how it is noticed that it is back."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+from weakref import WeakSet
+
+from milepost.errors import StoreUnavailable
+
+PAUSE_S: Final = 0.05  # between questions to a server that is away; it is away for seconds, if at all
+CHECKS: Final = 20  # times in the limit that waits are looked at: a wait ends at most a twentieth late
+QUIET_S: Final = 10.0  # between two lines in the log about outages: a server that comes and goes does not fill it
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Line(Protocol):
+    """A connection. `since` is when it began to wait for an answer; 0.0 when it waits for none."""
+
+    since: float
+
+    def cut(self) -> None:
+        """Break the connection off, from any thread: what waits on it fails."""
+
+
+class Outage:
+    """What is known of one server. Any thread may use it.
+
+    A call waits for the server for at most `limit_s` seconds. When the server has answered nobody for so long, `refusing`
+    begins: calls that still wait fail together, and those that come fail at once, until a thread that goes on asking
+    (`probe`, which raises when it fails) has an answer. A wait that takes half of the limit is a reason to ask, too: so
+    that at its end it is known whether the server is away, or only one statement slow. In both cases the wait ends.
+    """
+
+    def __init__(self, place: str, limit_s: float, probe: Callable[[], None]) -> None:
+        self.limit_s = limit_s
+        self._place = place
+        self._probe = probe
+        self._changed = threading.Condition()
+        self._lines: WeakSet[Line] = WeakSet()
+        self._since: float | None = None  # when the server was waited for first, while it is away
+        self._said = "the broker is stopping"
+        self._refusing = False
+        self._probes = 0  # that had an answer
+        self._probing = False
+        self._heard = 0.0  # when the server last gave an answer
+        self._end = math.inf  # of every wait, whatever `limit_s` says
+        self._logged = -math.inf
+        self._told = False  # of this outage, in the log
+        self._closed = threading.Event()
+        self._watches = False
+
+    # Connections
+
+    def add(self, line: Line) -> None:
+        """A connection: from now on its waits have an end."""
+        with self._changed:
+            self._lines.add(line)
+            if not self._watches:
+                self._watches = True
+                threading.Thread(target=self._watch, name="milepost-watch", daemon=True).start()
+
+    def remove(self, line: Line) -> None:
+        """It is closed."""
+        with self._changed:
+            self._lines.discard(line)
+
+    # Calls
+
+    def require(self) -> None:
+        """Raise `StoreUnavailable` when the server has been away for so long that nobody waits for it."""
+        if self._refusing or time.monotonic() >= self._end:
+            raise StoreUnavailable(
+                f"the store {self._place} does not answer ({self._said}): see that it runs, then try again"
+            )
+
+    def answered(self) -> None:
+        """The server has answered."""
+        self._heard = time.monotonic()
+        if self._since is not None:
+            self._back()
+
+    def failed(self, said: str, began: float, tried: float) -> bool:
+        """An attempt failed that began at `tried`, of a call that began at `began`: wait until the server is back.
+
+        True: try again. False: the time is up.
+        """
+        with self._changed:
+            if self._since is None:
+                self._since, self._said = max(tried, self._heard), said
+                self._tell()
+            probes = self._probes
+            self._ask()
+            while self._probes == probes and not self._refusing:
+                now = time.monotonic()
+                end = min(self._since + self.limit_s, self._end) if self._since is not None else self._end
+                if now >= end:
+                    self._refuse()
+                    return False
+                if now >= began + self.limit_s:
+                    return False
+                self._changed.wait(min(end, began + self.limit_s) - now)
+            return not self._refusing and time.monotonic() < min(began + self.limit_s, self._end)
+
+    def pause(self) -> None:
+        """Wait a moment, before an attempt that does not wait for the server."""
+        self._closed.wait(PAUSE_S)
+
+    # The end
+
+    def hurry(self, seconds: float) -> None:
+        """Let every wait end within so many seconds, and refuse what comes then."""
+        with self._changed:
+            self._end = min(self._end, time.monotonic() + seconds)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody uses it any more."""
+        self._closed.set()
+
+    # In threads of its own
+
+    def _watch(self) -> None:
+        while not self._closed.wait(min(self.limit_s / CHECKS, 0.5)):
+            now = time.monotonic()
+            with self._changed:
+                for line in self._lines:
+                    since = line.since
+                    if since and now >= min(since + self.limit_s, self._end):
+                        line.cut()
+                    elif since and now >= since + self.limit_s / 2:
+                        self._ask()
+
+    def _ask(self) -> None:
+        """Begin to ask whether the server is there, unless that is under way."""
+        if not self._probing and not self._closed.is_set():
+            self._probing = True
+            threading.Thread(target=self._ask_until_back, name="milepost-probe", daemon=True).start()
+
+    def _ask_until_back(self) -> None:
+        while not self._closed.wait(PAUSE_S):
+            try:
+                self._probe()
+            except Exception as error:
+                _log.debug("the store %s is asked in vain: %s", self._place, error)
+                continue
+            break
+        with self._changed:
+            self._probing = False
+            self._probes += 1
+            self._heard = time.monotonic()
+        self._back()
+
+    # What is known
+
+    def _refuse(self) -> None:
+        self._refusing = True
+        if self._told:
+            _log.error("the store %s has not answered for %g s: calls fail until it does", self._place, self.limit_s)
+        for line in self._lines:
+            if line.since:
+                line.cut()
+        self._changed.notify_all()
+
+    def _back(self) -> None:
+        with self._changed:
+            away_s = time.monotonic() - self._since if self._since is not None else 0.0
+            self._since, self._refusing = None, False
+            if self._told and not self._closed.is_set():
+                self._told = False
+                _log.warning("the store %s answers again, after %.1f s", self._place, away_s)
+            self._changed.notify_all()
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if now >= self._logged + QUIET_S:
+            self._logged, self._told = now, True
+            _log.warning("the store %s does not answer: %s", self._place, self._said)

@@ -1,0 +1,110 @@
+"""A watch over statements of SQLite that contain clients' expressions: those that take too long are interrupted.
+
+SQLite looks at its interrupt flag whenever a loop of the statement goes round, so this costs a statement nothing. A
+progress handler would have to be called back in Python, and wait for the interpreter each time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from milepost import limits
+from milepost.errors import QueryTooCostly, TransactionAborted
+
+LOOK_S: Final = 0.05  # between looks at what runs; nobody looks while nothing does
+WALL: Final = 5  # times QUERY_MS that a statement may take by the clock, where it waits for a disk or a processor
+REST: Final = 200  # looks at nothing, after which the thread ends
+
+
+class Run:
+    """A statement under way."""
+
+    __slots__ = ("_began", "_clock", "_wall", "connection", "interrupted")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.interrupted = False
+        self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        self._began = time.clock_gettime(self._clock)
+        self._wall = time.monotonic()
+
+    @property
+    def used_s(self) -> float:
+        """The time of its thread's processor so far: a busy machine makes no statement costly."""
+        return time.clock_gettime(self._clock) - self._began
+
+    @property
+    def over(self) -> bool:
+        """Whether it has taken too long."""
+        return self.used_s * 1_000 > limits.QUERY_MS or (time.monotonic() - self._wall) * 1_000 > WALL * limits.QUERY_MS
+
+
+class Watch:
+    """One for a database file. Its thread is there while statements are."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[Run] = set()
+        self._thread: threading.Thread | None = None
+        self._halted = threading.Event()
+
+    @contextmanager
+    def over(self, connection: sqlite3.Connection) -> Iterator[Run]:
+        """Watch what is run on a connection; `QueryTooCostly` when it was interrupted."""
+        if self._halted.is_set():
+            raise stopping()
+        run = Run(connection)
+        with self._lock:
+            self._running.add(run)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="milepost-watch", daemon=True)
+                self._thread.start()
+        try:
+            yield run
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+                raise
+            if self._halted.is_set():
+                raise stopping() from None
+            raise too_long(run.used_s) from None
+        finally:
+            with self._lock:  # from here on nobody interrupts the connection, whatever runs on it next
+                self._running.discard(run)
+
+    def halt(self) -> None:
+        """Interrupt what runs, and let nothing begin any more."""
+        self._halted.set()
+
+    def _look(self) -> None:
+        idle = 0
+        while idle < REST and not (self._halted.is_set() and idle):
+            self._halted.wait(LOOK_S)
+            with self._lock:
+                idle = 0 if self._running else idle + 1
+                for run in self._running:
+                    if not run.interrupted and (self._halted.is_set() or run.over):
+                        run.interrupted = True
+                        run.connection.interrupt()
+                if idle >= REST or (self._halted.is_set() and idle):
+                    self._thread = None
+                    return
+
+
+def too_long(seconds: float) -> QueryTooCostly:
+    """The error about a statement that was ended."""
+    return QueryTooCostly(
+        "QUERY_MS",
+        int(seconds * 1_000),
+        limits.QUERY_MS,
+        "milliseconds of a selection, an order or a priority function",
+    )
+
+
+def stopping() -> TransactionAborted:
+    """The error about a statement that was not begun, or was ended, because its process ends."""
+    return TransactionAborted("the broker is stopping, and looks for no more messages: run the transaction again")
