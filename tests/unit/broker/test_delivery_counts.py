@@ -103,7 +103,7 @@ def test_a_release_that_the_store_refused_does_not_keep_the_epoch(rig):
     assert stream(rig).epoch == epoch + 1
     rig.tick()
     rig.flow()
-    assert not rig.core.keeper.streams._unreleased
+    assert not rig.core.keeper.streams.releases.pending
     with rig.store._database.reading() as session:
         owners = session.connection.exec_driver_sql("SELECT owner FROM subscriptions").fetchall()
     assert owners == [(1,)], "and the release that goes again is not that of the epoch which is served"

@@ -295,7 +295,7 @@ def test_a_subscription_is_released_however_often_that_fails(tmp_path):
     rig.failing = None
     rig.tick()
     rig.flow()
-    assert not rig.core.keeper.streams._unreleased
+    assert not rig.core.keeper.streams.releases.pending
     with rig.store._database.reading() as session:
         owners = session.connection.exec_driver_sql("SELECT owner FROM subscriptions").fetchall()
     assert owners == [(None,)]

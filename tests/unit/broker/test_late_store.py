@@ -254,7 +254,7 @@ class LateStore(RuleBasedStateMachine):
             self.tick()
         self.rig.flow()
         assert not self.rig.core.keeper.streams.named, "nobody is there, and everything is stored"
-        assert not self.rig.core.keeper.streams._unreleased
+        assert not self.rig.core.keeper.streams.releases.pending
         consumer = Consumer(self.rig, 5, self.most)
         self.consumers.append(consumer)
         for _ in range(3 * self.ids + 3):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from milepost import limits
 from milepost.broker.core.effects import Effect, Store
 from milepost.broker.core.member import NO_MEMBER
-from milepost.broker.core.stream import Portion, Stream, Taken
+from milepost.broker.core.pattern import require_name
+from milepost.broker.core.portion import Portion
+from milepost.broker.core.stream import Stream, Taken
 from milepost.broker.core.topic import SLOW, Topic
-from milepost.errors import MilepostError
+from milepost.errors import BrokerError, MilepostError, NotDurable
 from milepost.storage.operations import ChangeTopic, MakeTopic, Part, Retention
 
 if TYPE_CHECKING:
@@ -27,6 +31,29 @@ class Burial:
         self._core = core
         self._streams = streams
 
+    def require(self, name: str, topic: Topic) -> None:
+        """Refuse a name for the dead rows of a topic that cannot be one."""
+        dead = self._core.topics.get(name)
+        if dead is None:
+            require_name(name)
+            limits.require("TOPICS", len(self._core.topics) + 1, "the topics of this broker")
+            return
+        if not dead.stored:
+            raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
+        for schema in topic.schemas:  # a version that came since then is added with the first row of it
+            if schema.fingerprint not in dead.versions and dead.family.misfits(schema):
+                raise BrokerError(f"topic {dead.name!r} cannot take the schemas of {topic.name!r}; take another name")
+
+    def make(self, name: str, topic: Topic) -> Store:
+        """The topic for the dead rows of another."""
+        return self._make(name, topic, self._made)
+
+    def _make(self, name: str, topic: Topic, then: Callable[[Any], list[Effect]]) -> Store:
+        return Store(MakeTopic(name, tuple(topic.announcement().schemas), SLOW[0], Retention()), then)
+
+    def _made(self, outcome: Any) -> list[Effect]:
+        return [] if isinstance(outcome, MilepostError) else self._core.keeper.restore([outcome.topic])
+
     def bury(self, stream: Stream, dead: list[Portion], effects: list[Effect]) -> None:
         """Rows that were delivered too often go to the topic of the dead, which takes whatever their own does.
 
@@ -36,10 +63,8 @@ class Burial:
             return
         topic = self._core.topics.get(stream.dead)
         if topic is None:
-            texts = tuple(stream.topic.announcement().schemas)
-            then = partial(self._graveyard, stream, dead)
             stream.burying += 1
-            effects.append(Store(MakeTopic(stream.dead, texts, SLOW[0], Retention()), then))
+            effects.append(self._make(stream.dead, stream.topic, partial(self._graveyard, stream, dead)))
             return
         if topic.stored:
             missing = [part.batch.schema for part in dead if part.batch.schema.fingerprint not in topic.versions]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
+from milepost import limits
 from milepost.broker.core.reach import Offsets
 from milepost.errors import AckMismatch
+from milepost.wire import Unsubscribe
+
+Seen: TypeAlias = dict[int, Offsets]  # log -> pairs
 
 
 def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> Offsets:
@@ -28,3 +34,11 @@ def require_apart(done: dict[int, list[list[int]]], again: dict[int, list[list[i
     """Rows are done, or come again: not both."""
     for log in done.keys() & again.keys():
         pairs_of([*done[log], *again[log]], "acknowledged and sent back were", anyhow=True)
+
+
+def seen_of(request: Unsubscribe) -> Seen | None:
+    """The rows that an application has seen, as its client says; None: it does not say."""
+    if request.seen is None:
+        return None
+    limits.require("ACK_RANGES", sum(map(len, request.seen.values())), "the ranges of one request")
+    return {log: pairs_of(pairs, "seen were") for log, pairs in request.seen.items()}

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.broker.core.member import PATIENCE, Member
+from milepost.broker.core.portion import HAND_BYTES, Portion, cut, rows_of
 from milepost.broker.core.ranges import pairs_of
 from milepost.broker.core.reach import DYING, LATE_ROWS, NOBODY, WAITING, Chosen, Lot, Offsets, Reach
 from milepost.errors import AckMismatch, MilepostError
@@ -33,19 +34,8 @@ if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection, Subscription
     from milepost.broker.core.topic import Topic
 
-HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
 PENDING_BYTES: Final = 4 << 20  # of rows that wait for members without room, while those with room are read for
 AHEAD_BYTES: Final = 2 << 20  # of rows that wait for the client of a read, before no more are read: half of its window
-
-
-class Portion(NamedTuple):
-    """Rows that were read and match, all of one log and one schema."""
-
-    log: int
-    batch: Batch
-    offsets: Offsets
-    chosen: Chosen | None  # their places in the reach; None: a replay has none
-    start: int = 0  # rows before it were handed out
 
 
 class Handed(NamedTuple):
@@ -315,10 +305,10 @@ class Stream:
         lot, places = portion.chosen
         if self.most and self.dead and lot.tried and (spent := lot.tries[places] >= self.most).any():
             lot.owners[places[spent]] = DYING
-            self.spent.append(_cut(portion, np.flatnonzero(spent)))
+            self.spent.append(cut(portion, np.flatnonzero(spent)))
             if spent.all():
                 return
-            portion, places = _cut(portion, np.flatnonzero(~spent)), places[~spent]
+            portion, places = cut(portion, np.flatnonzero(~spent)), places[~spent]
         lot.owners[places] = WAITING
         self.pending.append(portion)
 
@@ -356,7 +346,7 @@ class Stream:
             start = portion.start
             # A plain subscription never has more than its client's window, and the frame that overshoots it.
             most = HAND_BYTES if self.resumed is None else min(HAND_BYTES, member.connection.window)
-            rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch, most))
+            rows = min(len(portion.offsets) - start, member.room, rows_of(portion.batch, most))
             rows = self._together(member, portion, slice(start, start + rows), rows)
             if not rows:
                 self.pending.appendleft(portion)
@@ -371,7 +361,7 @@ class Stream:
         held: set[int] = set()  # publishers of whom something must wait: what follows waits behind it
         while waiting:
             portion = waiting.popleft()
-            portion = _cut(portion, np.arange(portion.start, len(portion.offsets)))
+            portion = cut(portion, np.arange(portion.start, len(portion.offsets)))
             rest = yield from self._share_out(portion, held)
             if rest is not None:
                 self.pending.append(rest)
@@ -418,7 +408,7 @@ class Stream:
             targets[place] = owner.key if owner is not None else 0
         keys = targets[inverse]
         left = np.ones(len(keys), np.bool_)
-        most = _rows_of(portion.batch)
+        most = rows_of(portion.batch)
         for key in load:
             member = self.members[key]
             rows = np.flatnonzero(keys == key)
@@ -433,7 +423,7 @@ class Stream:
         if not len(rest):
             return None
         held.update(np.unique(publishers[rest]).tolist())
-        return _cut(portion, rest)
+        return cut(portion, rest)
 
     def _together(self, member: Member, portion: Portion, rows: Any, count: int) -> int:
         """How many of these rows, of which there are `count`, may be given now: the last delivery of one is alone."""
@@ -577,20 +567,6 @@ def _of(member: Member, chosen: Chosen) -> Chosen:
     """Those rows that a member has, and that are not done."""
     lot, places = chosen
     return Chosen(lot, places[(lot.owners[places] == member.key) & ~lot.done[places]])
-
-
-def _cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:
-    if len(rows) == len(portion.offsets):
-        return portion
-    chosen = None
-    if portion.chosen is not None:
-        chosen = Chosen(portion.chosen.lot, portion.chosen.places[rows])
-    return Portion(portion.log, portion.batch.take(rows), portion.offsets[rows], chosen)
-
-
-def _rows_of(batch: Batch, size: int = HAND_BYTES) -> int:
-    """How many rows of a batch make a frame of so many bytes."""
-    return max(1, len(batch) * size // max(1, len(batch.data)))
 
 
 def _publishers(batch: Batch) -> npt.NDArray[np.uint32]:

@@ -17,30 +17,25 @@ from milepost.broker.core.bounds import begin_of, gone, stop_of
 from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Ask, Deliver, Effect, Match, Read, Say, Store
-from milepost.broker.core.pattern import require_name
-from milepost.broker.core.ranges import pairs_of
-from milepost.broker.core.reach import Chosen, Offsets, Reach
+from milepost.broker.core.ranges import Seen, seen_of
+from milepost.broker.core.reach import Chosen, Reach
+from milepost.broker.core.releases import Releases
 from milepost.broker.core.start import require_there, start_of
 from milepost.broker.core.stream import Found, Stream
 from milepost.broker.core.terms import require_terms, require_token
-from milepost.broker.core.topic import SLOW, Topic, Unmatched
+from milepost.broker.core.topic import Topic, Unmatched
 from milepost.errors import (
     BrokerError,
     MilepostError,
-    NotDurable,
     ServedElsewhere,
-    StoreError,
     SubscriptionExists,
     UnknownSubscription,
 )
 from milepost.storage.operations import (
     Attach,
     Entry,
-    MakeTopic,
     Position,
-    Release,
     Remove,
-    Retention,
     Start,
 )
 from milepost.wire import Ack, Dropped, Ended, Reply, Subscribe, Unsubscribe, hand_parts
@@ -67,8 +62,7 @@ class Streams:
         self._serving: dict[int, Stream] = {}  # replays too, by their identity
         self._starved: dict[int, Stream] = {}  # those of them for which nothing is read, for want of memory
         self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
-        # By name: the number and the epoch that this broker serves no longer, until the store knows.
-        self._unreleased: dict[str, tuple[int, int]] = {}
+        self.releases = Releases()
 
     # Attaching and leaving
 
@@ -90,7 +84,7 @@ class Streams:
         if request.name and self._has(connection, request.name):
             raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
         if request.dead:
-            self._require_dead(request.dead, topic)
+            self._burial.require(request.dead, topic)
         if connection.members is None:
             connection.members = {}
         connection.members[request.subscription] = request
@@ -101,8 +95,7 @@ class Streams:
         attach = self._attach(connection, request, topic, start)
         if request.dead and request.dead not in self.core.topics:
             # The topic for dead rows is there before the subscription is.
-            texts = tuple(topic.announcement().schemas)
-            return [Store(MakeTopic(request.dead, texts, SLOW[0], Retention()), self._made_dead), attach]
+            return [self._burial.make(request.dead, topic), attach]
         return [attach]
 
     def _has(self, connection: Connection, name: str) -> bool:
@@ -111,21 +104,6 @@ class Streams:
             if (found.name if isinstance(found, Subscribe) else found[0].name) == name:
                 return True
         return False
-
-    def _require_dead(self, name: str, topic: Topic) -> None:
-        dead = self.core.topics.get(name)
-        if dead is None:
-            require_name(name)
-            limits.require("TOPICS", len(self.core.topics) + 1, "the topics of this broker")
-            return
-        if not dead.stored:
-            raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
-        for schema in topic.schemas:  # a version that came since then is added with the first row of it
-            if schema.fingerprint not in dead.versions and dead.family.misfits(schema):
-                raise BrokerError(f"topic {dead.name!r} cannot take the schemas of {topic.name!r}; take another name")
-
-    def _made_dead(self, outcome: Any) -> list[Effect]:
-        return [] if isinstance(outcome, MilepostError) else self.keeper.restore([outcome.topic])
 
     def _attach(self, connection: Connection, request: Subscribe, topic: Topic, start: Start) -> Store:
         options = {"most": request.most, "dead": request.dead}
@@ -138,7 +116,7 @@ class Streams:
             request.token,
             options,
             connection.instance,
-            self._unreleased.get(request.name),
+            self.releases.pending.get(request.name),
         )
         return Store(attach, partial(self._attached, connection, request, topic))
 
@@ -158,7 +136,7 @@ class Streams:
                 # Another broker has served it meanwhile, and what is known of it here is old.
                 self.end(stream, ServedElsewhere(f"{name!r} was served elsewhere meanwhile; subscribe again"), effects)
                 stream = None
-            if stream is None and self._unreleased.get(name) == epoch and waits:
+            if stream is None and self.releases.pending.get(name) == epoch and waits:
                 # It was given up since, and what the store told may be old: it is served under another epoch.
                 self._attaching[name] += 1
                 return [*effects, self._attach(connection, request, topic, start_of(request.start))]
@@ -167,7 +145,7 @@ class Streams:
                 try:
                     stream = self._begin(topic, name, outcome)
                 except MilepostError as error:
-                    self._release(name, *epoch, effects)
+                    effects.append(self.releases.give(name, epoch))
                     outcome = error
         if isinstance(outcome, MilepostError) or not waits:
             if stream is not None:
@@ -245,11 +223,7 @@ class Streams:
         """Detach a client; or remove a durable subscription for good."""
         if not request.name:
             effects: list[Effect] = []
-            seen = None
-            if request.seen is not None:
-                limits.require("ACK_RANGES", sum(map(len, request.seen.values())), "the ranges of one request")
-                seen = {log: pairs_of(pairs, "seen were") for log, pairs in request.seen.items()}
-            self._leave(connection, request.subscription, effects, seen)
+            self._leave(connection, request.subscription, effects, seen_of(request))
             return [*effects, Say(connection, Reply(request=request.request, value={}))]
         if not self.keeper.on:
             raise UnknownSubscription(
@@ -278,13 +252,7 @@ class Streams:
         connection.linked = None
         return effects
 
-    def _leave(
-        self,
-        connection: Connection,
-        number: int,
-        effects: list[Effect],
-        seen: dict[int, Offsets] | None = None,
-    ) -> None:
+    def _leave(self, connection: Connection, number: int, effects: list[Effect], seen: Seen | None = None) -> None:
         if connection.members is None or number not in connection.members:
             return
         found = connection.members.pop(number)
@@ -304,8 +272,7 @@ class Streams:
     def let_go(self, stream: Stream, effects: list[Effect]) -> None:
         """Serve a subscription no longer, if nobody is attached and nothing of it is under way.
 
-        Otherwise it is tried again when that is over: with a client on the way, what the store told it may be old. And
-        what is stored late would be stored over what the next consumer did.
+        Otherwise it is tried again when that is over: a client on the way, and the next consumer, have old cursors else.
         """
         if stream.members or stream.ended or (stream.subscription and not self._stored(stream, effects)):
             return
@@ -315,7 +282,7 @@ class Streams:
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
         if stream.subscription:
-            self._release(stream.name, stream.subscription, stream.epoch, effects)
+            effects.append(self.releases.give(stream.name, (stream.subscription, stream.epoch)))
 
     def _stored(self, stream: Stream, effects: list[Effect]) -> bool:
         """Whether the store has everything of a subscription that nobody is attached to; what it lacks is begun."""
@@ -325,17 +292,6 @@ class Streams:
             return False
         self.acks.save(stream, effects)
         return not stream.moving
-
-    def _release(self, name: str, subscription: int, epoch: int, effects: list[Effect]) -> None:
-        """Let others serve a subscription, under another epoch; again and again, until the store has taken it."""
-        self._unreleased[name] = subscription, epoch
-
-        def released(outcome: Any) -> list[Effect]:
-            if not isinstance(outcome, StoreError) and self._unreleased.get(name) == (subscription, epoch):
-                del self._unreleased[name]
-            return []
-
-        effects.append(Store(Release(subscription, epoch), released))
 
     def abandon(self, stream: Stream, error: MilepostError, effects: list[Effect]) -> None:
         """Nobody knows what the store has of a subscription: its clients come again, and it is read anew."""
@@ -366,7 +322,7 @@ class Streams:
         members, stream.members = stream.members, {}
         stream.pending.clear()
         if stream.subscription and not isinstance(error, ServedElsewhere):
-            self._release(stream.name, stream.subscription, stream.epoch, effects)
+            effects.append(self.releases.give(stream.name, (stream.subscription, stream.epoch)))
         for member in members.values():
             connection = member.connection
             if connection.members is not None and connection.members.pop(member.number, None) is not None:
@@ -632,9 +588,7 @@ class Streams:
             if moved and any(reach.cursor() != reach.stored for reach in stream.reaches.values()):
                 self.acks.save(stream, effects)
             self.let_go(stream, effects)
-        for name, (subscription, epoch) in list(self._unreleased.items()):
-            self._release(name, subscription, epoch, effects)
-        return effects
+        return [*effects, *self.releases.again()]
 
 
 def _by_key(matches: Any) -> dict[int, np.ndarray]:
