@@ -272,7 +272,7 @@ class Streams:
     def let_go(self, stream: Stream, effects: list[Effect]) -> None:
         """Serve a subscription no longer, if nobody is attached and nothing of it is under way.
 
-        Otherwise it is tried again when that is over: a client on the way, and the next consumer, have old cursors else.
+        Otherwise it is tried again when that is over. Else a client on the way, or the next, would have old cursors.
         """
         if stream.members or stream.ended or (stream.subscription and not self._stored(stream, effects)):
             return
