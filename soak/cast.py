@@ -10,6 +10,8 @@ FIRST, SECOND = "soak.first", "soak.second"
 SCHEMA = "entry: [publisher: string, sequence: long, third: int8, bulk: string]"
 BULK = "x" * 60  # makes a message of some hundred bytes
 FILTER = "third = 0"
+FEW = 20
+FEW_FILTER = f"sequence % {FEW} = 0"  # as many as a client with two commits for each message keeps up with
 
 
 class Role(NamedTuple):
@@ -32,6 +34,8 @@ CONSUMERS = (
     Role("group-1", "acknowledge", FIRST, "group"),
     Role("group-2", "acknowledge", FIRST, "group"),
     Role("filtered", "iterate", FIRST, "filtered"),
+    Role("shared-native", "share", FIRST, "shared"),
+    Role("shared-zeromq", "request", FIRST, "shared"),
     Role("second", "get", SECOND, "second"),
 )
 ROLES = PUBLISHERS + CONSUMERS
@@ -48,6 +52,8 @@ def ledger() -> Ledger:
     made.subscription("plain", FIRST, "once")
     made.subscription("group", FIRST, "at least once")
     made.subscription("filtered", FIRST, "at least once", wants=lambda _, sequences: sequences % 3 == 0)
+    # ZeroMQ tells of no redelivery.
+    made.subscription("shared", FIRST, "at least once", wants=lambda _, sequences: sequences % FEW == 0, marked=False)
     made.subscription("second", SECOND, "once")
     made.together("pair", (FIRST, SECOND))
     return made

@@ -12,7 +12,8 @@ import random
 import signal
 import sys
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from milepost.errors import (
     TimedOut,
 )
 from milepost.testing.ledger import Recorder
-from soak.cast import FILTER, FIRST, SECOND, Role, row
+from soak.cast import FEW_FILTER, FILTER, FIRST, SECOND, Role, row
 
 TAIL_BYTES = 4096  # of a file of records: its last lines
 RETRY_S = 0.05  # between attempts to reach a broker that is being started
@@ -187,11 +188,15 @@ class Worker:
             empty = empty + 1 if self.ending.is_set() and not messages else 0
         self.book.ended(member)
 
-    async def acknowledge(self, client: AsyncClient) -> None:
+    async def share(self, client: AsyncClient) -> None:
+        """The same, with a filter, and beside a ZeroMQ client: one message at a time, so that it gets some too."""
+        await self.acknowledge(client, FEW_FILTER, prefetch=1)
+
+    async def acknowledge(self, client: AsyncClient, where: str | None = None, prefetch: int = 200) -> None:
         """At least once, in a group: messages are noted before they are acknowledged, and again when they are."""
         subscription, member = self.role.subscription, self.role.name
         handed = await client.subscribe(
-            self.role.topic, name=subscription, start="earliest", ack="explicit", prefetch=200
+            self.role.topic, where, name=subscription, start="earliest", ack="explicit", prefetch=prefetch
         )
         while not self.ending.is_set():
             messages: list[Any] = []
@@ -212,6 +217,27 @@ class Worker:
                     continue  # the connection broke meanwhile: they come again, here or to the other member
                 self.book.done(subscription, names, numbers, member=member)
 
+    async def request(self, client: AsyncClient) -> None:
+        """At least once, over ZeroMQ, by a gateway of this process which dies with it."""
+        from milepost.gateway.zmq import Gateway
+
+        subscription, member = self.role.subscription, self.role.name
+        asked: dict[str, Any] = {"sub_id": subscription, "topic": self.role.topic, "timeout_ms": int(WAIT_S * 1000)}
+        last = 0
+        async with Gateway(self.orders.broker, "127.0.0.1:0") as gateway, requests(gateway.address) as ask:
+            while not self.ending.is_set():
+                got = await ask("GET", asked)
+                if "error_type" in got:
+                    await self._rest()
+                    continue
+                named = [got["payload"]["publisher"]], [got["payload"]["sequence"]]
+                if got["message_no"] != last:  # the same comes until it is acknowledged
+                    self.book.got(subscription, *named, member=member)
+                    last = got["message_no"]
+                done = await ask("ACK", {"sub_id": subscription, "message_no": last})
+                if "error_type" not in done:
+                    self.book.done(subscription, *named, member=member)
+
     async def iterate(self, client: AsyncClient) -> None:
         """At least once, filtered: coming back for the next message acknowledges the ones before."""
         subscription, member = self.role.subscription, self.role.name
@@ -230,6 +256,26 @@ class Worker:
         """Ends the iteration when it is time."""
         await self.ending.wait()
         await handed.detach()
+
+
+@asynccontextmanager
+async def requests(address: str) -> AsyncIterator[Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]]:
+    """Requests of a REQ socket to a gateway, in JSON."""
+    import zmq.asyncio
+
+    context = zmq.asyncio.Context()
+    socket = context.socket(zmq.REQ)
+    socket.connect(address)
+
+    async def ask(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+        await socket.send(msgspec.json.encode({"msg_type": name, "payload": fields}))
+        answer: dict[str, Any] = msgspec.json.decode(await socket.recv())["payload"]
+        return answer
+
+    try:
+        yield ask
+    finally:
+        context.destroy(linger=0)
 
 
 def columns(messages: list[Any]) -> tuple[list[str], list[int]]:

@@ -52,8 +52,8 @@ CONTROL_BYTES: Final = 4 << 20  # a control frame: the text of the largest schem
 NAME_CHARS: Final = 255  # of a client, a topic or a broker
 TOPICS: Final = 100_000  # in one broker
 TOPIC_VERSIONS: Final = 100  # of one topic's schema; each has an index of its own
-TOPIC_SCHEMA_CHARS: Final = 200_000  # the texts of all its versions: parsed in the event loop, announced in one frame
-WHERE_CHARS: Final = 20_000  # of a subscription's predicate: it is compiled in the event loop, a quarter second at most
+TOPIC_SCHEMA_CHARS: Final = 200_000  # the texts of all its versions: parsed in a second, announced in one frame
+WHERE_CHARS: Final = 20_000  # of a subscription's predicate: compiling it takes a quarter second at most
 SUBSCRIPTIONS_PER_CONNECTION: Final = 1_000_000  # a gateway may speak for many
 # Predicates that no index answers are evaluated for each message, 5 µs each, or 75 µs and more for a batch.
 EVALUATED_PER_TOPIC: Final = 10_000  # distinct ones
@@ -69,6 +69,7 @@ ACK_RANGES: Final = 100_000  # of one acknowledgement
 LOGS: Final = 1_000  # in one position: a log is a broker's
 STAGED_BYTES: Final = 1 << 30  # of one sink and not yet published: publishing holds an epoch in memory, once
 STAGED_PARTS: Final = 100_000  # of one epoch
+HANDED_ROWS: Final = 1_000  # of a subscription, handed on and not acknowledged: all are stored with each cursor
 PREFETCH_ROWS: Final = 1_000_000  # handed out to one client and not acknowledged
 
 # Queues: what one transaction, or one request about a queue, may take.

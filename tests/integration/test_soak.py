@@ -16,7 +16,7 @@ from soak.worker import last_sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 CYCLES = 5
-# In one worker, one after the other: each has ten processes.
+# In one worker, one after the other: each has a dozen processes.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("soak")]
 
 

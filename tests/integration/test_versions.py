@@ -317,6 +317,29 @@ def test_a_topic_made_anew_as_something_else_costs_a_client_no_more_than_that_to
     run(body())
 
 
+def test_what_a_topic_was_meanwhile_does_not_stand_in_the_way_of_what_was_declared():
+    async def body():
+        names = addresses(3)
+        async with testing.broker(listen=names[2]) as last:
+            async with testing.broker(listen=names[1]), AsyncClient(names[1]) as other:
+                async with testing.broker(listen=names[0]):
+                    client = await AsyncClient(",".join(names)).connect()
+                    await client.declare_topic("quotes", OLD)
+                    await client.declare_topic("quotes", LOT)
+                    await other.declare_topic("quotes", "quote: [n: string]")
+                await client.status()
+                assert [str(each.schema) for each in await client.topics()] == ["quote: [n: string]"]
+            await client.status()
+            assert [str(each) for each in last.core.topics["quotes"].schemas] == [OLD, LOT]
+            quotes = await client.subscribe("quotes")
+            await client.put("quotes", {**old_row(1), "lot": 2})
+            await client.flush()
+            assert (await quotes.get()).lot == 2
+            await client.close()
+
+    run(body())
+
+
 @pytest.mark.parametrize("kind", [Kind.TOPIC, Kind.REPLY], ids=["announcement", "reply"])
 @pytest.mark.parametrize("lost", [1, 2, 3])
 def test_connections_that_break_while_topics_are_declared_again(kind, lost):

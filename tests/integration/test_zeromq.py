@@ -8,15 +8,11 @@ import asyncio
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import uuid
 from base64 import b64decode, b64encode
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import bson
 import pytest
 import uvloop
 import zmq
@@ -28,77 +24,10 @@ from milepost.gateway import roster as roster_module
 from milepost.gateway import zmq as module
 from milepost.gateway.bodies import BODY_BYTES
 from milepost.gateway.zmq import Gateway
+from tests.integration.req_socket import Process, connected
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 600  # for what hangs: on busy cores a broker takes seconds to start, and one test starts twelve
-
-
-class Req:
-    """A REQ socket, in JSON or BSON, that knows nothing of Milepost."""
-
-    def __init__(self, context, address, encoding="json", **options):
-        self.socket = context.socket(zmq.REQ)
-        for name, value in options.items():
-            setattr(self.socket, name, value)
-        self.socket.linger = 0
-        self.socket.connect(address)
-        self.encoding = encoding
-
-    def packed(self, value):
-        return value if self.encoding == "bson" or isinstance(value, dict) else b64encode(value).decode()
-
-    def unpacked(self, value):
-        return value if self.encoding == "bson" or isinstance(value, dict) else b64decode(value)
-
-    async def raw(self, body):
-        await self.socket.send(body)
-        return await self.socket.recv()
-
-    def body(self, msg_type, **fields):
-        whole = {"msg_type": msg_type, "payload": fields}
-        return bson.encode(whole) if self.encoding == "bson" else json.dumps(whole).encode()
-
-    async def ask(self, msg_type, **fields):
-        answer = await self.raw(self.body(msg_type, **fields))
-        whole = bson.decode(answer) if self.encoding == "bson" else json.loads(answer)
-        assert whole["msg_type"] in (msg_type, "ERROR")
-        return whole["payload"]
-
-    async def put(self, topic, payload, key=None, pub_id="p"):
-        key = key or str(uuid.uuid4())
-        return await self.ask("PUT", pub_id=pub_id, topic=topic, message_uuid=key, payload=self.packed(payload))
-
-    async def get(self, sub_id="s", topic="t", **fields):
-        """A number and a payload, or the name of an error."""
-        said = await self.ask("GET", sub_id=sub_id, topic=topic, **fields)
-        return said["error_type"] if "error_type" in said else (said["message_no"], self.unpacked(said["payload"]))
-
-    async def error(self, msg_type, **fields):
-        """The error that a request is answered with."""
-        said = await self.ask(msg_type, **fields)
-        assert said["broker_id"]
-        assert said["description"]
-        assert isinstance(said["retry"], bool)
-        return said["error_type"]
-
-    async def take(self, sub_id="s", topic="t"):
-        """Get and acknowledge: a number and a payload."""
-        number, payload = await self.get(sub_id, topic)
-        assert (await self.ask("ACK", sub_id=sub_id, message_no=number))["message_no"] == number
-        return number, payload
-
-    def close(self):
-        self.socket.close()
-
-
-@asynccontextmanager
-async def connected(address, count=1, encoding="json", **options):
-    context = zmq.asyncio.Context()
-    try:
-        made = [Req(context, address, encoding, **options) for _ in range(count)]
-        yield made[0] if count == 1 else made
-    finally:
-        context.destroy(linger=0)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -177,7 +106,7 @@ def test_the_nine_errors(run):
             assert await client.error("GET", sub_id="nobody", topic="t") == "SubscriberNotRegistered"
             assert await client.error("GET", sub_id="s", topic="t") == "NoPostsInTopic"
             assert await client.error("ACK", sub_id="s", message_no=1) == "NotExpectingAck"
-            assert await client.error("ACK", sub_id="nobody", message_no=1) == "NotExpectingAck"
+            assert await client.error("ACK", sub_id="nobody", message_no=1) == "SubscriberNotRegistered"
             await client.ask("SUB", sub_id="other", topic="u")
             assert await client.error("GET", sub_id="s", topic="u") == "TopicMismatch"
             assert await client.error("SUB", sub_id="s", topic="u") == "TopicMismatch"
@@ -288,12 +217,13 @@ def test_an_acknowledgement_that_was_lost_with_the_gateway_is_taken_by_the_next(
             assert await desk.get() == (1, b"x")
         await first.__aexit__(None, None, None)
         async with Gateway(broker.uri, "127.0.0.1:0") as second, connected(second.address) as desk:
-            assert await desk.error("ACK", sub_id="s", message_no=1) == "NotExpectingAck"  # of which topic?
-            assert (await desk.ask("ACK", sub_id="s", message_no=1, topic="t"))["message_no"] == 1
+            assert (await desk.ask("ACK", sub_id="s", message_no=1))["message_no"] == 1
             assert await desk.take() == (2, b"y")
         async with Gateway(broker.uri, "127.0.0.1:0") as third, connected(third.address) as desk:
-            assert await desk.get() == "NoPostsInTopic"
             assert (await desk.ask("ACK", sub_id="s", message_no=2))["message_no"] == 2  # its answer was lost
+            assert await desk.error("ACK", sub_id="s", message_no=1) == "NotExpectingAck"
+            assert await desk.error("ACK", sub_id="s", message_no=2, topic="u") == "TopicMismatch"
+            assert await desk.get() == "NoPostsInTopic"
 
     run(test)
 
@@ -358,6 +288,41 @@ def test_topics_with_a_schema_of_their_own_take_objects(run, encoding):
             assert (said["error_type"], said["code"], said["retry"]) == ("UnknownMessage", "invalid_value", False)
             assert (await client.put("quotes", b"bytes"))["error_type"] == "UnknownMessage"
             assert (await client.put("nothing", {"a": 1}))["error_type"] == "InexistentTopic"
+
+    run(test)
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_objects_of_several_versions_are_put_and_got(run, first):
+    """A ZeroMQ client declares no version, so its objects go in the newest that takes them."""
+    old, new = "quote: [symbol: string]", "quote: [symbol: string, at: timestamp]"
+
+    async def test(gateway, broker):
+        async with connected(gateway.address) as client, AsyncClient(broker.uri) as native:
+            await native.declare_topic("quotes", old if first == "old" else new, durable=True)
+            await client.ask("SUB", sub_id="s", topic="quotes")
+            time = "2026-01-31T12:00:00+00:00"
+            given = {"symbol": "IBM"} if first == "old" else {"symbol": "IBM", "at": time}
+            assert (await client.put("quotes", given))["topic"] == "quotes"
+            assert await client.take("s", "quotes") == (1, given)
+            await native.declare_topic("quotes", new if first == "old" else old)
+            await native.declare_topic("quotes", "quote: [symbol: string, lot: int]")
+            objects = [{"symbol": "B"}, {"symbol": "C", "at": time}, {"symbol": "D", "lot": 3}]
+            for each in objects:
+                assert (await client.put("quotes", each))["topic"] == "quotes"
+            assert (await client.put("quotes", {"symbol": "C", "ta": time}))["code"] == "invalid_value"
+            absent = {"at": None, "lot": None}
+            for number, each in enumerate(objects, 2):
+                assert await client.take("s", "quotes") == (number, absent | each)
+
+            await native.delete_topic("quotes")
+            await native.declare_topic("quotes", "quote: [symbol: string, price: double]", durable=True)
+            await client.put("quotes", {"symbol": "A", "price": 1.0})  # it may meet the topic that was deleted
+            for each in ({"symbol": "B", "price": 1.0}, {"symbol": "B", "price": 2}):
+                assert (await client.put("quotes", each))["topic"] == "quotes"
+            assert (await client.put("quotes", {"symbol": "B"}))["code"] == "invalid_value"
+            (topic,) = await native.topics("quotes")
+            assert len(topic.versions) == 1  # those of before are not brought back by who only knew them
 
     run(test)
 
@@ -569,35 +534,6 @@ def test_settings_that_cannot_be(run, tmp_path):
 
 
 # A broker that crashes, also while it saves, or loses its state
-
-
-class Process:
-    """`milepost up` with a store, which can be killed and started again."""
-
-    def __init__(self, folder, zmq=""):
-        self.folder = folder
-        self.address = "127.0.0.1:0"
-        self.zmq = zmq
-
-    def start(self):
-        """Start it, the second time at the addresses that it found the first time."""
-        store = self.folder / "store.db"
-        self.process = subprocess.Popen(
-            [
-                sys.executable, "-m", "milepost.cli", "up", "--listen", self.address, "--store", store, "--http", "",
-                "--zmq", self.zmq,
-            ],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        said = self.process.stdout.readline()
-        self.address = re.search(r"milepost://(\S+:\d+)", said)[1]
-        self.uri = f"milepost://{self.address}"
-        if self.zmq:
-            self.zmq = re.search(r"tcp://(\S+:\d+)", said)[1]
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.communicate()
 
 
 @pytest.fixture

@@ -392,6 +392,8 @@ class Batch:
         if schema == self.schema:
             return self
         form, columns = converted(schema, self.schema)
+        if form.schema == self.schema:
+            return self  # it was read as this version before
         if columns is not None:
             return self.assemble(form, self._rows, {0: (columns.columns(self.groups[0].block), None)}, self.ids)
         if form.schema.recursive or self.schema.recursive:

@@ -55,7 +55,9 @@ class Peer:
         memory = broker.core.memory
         if connection.coming:
             memory.partial(connection, 0)
-            memory.passed(connection)
+            if connection.passes:
+                memory.passed(connection)
+                broker.relieve_soon()
         if memory.held > memory.enough and memory.over(connection):
             self._hold(connection, frames)
             return
@@ -94,11 +96,11 @@ class Peer:
                     broker.asked(self, connection, enqueue)
                 else:
                     message = decode_control(frame.kind, frame.body)
-                    memory.asked(connection, message, len(frame.body))
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts
                         broker.said(connection, message)
                     else:
                         asked += 1
+                        memory.asked(connection, message, len(frame.body))
                         broker.asked(self, connection, message)
                     if type(message) is Ping and connection.open and connection.link.glance is None:
                         connection.link.glance = Beat(broker, self, message, memoryview(connection.link.buffer))
@@ -126,6 +128,7 @@ class Peer:
         if connection.halted is None and broker.core.memory.over(connection):
             connection.halted = broker.clock.monotonic()
             broker.halted[self] = None
+            broker.relieve_soon()
 
     def answered(self, message: Control | Enqueue) -> None:
         """A worker has finished the puts before a question: its turn, unless one before it is not answered yet."""

@@ -59,6 +59,11 @@ class Scheduler:
             time.sleep(PAUSE_S)
             self._since = time.perf_counter()
 
+    @property
+    def closed(self) -> bool:
+        """Whether nobody waits for an outcome any more."""
+        return self._closed
+
     def close(self) -> None:
         """Give up what is not done, and end: within a piece."""
         with self._changed:
@@ -88,6 +93,8 @@ class Scheduler:
                     line.popleft()
                     if not line:
                         del self._lines[key]
+                    if self.closed:
+                        return
                 self._call(lambda done=done, outcome=outcome: done(outcome))  # type: ignore[misc]
             time.sleep(PAUSE_S)
 

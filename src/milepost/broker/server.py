@@ -187,7 +187,8 @@ class Broker:
             await asyncio.to_thread(self._workers.close, CLOSING_S)
             self._settle()
         for connection in list(self.core.connections.values()):
-            self.run([Say(connection, Bye("the broker is stopping")), Close(connection)])
+            if connection.open:
+                self.run([Say(connection, Bye("the broker is stopping")), Close(connection)])
         try:
             async with asyncio.timeout(CLOSING_S):
                 while self.core.connections:
@@ -195,7 +196,8 @@ class Broker:
                     await self._gone.wait()
         except TimeoutError:
             for connection in list(self.core.connections.values()):
-                connection.link.abort()
+                if connection.open:
+                    connection.link.abort()
         if self._keeper is not None:
             await self._keeper.close()
 
@@ -351,9 +353,17 @@ class Broker:
             self._keeper.look_on(connection)
 
     def relieve(self) -> None:
-        """Something is held no more: listen again to those who had to wait for that."""
+        """Something is held no more: listen again to those who had to wait for that, the first of them in any case."""
+        for peer in self.halted:
+            connection = peer.connection
+            if connection is not None and connection.open and not self.core.memory.let_pass(connection):
+                break
         for peer in list(self.halted):
             peer.go_on()
+
+    def relieve_soon(self) -> None:
+        """The same, when what happens now is over."""
+        self._loop.call_soon(self.relieve)
 
     # Batches
 
@@ -502,6 +512,7 @@ class Broker:
     def _went_on(self, connection: Connection | None, then: Callable[..., list[Effect]], *outcome: Any) -> None:
         """A request that was put off goes on; and, when it is done, what its connection sent meanwhile."""
         self.run(then(*outcome))
+        self._gone.set()
         if connection is not None and not connection.busy and (peer := self.holding.pop(connection, None)) is not None:
             peer.go_on()
 
@@ -539,9 +550,6 @@ class Broker:
 
     def _tick(self) -> None:
         self.run(self.core.tick(self.clock.monotonic()))
-        for peer in self.halted:  # those who have waited longest
-            if peer.connection is None or not self.core.memory.let_pass(peer.connection):
-                break
         self.relieve()
 
     def _wake(self) -> None:
@@ -572,6 +580,7 @@ class Broker:
             "address": "" if listener is None else str(listener.address),
             "uptime_s": self.clock.monotonic() - self._started,
             "connections_refused": 0 if listener is None else listener.refused,
+            "elsewhere": {"compiling": len(self._compiling), "matching": len(self._matching)},
         }
 
 

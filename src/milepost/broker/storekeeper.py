@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, Read, Store
 from milepost.broker.core.memory import SOME_KEPT
-from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.reading import Reader
 from milepost.errors import BrokerError, MilepostError
 from milepost.queues.operations import Browse, Peek
@@ -202,7 +201,7 @@ class Storekeeper:
 
     def _answered(self, then: Callable[[Any], list[Effect]], outcome: Any) -> None:
         if not self._closed:
-            self._broker.run(self._broker.core.attempt(partial(then, outcome)))
+            self._broker.run(self._broker.core.attempts.run(partial(then, outcome)))
 
     def poll(self) -> None:
         """Hear what other brokers of a shared store have done."""
@@ -226,11 +225,7 @@ class Storekeeper:
         if outcome is None or isinstance(outcome, MilepostError):
             return []  # whoever wants something of it is told
         core = self._broker.core
-        try:
-            return [*core.keeper.polled(outcome, self._known), *core.queues.waiting.stirred()]
-        except Uncompiled:
-            self._polling = True  # this is called again, and until then what it has heard is the newest
-            raise
+        return [*core.keeper.polled(outcome, self._known), *core.queues.waiting.stirred()]
 
     # Ending
 

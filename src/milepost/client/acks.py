@@ -13,26 +13,48 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from milepost import limits
 from milepost.client.connection import Connection
-from milepost.client.logbatch import LogBatch, ranges
+from milepost.client.logbatch import ranges
 from milepost.errors import AckMismatch, InDoubt, MilepostError, StoreError
 from milepost.wire import Ack
 
+Word: TypeAlias = Literal["done", "again", "handed"]  # what is said of rows, as in `wire.Ack`
+_WORDS: Final = get_args(Word)
 AUTOMATIC_ROWS: Final = 500  # of one automatic acknowledgement: the sooner it is stored, the less comes again
 AUTOMATIC_FRAMES: Final = 8  # of them under way
 RETAINED_S: Final = 1.0  # until what the store did not take goes again by itself: a full disk stays so for a while
 
 
+class Located(Protocol):
+    """Rows that have places in a log."""
+
+    log: int
+    offsets: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int: ...
+
+
+class Places:
+    """Rows of which only their places are known."""
+
+    def __init__(self, log: int, offsets: list[int]) -> None:
+        self.log = log
+        self.offsets: npt.NDArray[np.uint64] = np.array(offsets, np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
 class Span(NamedTuple):
     """Rows of a batch: neighbours, or some."""
 
-    batch: LogBatch
+    batch: Located
     rows: slice | npt.NDArray[np.intp]
 
 
@@ -63,19 +85,21 @@ class Grant:
 class Entry:
     """Rows that are acknowledged together, and who is told; nobody, when it is automatic."""
 
-    __slots__ = ("again", "grant", "ranges", "spans", "waiter")
+    __slots__ = ("grant", "lasting", "ranges", "spans", "waiter", "word")
 
     def __init__(
         self,
         piece: Piece,
         *,
-        again: bool = False,
+        word: Word = "done",
+        lasting: bool = False,
         grant: Grant | None = None,
         waiter: asyncio.Future[None] | None = None,
     ) -> None:
         self.spans: Final = piece.spans
         self.ranges: Final = piece.ranges
-        self.again: Final = again  # they are to come again, and not done
+        self.word: Final = word
+        self.lasting: Final = lasting  # they are this client's on the next connection as well: it says so again there
         self.grant: Final = grant
         self.waiter: Final = waiter
 
@@ -144,11 +168,13 @@ class Acks:
         self._next.append(Entry(piece, grant=grant))
         self._send()
 
-    def explicit(self, spans: list[Span], *, again: bool) -> list[tuple[list[Span], asyncio.Future[None]]]:
+    def explicit(
+        self, spans: list[Span], word: Word, *, lasting: bool = False
+    ) -> list[tuple[list[Span], asyncio.Future[None]]]:
         """Rows that the application names: a future for its waiting, for each part that goes into one frame."""
         loop = asyncio.get_running_loop()
         made = [(piece, loop.create_future()) for piece in _pieces(spans)]
-        self._next.extend(Entry(piece, again=again, waiter=waiter) for piece, waiter in made)
+        self._next.extend(Entry(piece, word=word, lasting=lasting, waiter=waiter) for piece, waiter in made)
         self._send()
         return [(piece.spans, waiter) for piece, waiter in made]
 
@@ -210,14 +236,17 @@ class Acks:
         return not alone and len(self._flying) < AUTOMATIC_FRAMES
 
     def _send_one(self, connection: Connection, entries: list[Entry]) -> None:
-        done = _ranges(span for entry in entries if not entry.again for span in entry.spans)
-        again = _ranges(span for entry in entries if entry.again for span in entry.spans)
+        done, again, handed = (
+            _ranges(span for entry in entries if entry.word == word for span in entry.spans) for word in _WORDS
+        )
         self.sequence += 1
         pending = Pending(self.sequence, entries)
         self._flying.append(pending)
         number = self._subscription.number
         reply = connection.request(
-            lambda request: Ack(request=request, subscription=number, sequence=pending.sequence, done=done, again=again)
+            lambda request: Ack(
+                request=request, subscription=number, sequence=pending.sequence, done=done, again=again, handed=handed
+            )
         )
         pending.reply = reply
         reply.add_done_callback(partial(self._answered, pending, connection))
@@ -324,7 +353,8 @@ class Acks:
             if pending.sequence <= carried_out:
                 self._succeed(pending.entries)
             else:
-                self._drop(pending.entries, _lost())
+                self._next.extendleft(entry for entry in reversed(pending.entries) if entry.lasting)
+                self._drop([entry for entry in pending.entries if not entry.lasting], _lost())
         self._send()
         self._tell()
 
@@ -332,8 +362,8 @@ class Acks:
         """The connection is gone, and rows that were handed out on it will come again."""
         self._connection = None
         self._retained = []
-        gathered, self._next = self._next, deque()
-        self._drop(gathered, _lost())
+        gathered, self._next = self._next, deque(entry for entry in self._next if entry.lasting)
+        self._drop([entry for entry in gathered if not entry.lasting], _lost())
         self._tell()
 
     def end(self, error: MilepostError) -> None:

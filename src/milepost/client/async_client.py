@@ -14,6 +14,7 @@ from milepost.batch.collector import REFUSED
 from milepost.client.atomic import Atomic
 from milepost.client.connection import software
 from milepost.client.durable import TOKEN_BYTES, DurableSubscription
+from milepost.client.handout import HandoutSubscription
 from milepost.client.host import Host
 from milepost.client.logbatch import LogBatch
 from milepost.client.options import PREFETCH, checked_options
@@ -277,9 +278,10 @@ class AsyncClient(QueueVerbs):
         On a durable topic it returns when the message is stored: committed, and synced to disk. Puts that run at the
         same time are stored together. With `wait=False` it returns as on a live topic, which costs far less than a
         task for each message; `flush` then waits for all of them, and raises what failed. A `key`, a UUID or 16
-        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before. While the
-        connection is lost, or the broker's store in doubt, it goes on waiting, also beyond the client's `timeout`: it
-        returns or raises when it is known what became of the message. One that was cancelled may have been stored.
+        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before in this topic.
+        While the connection is lost, or the broker's store in doubt, it goes on waiting, also beyond the client's
+        `timeout`: it returns or raises when it is known what became of the message. One that was cancelled may have
+        been stored.
         """
         box = self._boxes.get(topic)
         if box is None or not box.gathering or key is not None or (wait and box.durable):
@@ -386,7 +388,7 @@ class AsyncClient(QueueVerbs):
         batches: bool = False,
         name: str | None = None,
         start: Start = None,
-        ack: Literal["auto", "explicit"] = "auto",
+        ack: Literal["auto", "explicit", "handed"] = "auto",
         prefetch: int = PREFETCH,
         max_deliveries: int | None = None,
         dead_letter: str | None = None,
@@ -402,7 +404,7 @@ class AsyncClient(QueueVerbs):
         batches: bool = False,
         name: str | None = None,
         start: Start = None,
-        ack: Literal["auto", "explicit"] = "auto",
+        ack: Literal["auto", "explicit", "handed"] = "auto",
         prefetch: int = PREFETCH,
         max_deliveries: int | None = None,
         dead_letter: str | None = None,
@@ -425,9 +427,11 @@ class AsyncClient(QueueVerbs):
         "new" (the default), "earliest", a datetime, a position {log: offset}, or an offset when the topic has one log;
         without a name it is a replay from there. `ack="explicit"` leaves acknowledging to you, `prefetch` is the number
         of messages that may be here and not acknowledged, and one that came `max_deliveries` times goes to the topic
-        `dead_letter`. With `create=False` it must be there. A `token` of 16 bytes names the request: made again
-        with the same one, also by another client, it has the effect that it had, and `created` says so. Raises
-        `SubscriptionExists` or `TopicMismatch` when the name belongs to another one, or to one that this client has;
+        `dead_letter`. `ack="handed"` is for programs that hand messages on to clients of their own, which is stored:
+        it makes a `HandoutSubscription`. With `create=False` the subscription must be there; an empty `pattern` then
+        stands for its topic. A `token` of 16 bytes names the request: made again with the same one, also by another
+        client, it has the effect that it had, and `created` says so. Raises `SubscriptionExists` or `TopicMismatch`
+        when the name belongs to another one, or to one that this client has;
         `NotDurable` for a live topic.
         """
         self._session.require_open()
@@ -445,7 +449,8 @@ class AsyncClient(QueueVerbs):
             request = _token(token)
             options = asked._replace(start=await self._resolved(pattern, asked.start))
             number = self._subscriptions.next_number()
-            subscription = DurableSubscription(self, number, pattern, where, options, request)
+            kind = HandoutSubscription if options.hands else DurableSubscription
+            subscription = kind(self, number, pattern, where, options, request)
             self._host.used = True
         await self._subscriptions.begin(subscription)
         if subscription.resumable:

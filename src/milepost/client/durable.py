@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.client.acks import AUTOMATIC_ROWS, Acks, Grant, Span
+from milepost.client.acks import AUTOMATIC_ROWS, Acks, Grant, Span, Word
 from milepost.client.connection import Connection, Parcel
 from milepost.client.logbatch import LogBatch, ranges
 from milepost.client.options import Options
@@ -220,6 +220,7 @@ class DurableSubscription(Subscription):
             parcel, self._parcel, self._batch = self._parcel or _done(), None, None
             self._queue.appendleft(Delivered(self.topic, batch.some(slice(len(batch) - left, None)), None, parcel))
         for span in reversed(grant.spans):
+            assert isinstance(span.batch, LogBatch)
             self._queue.appendleft(Delivered(self.topic, span.batch.some(span.rows), None, _done()))
         self._wake()
 
@@ -250,7 +251,7 @@ class DurableSubscription(Subscription):
         return Grant(spans, messages, acked)
 
     def _tell(self, span: Span | None) -> None:
-        if span is not None and isinstance(span.rows, slice):
+        if span is not None and isinstance(span.rows, slice) and isinstance(span.batch, LogBatch):
             self._told = span.batch, span.rows.stop - 1
 
     async def _more(self) -> None:
@@ -333,14 +334,14 @@ class DurableSubscription(Subscription):
         Only with ack="explicit". `AckMismatch` for what is not waiting for it: it was acknowledged before, or the
         connection broke since, and then it comes again, here or to another consumer.
         """
-        await self._explicit(what, again=False)
+        await self._explicit(what, "done")
 
     async def nack(self, what: Any = None) -> None:
         """Have a message, a batch, or everything handed out so far delivered again, here or to another consumer.
 
         One that came `max_deliveries` times goes to the dead-letter topic instead.
         """
-        await self._explicit(what, again=True)
+        await self._explicit(what, "again")
 
     def handed_out(self, what: Any) -> bool:
         """Whether a message or a batch came from here, and waits for its acknowledgement."""
@@ -359,7 +360,8 @@ class DurableSubscription(Subscription):
         """They were not acknowledged, and can be; unless the connection broke since, for then they come again."""
         if connections == self._connections and not self._ended:
             for batch, rows in spans:
-                self._out(batch).open[rows] = True
+                if isinstance(batch, LogBatch):
+                    self._out(batch).open[rows] = True
 
     @property
     def acks(self) -> Acks:
@@ -374,12 +376,16 @@ class DurableSubscription(Subscription):
         if self._ended:
             raise self.error or Closed("this subscription is closed")
 
-    async def _explicit(self, what: Any, *, again: bool) -> None:
+    async def _explicit(self, what: Any, word: Word) -> None:
         self._require_explicit()
         self._came_back()
+        await self._say(self._named(what), word)
+
+    async def _say(self, named: list[Span], word: Word, *, lasting: bool = False) -> None:
+        """Have something said of rows; returns when that is stored."""
         failed: MilepostError | None = None
         connections = self._connections
-        for spans, waiter in self._acks.explicit(self._named(what), again=again):
+        for spans, waiter in self._acks.explicit(named, word, lasting=lasting):
             try:
                 await waiter
             except MilepostError as error:
@@ -457,6 +463,7 @@ class DurableSubscription(Subscription):
             most=options.most,
             dead=options.dead,
             stop=options.stop,
+            hands=options.hands,
         )
 
     def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:
@@ -467,6 +474,7 @@ class DurableSubscription(Subscription):
             for log, offset in dict(reply.get("position") or {}).items():
                 self._position.setdefault(log, offset)
                 self._received.setdefault(log, offset)
+            self.pattern = self.pattern or reply["topics"][0]
         self.topics.add(self.pattern)
         self._acks.attached(connection, int(reply.get("sequence", 0)))
 

@@ -22,6 +22,7 @@ class Options(NamedTuple):
     dead: str  # topic for dead rows
     create: bool
     stop: dict[int, int] | None = None  # of a read: where it ends by itself
+    hands: bool = False  # messages are handed on, and that is stored
 
 
 def checked_options(
@@ -41,8 +42,8 @@ def checked_options(
         limits.require("NAME_CHARS", len(name), "the characters of a subscription's name")
     elif max_deliveries is not None or dead_letter is not None or ack != "auto" or not create:
         raise InvalidValue("a replay acknowledges nothing; give the subscription a name")
-    if ack not in ("auto", "explicit"):
-        raise InvalidValue(f'ack={ack!r}: takes "auto" or "explicit"')
+    if ack not in ("auto", "explicit", "handed"):
+        raise InvalidValue(f'ack={ack!r}: takes "auto", "explicit" or "handed"')
     if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
         raise InvalidValue(f"prefetch={prefetch!r}: takes a number of messages, from 1 on")
     limits.require("PREFETCH_ROWS", prefetch, "the messages that may be here and not acknowledged")
@@ -52,4 +53,7 @@ def checked_options(
         require_text("a dead-letter topic", dead_letter)
         if max_deliveries is None:
             raise InvalidValue("dead_letter takes messages that came max_deliveries times: give that too")
-    return Options(name or "", start, ack == "explicit", prefetch, max_deliveries or 0, dead_letter or "", create)
+    return Options(
+        name or "", start, ack != "auto", prefetch, max_deliveries or 0, dead_letter or "", create,
+        hands=ack == "handed",
+    )  # fmt: skip

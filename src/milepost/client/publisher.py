@@ -29,7 +29,8 @@ from milepost.errors import (
     UnknownTopic,
 )
 from milepost.query import encode, enforce
-from milepost.schema import Schema, Versions
+from milepost.schema import Schema, Versions, compatible
+from milepost.schema.evolution import conflicts
 from milepost.wire import Control, Welcome
 
 FRAME_BYTES: Final = 1 << 20  # a large put is split into frames of about this size: the broker works meanwhile
@@ -59,7 +60,7 @@ class Publisher:
         self.boxes: Final[dict[str, Outbox]] = {}
         self.declared: Final[dict[str, tuple[Schema, str | None]]] = {}  # by this client: schema and policy
         self.schemas: Final[dict[str, tuple[Schema, ...]]] = {}  # of every topic that was ever announced
-        self._remembered: dict[str, dict[int, Schema]] = {}  # by fingerprint: also versions before it was made anew
+        self._bases: dict[str, dict[int, Schema]] = {}  # by topic and fingerprint: what its declared version extends
         self.durable: Final[set[str]] = set()  # those of them that are kept in a log
         self.rows = self.batches = self.bytes = self.refused = 0
 
@@ -79,9 +80,9 @@ class Publisher:
     def announced(self, topic: KnownTopic) -> None:
         """A topic has a number, or a new version."""
         self.schemas[topic.name] = topic.versions
-        self._remembered.setdefault(topic.name, {}).update({each.fingerprint: each for each in topic.versions})
         if topic.name in self.declared:
             topic.read_with(self.declared[topic.name][0])
+            self._remember_bases(topic.name)
         (self.durable.add if topic.durable else self.durable.discard)(topic.name)
         box = self.boxes.get(topic.name)
         if box is not None:
@@ -91,6 +92,13 @@ class Publisher:
             box.become(topic.durable)
             if topic.name not in self.declared:
                 box.change(topic.versions[-1])
+
+    def _remember_bases(self, name: str) -> None:
+        """Keep the versions that the declared one extends, also when the topic is made anew without them."""
+        declared, bases = self.declared[name][0], self._bases.setdefault(name, {})
+        for each in self.schemas.get(name, ()):
+            if len(bases) < limits.TOPIC_VERSIONS and each != declared and compatible(each, declared):
+                bases[each.fingerprint] = each
 
     def room(self) -> None:
         """Puts may go on: send what waits, and wake who waits."""
@@ -166,30 +174,42 @@ class Publisher:
             return 0
 
     async def _found(self, ask: Ask, name: str, *, make: bool) -> int:
-        """The number of a topic, which then has the versions that this client knows; `make`: also if it is gone.
+        """The number of a topic, which then has the version that this client has declared; `make`: also if it is gone.
 
         Somebody else may have made it anew meanwhile with another version only, and then puts would be refused.
         """
         declared, slow = self.declared.get(name, (None, None))
-        known = [*self._remembered.get(name, {}).values()]
-        if declared is not None and declared not in known:
-            known.append(declared)
-        number = 0
+        before = self.schemas.get(name, ())
         try:
             number = int((await ask(declaration(name, None)))["number"])
-            known = [schema for schema in known if schema not in self.schemas[name]]
         except UnknownTopic:
             # A broker that restarts knows a durable one still, so that one was deleted.
-            if not make or name in self.durable or not known:
+            if not make or name in self.durable or not (before or declared):
                 raise
-        for schema in _oldest_first(known):
+            return await self._declare_all(ask, name, before)
+        if declared is not None and declared not in self.schemas.get(name, ()):
+            try:
+                try:
+                    await ask(declaration(name, declared, slow))
+                except IncompatibleSchema:  # it may have another extension of the same base, and not the base
+                    await self._declare_all(ask, name, ())
+            except (IncompatibleSchema, LimitExceeded) as error:
+                _log.error("topic %r was made anew, and does not take the version declared here: %s", name, error)
+        return number
+
+    async def _declare_all(self, ask: Ask, name: str, others: Sequence[Schema]) -> int:
+        """Declare a topic with its declared version, those that this one extends, and others as far as they fit."""
+        declared, slow = self.declared.get(name, (None, None))
+        versions = {each.fingerprint: each for each in others if declared is None or not conflicts(each, declared)}
+        if declared is not None:
+            versions |= self._bases.get(name, {}) | {declared.fingerprint: declared}
+        number = 0
+        for schema in _oldest_first(list(versions.values())):
             try:
                 number = int((await ask(declaration(name, schema, slow)))["number"])
-            except (IncompatibleSchema, LimitExceeded) as error:
-                if not number:
+            except (IncompatibleSchema, LimitExceeded):
+                if schema == declared or not number:
                     raise
-                self._remembered.get(name, {}).pop(schema.fingerprint, None)
-                _log.error("topic %r was made anew, and does not take a version of before: %s", name, error)
         return number
 
     async def _look_again(self) -> None:
@@ -214,6 +234,8 @@ class Publisher:
     def declare(self, name: str, number: int, schema: Schema, slow: str | None) -> None:
         """The client has declared a topic: what it puts and reads is of that version from now on."""
         self.declared[name] = schema, slow
+        self._bases.pop(name, None)
+        self._remember_bases(name)
         connection = self._session.connection
         known = None if connection is None else connection.by_name.get(name)
         if known is not None:
@@ -230,7 +252,7 @@ class Publisher:
         """A topic was deleted."""
         self.declared.pop(name, None)
         self.schemas.pop(name, None)
-        self._remembered.pop(name, None)
+        self._bases.pop(name, None)
         self.durable.discard(name)
         box = self.boxes.pop(name, None)
         if box is not None:
@@ -333,7 +355,7 @@ class Publisher:
         """Put all of a source; see `AsyncClient.put_many`."""
         box = await self.box(topic)
         if isinstance(source, Batch):
-            self.require_version(topic, source)
+            await self.require_version(topic, source)
             enforce(source)
             return await self._put_batch(topic, source)
         if not isinstance(source, Iterator):
@@ -347,8 +369,10 @@ class Publisher:
         await _all(stored)
         return rows
 
-    def require_version(self, topic: str, batch: Batch) -> None:
+    async def require_version(self, topic: str, batch: Batch) -> None:
         """`InvalidValue` for a batch of a schema that its topic does not have."""
+        if batch.schema not in self.schemas.get(topic, ()):
+            await self._session.ask(declaration(topic, None))  # which announces it, if it was made anew
         if batch.schema not in self.schemas.get(topic, ()):
             raise InvalidValue(
                 f"the batch is of schema {batch.schema.name} ({batch.schema.fingerprint:016x}), which topic {topic!r} "

@@ -134,9 +134,11 @@ class Staging:
     async def _stage(self, key: tuple[str, int, int, int], topic: str, source: Any) -> int:
         require_text("the name of a topic", topic)
         box = await self._box(topic)
+        if isinstance(source, Batch):
+            await self._publisher.require_version(topic, source)
         rows = 0
         stored: list[asyncio.Future[None]] = []
-        for batch in self._batches(topic, box, source):
+        for batch in self._batches(box, source):
             rows += await self._send(key, topic, batch, stored)
             while stored and stored[0].done():
                 stored.pop(0).result()  # a source without an end is told early that something failed
@@ -152,10 +154,9 @@ class Staging:
             raise NotDurable(f"topic {topic!r} is live, and nothing is staged for one; declare it with durable=True")
         return box
 
-    def _batches(self, topic: str, box: Outbox, source: Any) -> Iterator[Batch | Draft]:
+    def _batches(self, box: Outbox, source: Any) -> Iterator[Batch | Draft]:
         """What is to be staged, checked; a source that is an iterator piece by piece, any other whole."""
         if isinstance(source, Batch):
-            self._publisher.require_version(topic, source)
             enforce(source)
             yield source
         elif not isinstance(source, Iterator):

@@ -49,7 +49,7 @@ class Publishing(Protocol):
     async def box(self, name: str) -> Outbox: ...
     def ids(self, rows: int) -> Ids: ...
     def piece(self, box: Outbox, batch: Batch, start: int, stop: int) -> tuple[Batch, int]: ...
-    def require_version(self, topic: str, batch: Batch) -> None: ...
+    async def require_version(self, topic: str, batch: Batch) -> None: ...
     def room(self) -> None: ...
     def soon(self, box: Outbox) -> None: ...
 
@@ -211,15 +211,22 @@ class Storing:
         return stored
 
     async def put_keyed(self, topic: str, row: Any, key: bytes | uuid.UUID) -> None:
-        """Put a row under a key, in a frame of its own; returns when it is stored."""
+        """Put a row under a key, in a frame of its own; returns when it is stored.
+
+        A batch of one row is of whichever version of the topic's schema it is.
+        """
         named = _key_bytes(key)
+        alone = isinstance(row, Batch) and len(row) == 1
+        if alone:
+            await self._publisher.require_version(topic, row)
+            enforce(row)
         while True:
             self._session.require_open()
             box = await self._durable_box(topic, "a key is remembered for durable topics only")
             if self.has_room:
                 break
             await self._session.wait()
-        draft = box.encoded(row)
+        draft = row if alone else box.encoded(row)
         if len(box):
             self.send_box(box)  # what was put before leaves before
         batch = draft.stamped(self._publisher.ids(1))
@@ -234,7 +241,7 @@ class Storing:
             box = await self._durable_box(topic, "only durable topics store all of an atomic put, or nothing")
             for piece in pieces:
                 if isinstance(piece, Batch):
-                    self._publisher.require_version(topic, piece)
+                    await self._publisher.require_version(topic, piece)
                 batch = piece if isinstance(piece, Batch) else Batch.encode(box.schema, piece)
                 enforce(batch)
                 if len(batch):

@@ -60,7 +60,7 @@ class Subscription:
     def __init__(self, client: Unsubscriber, number: int, pattern: str, where: str | None) -> None:
         self._client = client
         self.number: Final = number  # on the wire: the mark on what is delivered
-        self.pattern: Final = pattern
+        self.pattern = pattern
         self.where: Final = where
         self.topics: set[str] = set()  # covered so far; a pattern meets new ones
         self.skipped: dict[str, str] = {}  # topics of the pattern whose schema `where` does not fit, and why

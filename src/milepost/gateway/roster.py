@@ -8,7 +8,7 @@ from typing import Final
 from milepost.gateway.refusal import Refusal
 from milepost.gateway.subscriber import Subscriber
 
-KNOWN: Final = 100_000  # subscribers whose topic and last message are remembered; some hundred bytes each
+KNOWN: Final = 100_000  # subscribers whose topic is remembered; some hundred bytes each
 ATTACHED: Final = 5_000  # subscribers whose messages the broker hands to us, a few ahead each
 QUEUED: Final = 16  # requests of one subscriber that wait for their turn: a REQ socket has one
 IDLE_S: Final = 300.0  # without a request: whoever polls does so more often, and whoever comes back is attached again
@@ -29,16 +29,13 @@ class Roster:
         """How many are attached."""
         return sum(each.attached for each in self._attached.values())
 
-    def find(self, sub_id: str) -> Subscriber | None:
-        return self._known.get(sub_id)
-
-    def enter(self, sub_id: str, topic: str) -> Subscriber:
+    def enter(self, sub_id: str) -> Subscriber:
         """The subscriber of this id, known from now on."""
         found = self._known.get(sub_id)
         if found is None:
             if len(self._known) >= KNOWN:
                 self._forget_one()
-            found = self._known[sub_id] = Subscriber(sub_id, topic)
+            found = self._known[sub_id] = Subscriber(sub_id)
         return found
 
     def touch(self, subscriber: Subscriber, now: float) -> None:

@@ -14,8 +14,10 @@ from uuid import UUID
 
 import msgspec
 
-from milepost.errors import InvalidValue
+from milepost.batch import Batch
+from milepost.errors import CheckFailed, InvalidValue, MilepostError
 from milepost.gateway.bodies import Encoding
+from milepost.query import encode
 from milepost.schema import Schema
 from milepost.schema.types import Atom, List, Optional, Tuple, Type
 
@@ -35,6 +37,17 @@ _LARGEST: Final = (1 << 63) - 1  # of BSON's integers
 def fitted(schema: Schema, value: Any) -> Any:
     """An object of a request as a row: texts become what their fields hold. Fields that do not fit, the put refuses."""
     return _fitted(schema.type, value, "")
+
+
+def encoded(versions: Sequence[Schema], value: Any) -> Batch:
+    """An object of a request in the newest version that takes it; what the newest has against it, if none does."""
+    refused: MilepostError = InvalidValue("no version of the topic's schema is known")
+    for schema in reversed(versions):
+        try:
+            return encode(schema, [fitted(schema, value)])
+        except (InvalidValue, CheckFailed) as error:
+            refused = error if schema is versions[-1] else refused
+    raise refused
 
 
 def _fitted(kind: Type, value: Any, path: str) -> Any:

@@ -1,4 +1,8 @@
-"""One subscriber: a durable subscription of which one message at a time is handed out and acknowledged."""
+"""One subscriber: a durable subscription of which one message at a time is handed out and acknowledged.
+
+What is handed out is stored at the broker, with the subscription. So the acknowledgement of a message that another life
+of the broker or the gateway has handed out counts, and one of a message that was never handed out does not.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ from typing import Any, Final, NamedTuple
 
 from milepost.client import AsyncClient
 from milepost.client.durable import DurableSubscription
-from milepost.errors import AckMismatch, NotExpectingAck, TopicMismatch
+from milepost.client.handout import HandoutSubscription, Place
+from milepost.errors import AckMismatch, NotExpectingAck, RowsGone, TopicMismatch
 
 PREFETCH_ROWS: Final = 16  # handed to the gateway ahead of requests: some, to save trips, and few, for other consumers
 GRACE_S: Final = 0.05  # that a get which does not wait gives a message on its way from the broker
-BACKLOG_S: Final = 5.0  # that it waits when the broker says that there are messages
+BACKLOG_S: Final = 5.0  # that it waits when the broker says that messages are on their way
+HERE_S: Final = 0.001  # for one that is here: it is found without waiting
 NUMBER_BITS: Final = 40  # of a message number for the offset: a thousand billion messages; the log stands above them
 
 
@@ -28,23 +34,21 @@ class InHand(NamedTuple):
 
     number: int
     message: Any
-    log: int
-    offset: int
 
 
 class Subscriber:
     """What the gateway knows of one sub_id. Its requests take turns (`turn`), as those of a REQ socket do anyway."""
 
-    def __init__(self, sub_id: str, topic: str) -> None:
+    def __init__(self, sub_id: str) -> None:
         self.sub_id: Final = sub_id
-        self.topic = topic
+        self.topic = ""  # once it was attached
         self.turn: Final = asyncio.Lock()
         self.queued = 0  # requests that have or wait for their turn
         self.used = 0.0  # when the last request came, on the event loop's clock
         self.known = False  # it was attached at some time, so the topic is right
-        self.in_hand: InHand | None = None
-        self._subscription: DurableSubscription | None = None
-        self._consumed: dict[int, int] = {}  # by log, the offset behind the last message that was acknowledged
+        self._subscription: HandoutSubscription | None = None
+        self._next_one: Any = None  # a message that could not be handed out, as the store did not take that
+        self._messages: dict[Place, Any] = {}  # that were handed out here; others are read again
         self._waiting: asyncio.Task[Any] | None = None
 
     @property
@@ -60,16 +64,18 @@ class Subscriber:
                 "unsubscribe first, or take another id"
             )
 
-    def attach(self, subscription: DurableSubscription, *, made: bool) -> None:
-        """The broker serves us; `made`: the subscription is new, and nothing of it was consumed."""
+    def attach(self, subscription: DurableSubscription) -> None:
+        """The broker serves us."""
+        assert isinstance(subscription, HandoutSubscription)
         self._subscription = subscription
+        self.topic = subscription.pattern
         self.known = True
-        self.in_hand = None
-        self._consumed = {} if made else dict(subscription.position)
 
     async def detach(self) -> None:
         """Give the subscription back. What was handed out and not acknowledged comes again."""
-        subscription, self._subscription, self.in_hand = self._subscription, None, None
+        subscription, self._subscription = self._subscription, None
+        self._next_one = None
+        self._messages.clear()
         if subscription is not None and not subscription.ended:
             await subscription.detach()
 
@@ -79,66 +85,95 @@ class Subscriber:
             self._waiting.cancel()
 
     async def get(self, client: AsyncClient, seconds: float) -> InHand | None:
-        """The message in hand, or the next one; None when there is none."""
-        if self.in_hand is None:
-            self.in_hand = await self._next(seconds or GRACE_S)
-        if self.in_hand is None and not seconds and await self._behind(client):
-            self.in_hand = await self._next(BACKLOG_S)  # it is on its way: "nothing there" would be wrong
-        return self.in_hand
-
-    async def ack(self, number: int) -> None:
-        """The client has the message in hand. Saying so again, when the answer was lost, does no harm."""
-        if self.in_hand is None and not self._is_last(number):
-            # A message that an earlier life of this gateway handed out comes again, with the same number.
-            self.in_hand = await self._next(GRACE_S)
-        if self.in_hand is None or self.in_hand.number != number:
-            if self._is_last(number):
-                return
-            if self.in_hand is None:
-                raise NotExpectingAck(f"nothing is handed out to {self.sub_id!r}: get a message first")
-            raise AckMismatch(f"{self.sub_id!r} has message {self.in_hand.number} in hand, and not {number}")
-        try:
-            await self._acknowledge(self.in_hand)
-        except NotExpectingAck:
-            # The connection to the broker broke since: the message comes again, unless another consumer has it by now.
-            self.in_hand = await self._next(BACKLOG_S)
-            if self.in_hand is None or self.in_hand.number != number:
-                raise
-            await self._acknowledge(self.in_hand)
-
-    async def _acknowledge(self, held: InHand) -> None:
-        assert self._subscription is not None
-        await self._subscription.ack(held.message)
-        self.in_hand = None
-        self._consumed[held.log] = held.offset + 1
-
-    def _is_last(self, number: int) -> bool:
-        """Whether a message is the one that was acknowledged last, of its log."""
-        return any(message_number(log, after - 1) == number for log, after in self._consumed.items() if after)
-
-    async def _next(self, seconds: float) -> InHand | None:
+        """The message in hand, or the next one; None when there is none. What it returns is stored as handed out."""
         subscription = self._subscription
         assert subscription is not None
         while True:
-            self._waiting = asyncio.ensure_future(subscription.get(seconds))
-            try:
-                message = await self._waiting
-            except asyncio.CancelledError:
-                if not self._waiting.cancelled() or _cancelling():
-                    raise
-                return None
-            finally:
-                self._waiting = None
+            place = next(iter(subscription.handed_on), None)
+            if place is None:
+                place = await self._hand_out(subscription, client, seconds)
+                if place is None:
+                    return None
+            message = await self._in_hand(subscription, client, place)
+            if message is not None:
+                return InHand(message_number(*place), message)
+
+    async def _hand_out(self, subscription: HandoutSubscription, client: AsyncClient, seconds: float) -> Place | None:
+        """Store that the next message is handed out: its place; None when there is none."""
+        while True:
+            message, self._next_one = self._next_one, None
+            if message is None or not subscription.handed_out(message):
+                message = await self._next(subscription, seconds or GRACE_S)
+            if message is None and not seconds:
+                # "Nothing there" would be wrong for a message on its way; what was sent before the answer is here.
+                coming = await self._coming(client)
+                message = await self._next(subscription, BACKLOG_S if coming else HERE_S)
             if message is None:
                 return None
-            log, offset = subscription.log, subscription.offset
-            if offset >= self._consumed.get(log, 0):
-                return InHand(message_number(log, offset), message, log, offset)
-            await subscription.ack(message)  # acknowledged before a connection was lost, and handed out again
+            try:
+                place = await subscription.hand_on(message)
+            except AckMismatch:
+                continue  # the connection broke since the message came: it comes again, here or elsewhere
+            except BaseException:
+                self._next_one = message
+                raise
+            self._messages = {place: message}
+            return place
 
-    async def _behind(self, client: AsyncClient) -> bool:
+    async def ack(self, number: int) -> None:
+        """The client has a message that was handed out. Saying so again, when the answer was lost, does no harm."""
+        subscription = self._subscription
+        assert subscription is not None
+        handed = {message_number(*place): place for place in subscription.handed_on}
+        if number in handed:
+            try:
+                await subscription.acknowledge(handed[number])
+            except AckMismatch:
+                raise self._not_expecting(number) from None
+            finally:
+                self._messages.pop(handed[number], None)
+            return
+        if any(message_number(*place) == number for place in subscription.acknowledged.items()):
+            return
+        if handed:
+            raise AckMismatch(f"{self.sub_id!r} has message {min(handed)} in hand, and not {number}")
+        raise self._not_expecting(number)
+
+    def _not_expecting(self, number: int) -> NotExpectingAck:
+        return NotExpectingAck(
+            f"message {number} is not handed out to {self.sub_id!r}, or another consumer has taken it over: get first"
+        )
+
+    async def _next(self, subscription: HandoutSubscription, seconds: float) -> Any:
+        self._waiting = asyncio.ensure_future(subscription.get(seconds))
+        try:
+            return await self._waiting
+        except asyncio.CancelledError:
+            if not self._waiting.cancelled() or _cancelling():
+                raise
+            return None
+        finally:
+            self._waiting = None
+
+    async def _in_hand(self, subscription: HandoutSubscription, client: AsyncClient, place: Place) -> Any:
+        """A message that was handed out, perhaps before the subscriber was attached here; None when it is gone."""
+        log, offset = place
+        try:
+            if not subscription.handed_on.get(place):
+                await subscription.hand_on_again(place)
+            if place not in self._messages:
+                read = client.read(self.topic, {log: offset}, {log: offset + 1})
+                (self._messages[place],) = [message async for batch in read for message in batch]
+        except AckMismatch:
+            return None  # another consumer has taken it over
+        except RowsGone:
+            await subscription.send_back(place)  # an operator removed it, and the broker tells that it is gone
+            return None
+        return self._messages[place]
+
+    async def _coming(self, client: AsyncClient) -> bool:
         found = await client.look(self.topic)
-        return any(each["name"] == self.sub_id and each["behind"] for each in found["subscriptions"])
+        return any(each["name"] == self.sub_id and each["coming"] for each in found["subscriptions"])
 
 
 def _cancelling() -> bool:

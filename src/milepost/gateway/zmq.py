@@ -23,9 +23,10 @@ import zmq.asyncio
 from milepost.client import AsyncClient
 from milepost.client.durable import DurableSubscription
 from milepost.errors import (
+    CheckFailed,
     IncompatibleSchema,
+    InvalidValue,
     MilepostError,
-    NotExpectingAck,
     StateLost,
     SubscriptionExists,
     UnknownTopic,
@@ -77,7 +78,7 @@ class Gateway:
         self._endpoint = endpoint_of(listen)
         self._keys = keys_of(curve) if curve else None
         self._roster = Roster()
-        self._schemas: dict[str, Schema] = {}
+        self._versions: dict[str, tuple[Schema, ...]] = {}  # of topics, the newest last
         self._counts: Counter[str] = Counter()
         self._polls = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -201,24 +202,31 @@ class Gateway:
         key = uuid_bytes(request.message_uuid)
         raw = payload_bytes(request.payload, encoding)
         if raw is not None:
-            row: Any = {"payload": raw}
+            await self._client.put(request.topic, {"payload": raw}, key=key)
         else:
-            row = rows.fitted(await self._schema(request.topic), request.payload)
-        await self._client.put(request.topic, row, key=key)
+            await self._put_object(request.topic, request.payload, key)
         return {"message_uuid": request.message_uuid, "topic": request.topic}
 
-    async def _schema(self, topic: str) -> Schema:
-        """The newest schema of a topic, from a moment ago perhaps: what does not fit is refused by the put itself."""
-        found = self._schemas.get(topic)
-        if found is None:
-            described = await self._client.topics(topic)
-            exact = [each for each in described if each.name == topic]
-            if not exact:
-                raise UnknownTopic(f"there is no topic {topic!r}: subscribe to it first, or declare it")
-            if len(self._schemas) >= SCHEMAS:
-                self._schemas.clear()
-            found = self._schemas[topic] = exact[0].schema
-        return found
+    async def _put_object(self, topic: str, payload: Any, key: bytes) -> None:
+        """Put an object in the newest version of its topic's schema that takes it: ZeroMQ clients declare none."""
+        known = self._versions.get(topic, ())
+        try:
+            await self._client.put(topic, rows.encoded(known, payload), key=key)
+        except (InvalidValue, CheckFailed):
+            versions = await self._found(topic)
+            if versions == known:
+                raise
+            await self._client.put(topic, rows.encoded(versions, payload), key=key)
+
+    async def _found(self, topic: str) -> tuple[Schema, ...]:
+        described = await self._client.topics(topic)
+        exact = [each for each in described if each.name == topic]
+        if not exact:
+            raise UnknownTopic(f"there is no topic {topic!r}: subscribe to it first, or declare it")
+        if len(self._versions) >= SCHEMAS:
+            self._versions.clear()
+        self._versions[topic] = exact[0].versions
+        return exact[0].versions
 
     async def _get(self, request: Get, encoding: Encoding, place: _Place) -> dict[str, Any]:
         seconds = request.timeout_ms / 1000
@@ -227,7 +235,7 @@ class Gateway:
             place.leave()  # waiting takes none of the places of those who work
             self._polls += 1
         try:
-            async with self._turn(request.sub_id, request.topic) as subscriber:
+            async with self._turn(request.sub_id) as subscriber:
                 await self._attach(subscriber, request.topic)
                 held = await subscriber.get(self._client, seconds if polls else 0.0)
         finally:
@@ -241,22 +249,17 @@ class Gateway:
         return {"sub_id": request.sub_id, "message_no": held.number, "payload": payload}
 
     async def _ack(self, request: Ack) -> dict[str, Any]:
-        known = self._roster.find(request.sub_id)
-        topic = request.topic or (known.topic if known is not None else None)
-        if topic is None:
-            raise NotExpectingAck(f"nothing is handed out to {request.sub_id!r}: get it again, then acknowledge it")
-        async with self._turn(request.sub_id, topic) as subscriber:
-            await self._attach(subscriber, topic)
+        async with self._turn(request.sub_id) as subscriber:
+            await self._attach(subscriber, request.topic)
             await subscriber.ack(request.message_no)
         return {"sub_id": request.sub_id, "message_no": request.message_no}
 
     async def _subscribe(self, request: Sub) -> dict[str, Any]:
         """Find or make the subscription. Without a `request_uuid`, the same again counts as a repetition."""
-        async with self._turn(request.sub_id, request.topic) as subscriber:
+        async with self._turn(request.sub_id) as subscriber:
             if subscriber.attached:
                 subscriber.require_topic(request.topic)
                 await subscriber.detach()
-            subscriber.topic = request.topic
             await self._roster.make_room()
             try:
                 made = await self._make(request)
@@ -266,7 +269,7 @@ class Gateway:
                 except IncompatibleSchema:
                     pass  # somebody else was faster, with another schema
                 made = await self._make(request)
-            subscriber.attach(made, made=made.created)
+            subscriber.attach(made)
             self._roster.attached_now(subscriber)
             if request.request_uuid is not None and not made.created:
                 raise SubscriptionExists(
@@ -278,11 +281,11 @@ class Gateway:
     async def _make(self, request: Sub) -> DurableSubscription:
         token = _token("SUB", request.sub_id, request.topic, request.request_uuid)
         return await self._client.subscribe(
-            request.topic, name=request.sub_id, start="new", ack="explicit", prefetch=PREFETCH_ROWS, token=token
+            request.topic, name=request.sub_id, start="new", ack="handed", prefetch=PREFETCH_ROWS, token=token
         )
 
     async def _unsubscribe(self, request: Unsub) -> dict[str, Any]:
-        async with self._turn(request.sub_id, "") as subscriber:
+        async with self._turn(request.sub_id) as subscriber:
             await subscriber.detach()
             token = _token("UNSUB", request.sub_id, "", request.request_uuid)
             await self._client.unsubscribe(name=request.sub_id, token=token)
@@ -290,9 +293,9 @@ class Gateway:
         return {"sub_id": request.sub_id}
 
     @asynccontextmanager
-    async def _turn(self, sub_id: str, topic: str) -> AsyncIterator[Subscriber]:
+    async def _turn(self, sub_id: str) -> AsyncIterator[Subscriber]:
         """Be the only request of a subscriber. One that merely waits for a message gives way."""
-        subscriber = self._roster.enter(sub_id, topic)
+        subscriber = self._roster.enter(sub_id)
         self._roster.touch(subscriber, asyncio.get_running_loop().time())
         subscriber.interrupt()
         subscriber.queued += 1
@@ -304,17 +307,17 @@ class Gateway:
             if not subscriber.queued and not subscriber.known:
                 self._roster.remove(subscriber)  # names that nobody subscribed under are not remembered
 
-    async def _attach(self, subscriber: Subscriber, topic: str) -> None:
-        if subscriber.attached:
+    async def _attach(self, subscriber: Subscriber, topic: str | None) -> None:
+        """Have the broker serve a subscriber that is there; without a topic, whatever its topic is."""
+        if not subscriber.attached:
+            await self._roster.make_room()
+            found = await self._client.subscribe(
+                topic or "", name=subscriber.sub_id, create=False, ack="handed", prefetch=PREFETCH_ROWS
+            )
+            subscriber.attach(found)
+            self._roster.attached_now(subscriber)
+        if topic is not None:
             subscriber.require_topic(topic)
-            return
-        await self._roster.make_room()
-        found = await self._client.subscribe(
-            topic, name=subscriber.sub_id, create=False, ack="explicit", prefetch=PREFETCH_ROWS
-        )
-        subscriber.topic = topic
-        subscriber.attach(found, made=False)
-        self._roster.attached_now(subscriber)
 
     async def _begin_anew(self) -> None:
         """The broker came back without its state, and the client stopped for that. Ours hear of it by the broker_id."""
@@ -324,7 +327,7 @@ class Gateway:
             await made.close()  # another request was faster
             return
         self._client = made
-        self._schemas.clear()
+        self._versions.clear()
         self._roster = Roster()
         await lost.close(drain=False)
 

@@ -46,6 +46,8 @@ class Pattern:
 
     def matches(self, text: str) -> bool:
         """Whether the whole text is an instance of the pattern."""
+        if ANY not in self.characters:
+            return self._found(text)
         masks, anything, stay = self._masks, self._any, self._stay
         state = 1
         for character in text:
@@ -53,6 +55,23 @@ class Pattern:
             if not state:
                 return False
         return bool(state >> len(self.characters) & 1)
+
+    def _found(self, text: str) -> bool:
+        """The same for a pattern of texts and runs: each text is where it occurs first, behind the one before it."""
+        pieces = self.pieces
+        assert pieces is not None
+        if len(pieces) == 1:
+            return text == pieces[0]
+        start, *inside, end = pieces
+        if len(text) < len(start) + len(end) or not text.startswith(start) or not text.endswith(end):
+            return False
+        at, last = len(start), len(text) - len(end)
+        for piece in inside:
+            at = text.find(piece, at, last)
+            if at < 0:
+                return False
+            at += len(piece)
+        return True
 
     @property
     def pieces(self) -> tuple[str, ...] | None:

@@ -76,12 +76,12 @@ class Append(NamedTuple):
     """Rows of one publisher, stored all or none: `Appended`. Their stamps increase over all parts.
 
     Rows whose stamps are not above the publisher's mark are stored already, and not stored again. `Fenced` when
-    another process has enrolled the publisher; `DuplicateMessage` when `token` was seen before.
+    another process has enrolled the publisher; `DuplicateMessage` when `token` was seen before in one of the topics.
     """
 
     publisher: int  # the number of an enrolled publisher
     parts: tuple[Part, ...]
-    token: bytes = b""  # 16 bytes, remembered for the configured time; empty: none
+    token: bytes = b""  # 16 bytes, remembered for each topic and the configured time; empty: none
 
 
 class AppendRows(NamedTuple):
@@ -176,7 +176,7 @@ class Attach(NamedTuple):
     """
 
     name: str
-    topic: int
+    topic: int  # 0: whatever topic it has; not with `create`
     where: str | None
     start: Start
     create: bool
@@ -244,7 +244,8 @@ class Hold(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Remove a named subscription or a hold: True; also when `token` is that of the request that removed it before.
+    """Remove a named subscription or a hold: True; also when `token` is that of the request that removed it before,
+    under this name.
 
     `UnknownSubscription` when there is none.
     """

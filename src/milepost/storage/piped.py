@@ -12,10 +12,11 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy.exc import DBAPIError
 
 from milepost import limits
+from milepost.errors import QueryTooCostly
 from milepost.storage.pipeline import Answer, Pipeline, simple
 from milepost.storage.session import Check, Session
 from milepost.storage.statement import Statement
-from milepost.storage.watch import stopping, too_long
+from milepost.storage.watch import stopping, too_long, too_much_text
 
 RAISED: Final = frozenset({"22012", "23505"})  # division by zero, unique violation: how a statement says no by itself
 # For a statement with a client's expression. A transaction that fails takes the setting back by itself.
@@ -64,11 +65,9 @@ class PipedSession(Session):
             return super().each(statement, rows, **values)
         return sum(answer.rowcount for answer in self._sent([(text, given) for given in many]))
 
-    def fresh(self, statement: Statement, name: str, items: list[bytes], **values: Any) -> set[bytes]:
-        return {row[0] for row in self._asked(statement, {name: items} | values)}
-
-    def known(self, statement: Statement, name: str, items: list[bytes]) -> set[bytes]:
-        return {row[0] for row in self._asked(statement, {name: items})}
+    def found(self, statement: Statement, items: list[dict[str, Any]]) -> list[Any]:
+        assert statement.arrays
+        return list(self.rows(statement, **{name: [item[name] for item in items] for name in items[0]}))
 
     def numbers(self, items: Sequence[int]) -> Any:
         return f"{{{','.join(map(str, items))}}}"
@@ -100,8 +99,8 @@ class PipedSession(Session):
             try:
                 self._sent([])
             except DBAPIError as error:
-                if self._pipeline.failed == place and _canceled(error):
-                    raise too_long(time.monotonic() - began) from error
+                if self._pipeline.failed == place:
+                    raise _costly(error, began) or error from error
                 raise
             return found[0].fetchall() if found else ()
         finally:
@@ -115,9 +114,7 @@ class PipedSession(Session):
         except DBAPIError as error:
             if self._driver.info.transaction_status == TransactionStatus.IDLE:
                 self._plainly(_RESET)  # otherwise the rollback takes the setting with it
-            if _canceled(error):
-                raise too_long(time.monotonic() - began) from error
-            raise
+            raise _costly(error, began) or error from error
         self._plainly(_RESET)
         return found
 
@@ -188,5 +185,11 @@ def _timeout() -> str:
     return f"SET statement_timeout = {limits.QUERY_MS}"
 
 
-def _canceled(error: DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) == "57014"
+def _costly(error: DBAPIError, began: float) -> QueryTooCostly | None:
+    """What an error of a statement with a client's expression says about that, if anything."""
+    match getattr(error.orig, "sqlstate", None):
+        case "57014":  # the timeout
+            return too_long(time.monotonic() - began)
+        case "22012" | "54000":  # as `query.sql` says it of a text; or beyond what one value may hold
+            return too_much_text()
+    return None

@@ -64,13 +64,9 @@ class Session:
         many = [row | values for row in rows] if values else rows
         return int(self._execute(statement.of(self._dialect), many).rowcount)
 
-    def fresh(self, statement: Statement, name: str, items: list[bytes], **values: Any) -> set[bytes]:
-        """Insert items unless they are there; those that were not."""
-        return {item for item in items if self.run(statement, **{name: item}, **values)}
-
-    def known(self, statement: Statement, name: str, items: list[bytes]) -> set[bytes]:
-        """Those of some items that are there."""
-        return {item for item in items if self.row(statement, **{name: item}) is not None}
+    def found(self, statement: Statement, items: list[dict[str, Any]]) -> list[Any]:
+        """All rows of the results of a statement for each of some items."""
+        return [row for item in items for row in self.rows(statement, **item)]
 
     def numbers(self, items: Sequence[int]) -> Any:
         """A list of numbers as a value for `{in ...}`."""

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from milepost.errors import ConfigError, StoreUnavailable
+from milepost.limits import FRAME_BYTES
 from milepost.query.sql import functions
 from milepost.storage import statements
 from milepost.storage.database import Database, Session
@@ -25,6 +26,7 @@ BUSY_MS: Final = 5_000  # a checkpoint waits so long for readers, which take mil
 CACHE_KIB: Final = 16_384  # of pages, for each connection; the blobs themselves come from the system's cache
 CHECKPOINT_PAGES: Final = 4_000  # 16 MB of log between checkpoints: each costs two syncs in the middle of a commit
 LOG_BYTES: Final = 64 << 20  # what the write-ahead log's file may keep after a checkpoint
+VALUE_BYTES: Final = 2 * FRAME_BYTES  # of one value: more than is ever stored, less than `||` can make of it
 VACUUM_PAGES: Final = 512  # pages (2 MB) given back in one step of upkeep
 KEPT_PAGES: Final = 1_024  # free pages (4 MB) that stay for what comes next
 
@@ -109,6 +111,7 @@ class Sqlite(Database):
         else:
             cursor.execute("PRAGMA query_only = ON")
         cursor.close()
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
         functions.install(connection)
 
     def _session(self, connection: sa.Connection) -> Session:

@@ -87,17 +87,21 @@ MOVE_MARKS: Final = Statement(
 MOVE_MARKS_AT_ONCE: Final = Statement("""
     UPDATE publishers SET mark = given.value FROM json_each(:marks) AS given
     WHERE number = CAST(given.key AS INTEGER) AND epoch = :epoch""")
-# Which keys are remembered?
+# Which keys are remembered for a topic, or for any topic (0)?
 TAKEN: Final = Statement(
-    "SELECT token FROM tokens WHERE token = :token",
-    postgresql="SELECT token FROM tokens WHERE token = ANY(CAST(:token AS bytea[]))",
-)
-# Remember a key, unless it is remembered.
-REMEMBER: Final = Statement(
-    "INSERT INTO tokens (token, seen_us) VALUES (:token, :time_us) ON CONFLICT DO NOTHING",
+    "SELECT token, topic FROM tokens WHERE token = :token AND topic IN (0, :topic)",
     postgresql="""
-    INSERT INTO tokens (token, seen_us) SELECT token, :time_us FROM unnest(CAST(:token AS bytea[])) AS given (token)
-    ON CONFLICT DO NOTHING RETURNING token""",
+    SELECT tokens.token, tokens.topic
+    FROM unnest(CAST(:token AS bytea[]), CAST(:topic AS bigint[])) AS given (token, topic)
+    JOIN tokens ON tokens.token = given.token AND tokens.topic IN (0, given.topic)""",
+)
+# Remember a key, unless it is remembered; the count tells which of the two.
+REMEMBER: Final = Statement(
+    "INSERT INTO tokens (token, topic, seen_us) VALUES (:token, :topic, :time_us) ON CONFLICT DO NOTHING",
+    postgresql="""
+    INSERT INTO tokens (token, topic, seen_us)
+    SELECT *, :time_us FROM unnest(CAST(:token AS bytea[]), CAST(:topic AS bigint[]))
+    ON CONFLICT DO NOTHING""",
 )
 
 # The log
@@ -272,7 +276,7 @@ REMOVE: Final = (
     Statement("DELETE FROM members WHERE subscription = :subscription"),
     Statement("DELETE FROM subscriptions WHERE number = :subscription"),
 )
-REMEMBERED: Final = Statement("SELECT 1 FROM tokens WHERE token = :token")
+REMEMBERED: Final = Statement("SELECT 1 FROM tokens WHERE token IN (:token, :older) AND topic = 0")
 SUBSCRIPTIONS_OF: Final = Statement("""
     SELECT number, name, topic, predicate, options, created_us FROM subscriptions WHERE topic = :topic ORDER BY name""")
 CURSORS_OF: Final = Statement("""
@@ -329,8 +333,8 @@ DROPPED_ENTRIES: Final = Statement("""
 DROPPED_DONE: Final = Statement("DELETE FROM dropped WHERE topic = :topic")
 # Keys that have been remembered for long enough.
 FORGET_TOKENS: Final = Statement("""
-    DELETE FROM tokens WHERE token IN (
-        SELECT token FROM tokens WHERE seen_us < :before ORDER BY seen_us LIMIT :most)""")
+    DELETE FROM tokens WHERE (token, topic) IN (
+        SELECT token, topic FROM tokens WHERE seen_us < :before ORDER BY seen_us LIMIT :most)""")
 # Clients of subscriptions that have been silent for long.
 FORGET_MEMBERS: Final = Statement("""
     DELETE FROM members WHERE (subscription, member) IN (

@@ -23,7 +23,7 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.storage import holds, reading, statements
+from milepost.storage import holds, keys, reading, statements
 from milepost.storage.database import Session
 from milepost.storage.joining import KEPT_BYTES, After, Piece, Run, add_rows, joined, new_rows
 from milepost.storage.memory import Holder, Memory, Publisher
@@ -66,7 +66,7 @@ from milepost.storage.operations import (
 from milepost.storage.staging import Staging
 
 _ELSEWHERE: Final = "this publisher is connected elsewhere by now, or was never announced here; connect again"
-_REMOVED: Final = b"-"  # before the token of a removal: tokens of puts have 16 bytes, so the two never meet
+_REMOVED: Final = b"-"  # before the token of a removal, and the name behind it: tokens of puts have 16 bytes
 _new: Final = tuple.__new__  # of a named tuple, without the function that its own constructor is
 _ONE_ROW: Final = Appended(1, 0)
 _DRAWS: Final = 100  # tries to draw a publisher's number; with a hundred million of them taken, two suffice
@@ -215,8 +215,9 @@ class Transaction:
         for _, append in self._appends:
             numbers.update(append.publishers if isinstance(append, AppendRows) else (append.publisher,))
         self._recall(numbers)
-        taken = self._taken_tokens()
-        used: list[bytes] = []
+        given = [append for _, append in self._appends if isinstance(append, Append) and append.token]
+        taken = keys.taken(self._session, [key for append in given for key in keys.keys_of(append)])
+        used: list[keys.Key] = []
         marks: dict[int, int] = {}
         for place, append in self._appends:
             try:
@@ -225,12 +226,12 @@ class Transaction:
                     continue
                 self._outcomes[place] = self._append(append, taken, marks, pieces)
                 if append.token and self._outcomes[place].stored:
-                    used.append(append.token)
+                    used += keys.keys_of(append)
             except MilepostError as error:
                 self._outcomes[place] = error
         if not marks:
             return
-        if used and len(self._session.fresh(statements.REMEMBER, "token", used, time_us=self._time_us)) != len(used):
+        if used and keys.remember(self._session, used, self._time_us) != len(used):
             raise Stale  # another broker has taken one of them since
         rows = []
         for number in sorted(marks):  # one order for all brokers, so that they do not lock each other out
@@ -241,7 +242,9 @@ class Transaction:
         if self._session.each(statements.MOVE_MARKS, rows) != len(rows):
             raise Stale  # another process has enrolled one of them
 
-    def _append(self, append: Append, taken: set[bytes], marks: dict[int, int], pieces: list[Piece | Run]) -> Appended:
+    def _append(
+        self, append: Append, taken: set[keys.Key], marks: dict[int, int], pieces: list[Piece | Run]
+    ) -> Appended:
         known = self._publisher(append.publisher)
         if known is None:
             raise Fenced(_ELSEWHERE)
@@ -261,9 +264,11 @@ class Transaction:
         if not stored:
             return Appended(0, total)  # a repetition, with or without a token
         if append.token:
-            if append.token in taken:
-                raise DuplicateMessage("a message with this key is stored already, and was not stored again")
-            taken.add(append.token)
+            wanted = keys.keys_of(append)
+            if keys.Key(append.token) in taken or not taken.isdisjoint(wanted):
+                where = "this topic" if len(wanted) == 1 else "one of these topics"
+                raise DuplicateMessage(f"a message with this key is stored in {where} already; nothing was stored now")
+            taken.update(wanted)
         if self._holder.shared:
             kept = [piece._replace(after=self._after(append.publisher, piece.topic)) for piece in kept]
         pieces += kept
@@ -296,11 +301,6 @@ class Transaction:
         elif kept:
             add_rows(pieces, topic, append.schema, kept)
         return AppendedRows(refused, repeated)
-
-    def _taken_tokens(self) -> set[bytes]:
-        """Which of the tokens that are given were used before."""
-        given = list({append.token for _, append in self._appends if isinstance(append, Append)} - {b""})
-        return self._session.known(statements.TAKEN, "token", given) if given else set()
 
     def _take_moves(self, pieces: list[Piece | Run]) -> None:
         session = self._session
@@ -545,7 +545,7 @@ class Transaction:
                 session.each(statements.MOVE_CURSOR, rows)
             return self._attached(attach, number, 1, True, attach.topic, attach.where, attach.options)
         number, topic, where, options, token, epoch, owner, opening = found
-        if topic != attach.topic:
+        if attach.topic and topic != attach.topic:
             raise TopicMismatch(f"the durable subscription {attach.name!r} is one to another topic; take another name")
         holds.require_none(attach.name, json.loads(options))
         if attach.create and where != attach.where:
@@ -580,8 +580,9 @@ class Transaction:
 
     def _remove(self, remove: Remove) -> bool:
         session = self._session
-        token = _REMOVED + remove.token
-        if remove.token and session.row(statements.REMEMBERED, token=token) is not None:
+        older = _REMOVED + remove.token  # as version 3 of the tables has it
+        token = older + remove.name.encode()
+        if remove.token and session.row(statements.REMEMBERED, token=token, older=older) is not None:
             return True  # also when there is a new one of this name: it is not the one that was meant
         found = session.row(statements.FIND_SUBSCRIPTION, name=remove.name)
         if found is None:
@@ -589,7 +590,7 @@ class Transaction:
         for statement in statements.REMOVE:
             session.run(statement, subscription=found[0])
         if remove.token:
-            session.fresh(statements.REMEMBER, "token", [token], time_us=self._time_us)
+            keys.remember(session, [keys.Key(token)], self._time_us)
         return True
 
 

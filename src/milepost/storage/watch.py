@@ -66,8 +66,11 @@ class Watch:
                 self._thread.start()
         try:
             yield run
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", None)
+            if code == sqlite3.SQLITE_TOOBIG or str(error) == "integer overflow":
+                raise too_much_text() from error
+            if code != sqlite3.SQLITE_INTERRUPT:
                 raise
             if self._halted.is_set():
                 raise stopping() from None
@@ -103,6 +106,13 @@ def too_long(seconds: float) -> QueryTooCostly:
         limits.QUERY_MS,
         "milliseconds of a selection, an order or a priority function",
     )
+
+
+def too_much_text() -> QueryTooCostly:
+    """The error about a text that is too long for what an expression does with it; see `query.sql.lengths`."""
+    maximum = limits.QUERY_VALUE_BYTES
+    what = "bytes of text that a selection, an order or a priority function goes over in one message"
+    return QueryTooCostly("QUERY_VALUE_BYTES", maximum + 1, maximum, what)
 
 
 def stopping() -> TransactionAborted:

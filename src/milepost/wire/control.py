@@ -168,12 +168,14 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     Replied to with {"topics": [names], "skipped": {name: why `where` does not fit its schema}, "positions": as in
     `resume`, of the durable topics that are delivered from now on or skipped, "behind": {name: `stored`} of those
     whose missed rows come first, in HAND frames, until a CAUGHT_UP}; a durable one with {"created", "position": {log:
-    offset}, "sequence": of this client's last acknowledgement that was carried out}.
+    offset}: where it is, "sequence": of this client's last acknowledgement that was carried out}, and with `hands`
+    {"handed": {log: [offsets]}: handed on and not acknowledged, this client's now, "acknowledged": {log: offset}: the
+    row that was handed on and acknowledged last}.
     """
 
     request: int
     subscription: int  # the client's number for it: the mark on what is delivered
-    pattern: str
+    pattern: str  # empty, with `name` and without `create`: whatever topic the subscription has
     where: str | None = None
     durable: bool = False  # read the log of a durable topic: rows come in HAND frames
     name: str = ""  # of a durable subscription: its cursor is stored, and several clients may share it
@@ -189,6 +191,7 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     # {`stored` of a topic: {log: offset}}: a plain subscription comes back on a new connection, and has had all rows of
     # these durable topics before these offsets. A durable topic that is not named was made since: it has had nothing.
     resume: dict[int, dict[int, int]] | None = None
+    hands: bool = False  # this client hands rows on to clients of its own, and says so (ACK): that is stored
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,7 +219,7 @@ class Positions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows are done with, or are to come again. Replied to when that is committed.
+    """Rows are done with, are to come again, or were handed on. Replied to when that is committed.
 
     A range [first, last] of a log names rows that were all handed to this client for this subscription and are not
     acknowledged yet; ranges ascend, and none is over another. When one is not so, the request fails, and the rows that
@@ -229,6 +232,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     done: dict[int, list[list[int]]] = {}  # log -> ranges
     again: dict[int, list[list[int]]] = {}
+    handed: dict[int, list[list[int]]] = {}  # to clients of this client: still its own, and not done
 
 
 class Trim(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,8 +262,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Tell about a durable topic: logs and sizes, named subscriptions and their cursors, or where a time is.
 
     Replied to with {"logs": [{"log", "start", "next", "rows", "bytes", "entries", "broker"}], "subscriptions":
-    [{"name", "where", "hold", "cursor": {log: offset}, "behind", "members", …}], "retain": {…}, "position": {log:
-    offset}}.
+    [{"name", "where", "hold", "cursor": {log: offset}, "behind", "members", "coming": rows are on their way to its
+    members, …}], "retain": {…}, "position": {log: offset}}.
     """
 
     request: int

@@ -399,3 +399,67 @@ def test_there_is_a_bound_on_predicates_that_no_index_answers(monkeypatch: pytes
         assert (await subs[3].get(timeout=60)).size == 3
 
     beside(test)
+
+
+@pytest.mark.parametrize("queues", [0, 1])
+def test_a_new_version_that_another_broker_of_the_cell_declares(postgresql: str, queues: int):
+    """Its rows are read when the predicates here have been read against it, and not before."""
+
+    async def main() -> None:
+        options = {"store": postgresql, "input_queues": queues}
+        async with (
+            asyncio.timeout(120),
+            testing.broker(name="a", listen="milepost://127.0.0.1:0", **options) as one,
+            testing.broker(name="b", listen="milepost://127.0.0.1:0", **options) as two,
+            milepost.AsyncClient(one.uri) as feed,
+            milepost.AsyncClient(two.uri) as desk,
+        ):
+            await feed.declare_topic("quotes", QUOTE, durable=True)
+            await feed.put("quotes", {"symbol": "A", "price": 1.0, "size": 0})
+            texts = [f"size % {number + 1} = 0" + " and price > 0" * 20 for number in range(60)]
+            subs = [await desk.subscribe("quotes", where=text, name=f"s{n}") for n, text in enumerate(texts)]
+            wild = await desk.subscribe(">", where="size * 2 >= 0")
+            await feed.declare_topic("quotes", WIDER, durable=True)
+            await feed.put("quotes", {"symbol": "A", "price": 1.0, "size": 60, "more": 5})
+            await feed.declare_topic("new", WIDER, durable=True)
+            for number in (0, 1, 59):
+                assert (await subs[number].get(timeout=60)).more == 5
+            while len(two.core.topics["quotes"].schemas) < 2 or "new" not in two.core.topics:
+                await asyncio.sleep(0)
+            await desk.put("quotes", {"symbol": "A", "price": 1.0, "size": 120, "more": 6})
+            assert (await subs[2].get(timeout=60)).more == 5
+            assert (await subs[2].get(timeout=60)).more == 6
+            await desk.put("new", {"symbol": "A", "price": 1.0, "size": 7, "more": 8})
+            assert {(await wild.get(timeout=60)).size for _ in range(2)} == {120, 7}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("what", ["compile", "match"])
+def test_a_broker_stops_while_it_compiles_or_matches(what: str):
+    async def main() -> None:
+        async with (
+            asyncio.timeout(120),
+            testing.broker(listen="milepost://127.0.0.1:0") as broker,
+            milepost.AsyncClient(broker.uri, timeout=1.0) as client,
+        ):
+            await client.declare_topic("quotes", QUOTE)
+            await subscribed(client, "quotes", [unindexed(number) for number in range(300)])
+            if what == "compile":
+                add_topics(broker, 3_000, lambda number: f"m{number}: [price: double, f{number}: int]")
+                task = asyncio.create_task(client.subscribe("many.*", where="price * price > 1"))
+                while not len(broker._compiling):
+                    await asyncio.sleep(0)
+            else:
+                rows = [{"symbol": "A", "price": 0.0, "size": 0}] * 20_000
+                task = asyncio.create_task(client.put_many("quotes", rows))
+                while not len(broker._matching):
+                    await asyncio.sleep(0)
+            await broker.stop()
+            assert not len(broker._compiling)
+            assert not len(broker._matching)
+            task.cancel()
+            with suppress(asyncio.CancelledError, errors.MilepostError):
+                await task
+
+    asyncio.run(main())

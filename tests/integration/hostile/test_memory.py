@@ -16,7 +16,6 @@ from milepost.wire import (
     FrameReader,
     Hello,
     Kind,
-    Ping,
     Publish,
     Reply,
     Status,
@@ -32,6 +31,12 @@ MB = 1 << 20
 EVENT = "event: [n: long, text: string]"
 MARGIN = 300 * MB  # of a process: what is made while an answer is, and what Python does not give back
 SETTINGS = {"memory_bytes": 64 * MB, "heartbeat_s": 1.0, "frame_s": 2.0}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))])
+def store(request):
+    """Settings of a broker with a store of each kind."""
+    return {} if request.param == "sqlite" else {"store": request.getfixturevalue("postgresql")}
 
 
 class Hostile:
@@ -118,9 +123,12 @@ def most(figures, bound):
 
 
 @pytest.mark.slow
-def test_clients_that_peek_and_do_not_read(tmp_path):
+def test_clients_that_peek_and_do_not_read(tmp_path, store):
     async def body():
-        async with Process(tmp_path, **SETTINGS) as broker, AsyncClient(broker.address, timeout=PATIENCE) as client:
+        async with (
+            Process(tmp_path, **SETTINGS, **store) as broker,
+            AsyncClient(broker.address, timeout=PATIENCE) as client,
+        ):
             await prepare(client)
             await client.define_type("note: [text: string]")
             await client.create_queue("notes", ["note"])
@@ -151,23 +159,26 @@ def test_clients_that_peek_and_do_not_read(tmp_path):
 @pytest.mark.parametrize("connections", [1, 20])
 def test_publish_requests_with_all_parts_that_one_may_have(tmp_path, connections):
     async def body():
-        async with Process(tmp_path, **SETTINGS) as broker, AsyncClient(broker.address, timeout=PATIENCE) as client:
+        settings = SETTINGS | {"heartbeat_s": 30.0, "frame_s": 30.0}
+        async with Process(tmp_path, **settings) as broker, AsyncClient(broker.address, timeout=PATIENCE) as client:
             await prepare(client)
             before = broker.resident()
             parts = [(2 * number + 100_000, number + 100_000) for number in range(limits.STAGED_PARTS)]
+            count = 60 // connections
+            asked = [
+                encode_control(Publish(request=number, sink="s", epoch=number, parts=parts))
+                for number in range(1, count + 1)
+            ]
             with ExitStack() as stack:
                 hostile = [stack.enter_context(Hostile(broker.port)) for _ in range(connections)]
 
-                def attack(each, count):
-                    for number in range(1, count + 1):
-                        each.send(encode_control(Publish(request=number, sink="s", epoch=number, parts=parts)))
-                    for _ in range(count):
-                        assert each.next(Kind.FAILURE)
+                def attack(each):
+                    each.send(*asked)
+                    return sum(each.next(Kind.FAILURE) is not None for _ in range(count))
 
-                attacks = [asyncio.to_thread(attack, each, 60 // connections) for each in hostile]
-                done = asyncio.gather(*attacks)
+                attacks = asyncio.gather(*(asyncio.to_thread(attack, each) for each in hostile))
                 await work(client)
-                await done
+                assert await attacks == [count] * connections, "some had to wait for others"
             assert broker.resident() - before < MARGIN
             most(await settled(client), MB)
 
@@ -248,28 +259,25 @@ def test_subscribers_that_do_not_take_their_messages(tmp_path):
     run(body())
 
 
-def test_reads_of_one_client_that_takes_nothing(tmp_path):
+@pytest.mark.parametrize("named", [False, True], ids=["reads", "named subscriptions"])
+def test_logs_that_one_client_reads_and_takes_nothing_of(tmp_path, named):
     async def body():
         async with Process(tmp_path, **SETTINGS) as broker, AsyncClient(broker.address, timeout=PATIENCE) as client:
             await prepare(client)
             await client.put_many("events", [{"n": n, "text": "r" * 10_000} for n in range(1_000)])
-            stop = (await client.status())["topics"][0]["rows_in"]
             with Hostile(broker.port, window=1) as hostile:
                 for number in range(1, 201):
-                    hostile.send(
-                        encode_control(
-                            Subscribe(
-                                request=number, subscription=number, pattern="events", durable=True,
-                                start={"position": {1: 0}}, stop={1: stop},
-                            )
-                        )
-                    )  # fmt: skip
-                assert hostile.next(Kind.REPLY)
-                hostile.send(encode_control(Ping(1)))
-                assert hostile.next(Kind.PONG)
-                most(await client.status(), 32 * MB)
-            for number in range(1_000):
-                assert (await client.get("events", timeout=PATIENCE)).n == number
+                    what = {"name": f"hostile {number}", "start": "earliest"}
+                    if not named:
+                        what = {"start": {"position": {1: 0}}, "stop": {1: 1_000}}
+                    asked = Subscribe(request=number, subscription=number, pattern="events", durable=True, **what)
+                    hostile.send(encode_control(asked))
+                for _ in range(200):
+                    assert hostile.next(Kind.REPLY)
+                most(await client.status(), 48 * MB)
+                for number in range(1_000):
+                    assert (await client.get("events", timeout=PATIENCE)).n == number
+                most(await client.status(), 48 * MB)
             most(await settled(client), MB)
 
     run(body())
@@ -327,9 +335,12 @@ def test_answers_to_requests_that_are_many_at_once(tmp_path):
     run(body())
 
 
-def test_puts_of_connections_that_are_gone_count_until_they_are_stored(tmp_path):
+def test_puts_of_connections_that_are_gone_count_until_they_are_stored(tmp_path, store):
     async def body():
-        async with Process(tmp_path, **SETTINGS) as broker, AsyncClient(broker.address, timeout=PATIENCE) as client:
+        async with (
+            Process(tmp_path, **SETTINGS, **store) as broker,
+            AsyncClient(broker.address, timeout=PATIENCE) as client,
+        ):
             await prepare(client)
             topic = client._session.connection.by_name["events"].number
             batch = bytes(encode(parse_schema(EVENT), [{"n": 1, "text": "p" * 3_000_000}]).data)

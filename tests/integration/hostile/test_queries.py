@@ -122,6 +122,45 @@ def test_a_request_about_a_queue_ends_with_the_budget_that_it_went_over(store, w
     run(whole())
 
 
+def _joined(times):
+    text = "b"
+    for _ in range(times):
+        text = f"({text} || {text})"
+    return text
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        f"length({_joined(9)}) = 1",  # 1.5 GB
+        "b like '%" + "a_%" * 300 + "c'",
+        " or ".join(["length(lower(b)) = 3"] * 40),
+        "contains(b, c)",  # what is looked for nearly occurs at each place
+        f"contains(b || 'x', '{'a' * 5_000}b')",
+    ],
+)
+def test_long_texts_are_refused_where_an_expression_goes_over_them_many_times(store, select):
+    """Within one row no database looks at its timeout. Selections that go over texts a few times take any text."""
+
+    async def whole():
+        async with clients(1, **store) as (client,):
+            await client.define_type("texts: [n: int, b: string, c: string]")
+            await client.create_queue("texts", ["texts"])
+            long = {"n": 1, "b": "a" * 3_000_000, "c": "a" * 1_000_000 + "b"}
+            async with client.transaction() as tx:
+                await tx.enqueue("texts", [long, {"n": 2, "b": "a", "c": "b"}], type="texts")
+            with pytest.raises(QueryTooCostly, match=r"QUERY_VALUE_BYTES|QUERY_MS"):
+                async with client.transaction() as tx:
+                    await tx.dequeue("texts", "texts", select=select)
+            async with client.transaction() as tx:
+                few = "contains(b, 'aaa') and lower(c) like 'a%b' and length(b) > 5"
+                assert [each.n for each in await tx.dequeue("texts", "texts", select=few, count=2)] == [1]
+            async with client.transaction() as tx:  # and the one that is left is short
+                assert await tx.dequeue("texts", "texts", select=select) == []
+
+    run(whole())
+
+
 @pytest.mark.parametrize("level", ["none", "ordered", "blockwise"])
 def test_a_selection_without_an_end_on_a_queue_of_each_level(store, level):
     async def whole():

@@ -6,12 +6,13 @@ import pytest
 
 import milepost
 from milepost.broker.core import predicates as caching
-from milepost.broker.core.catalogue import COVERED_AT_ONCE
+from milepost.broker.core.catalogue import COVERED_AT_ONCE, FORGOTTEN_AT_ONCE
 from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.predicates import Predicates, Uncompiled
 from milepost.errors import QueryError
 from milepost.query.shape import SHAPES
-from milepost.wire import Declare, Failure, Reply, Subscribe, Unsubscribe
+from milepost.storage.operations import Extent
+from milepost.wire import Declare, Delete, Failure, Reply, Subscribe, Unsubscribe
 
 from .durable_rig import DurableRig
 from .rig import QUOTE, Rig, finished, quotes
@@ -96,7 +97,7 @@ def test_what_goes_away_while_its_predicate_is_compiled(gone):
     if gone == "client":
         rig.run(rig.core.lost(desk))
     else:
-        rig.ask(feed, milepost.wire.Delete, name="quotes")
+        rig.ask(feed, Delete, name="quotes")
     rig.do_next()
     if gone == "client":
         assert answer(rig, desk, number) is None
@@ -134,8 +135,8 @@ def test_a_pattern_gets_its_topics_some_at_a_time():
         assert answer(rig, desk, number) is None
         if steps == 1:
             rig.declare(feed, "t.new")  # which is covered as any later one
-            rig.ask(feed, milepost.wire.Delete, name="t.0")
-            rig.ask(feed, milepost.wire.Delete, name=f"t.{count - 1}")
+            rig.ask(feed, Delete, name="t.0")
+            rig.ask(feed, Delete, name=f"t.{count - 1}")
         rig.do_next()
         steps += 1
     assert steps == 3
@@ -181,7 +182,7 @@ def test_a_topic_is_there_when_the_predicates_of_its_patterns_are_compiled():
 
 def test_versions_are_rebuilt_elsewhere_whatever_comes_and_goes_meanwhile():
     """Against a topic that had both versions before any subscription."""
-    for seed in range(20):
+    for seed in range(8):
         rng = Random(seed)
         rig = later(Rig())
         feed, desk, twin = rig.client(), rig.client(), rig.client()
@@ -389,6 +390,112 @@ def test_a_stored_predicate_is_compiled_before_its_subscription_is_served(tmp_pa
     rig.store_rows(feed, quotes(3, start=0), "kept")
     assert rig.offsets(desk) == [1, 2]
     rig.close()
+
+
+def test_what_other_brokers_did_waits_only_for_what_it_needs(tmp_path):
+    rig = DurableRig(tmp_path, shared=True)
+    feed, desk = rig.client(), rig.client()
+    for name in ("kept", "beside"):
+        rig.declare(feed, name, durable=True)
+    for number in range(60):
+        rig.subscribe(desk, "kept", number, where=f"size >= {number}" + " and size >= 0" * 9)
+    kept, beside = (next(each for each in rig.store.topics() if each.name == name) for name in ("kept", "beside"))
+    widened = kept._replace(schemas=(*kept.schemas, WIDER), extents={9: Extent(0, 5, 0, 0, 0)}, slow="drop")
+    grown = beside._replace(extents={9: Extent(0, 7, 0, 0, 0)})
+    fresh_one = kept._replace(topic=77, name="other", schemas=(WIDEST,))
+    later(rig)
+
+    def hear(records, known):
+        rig.run(rig.core.attempts.run(lambda: rig.core.keeper.polled(records, known)))
+
+    known = {kept.topic, beside.topic}
+    hear([widened, grown, fresh_one], known)
+    topics = rig.core.topics
+    assert topics["beside"].ends[9] == 7
+    assert "other" in topics
+    assert 9 not in topics["kept"].ends
+    assert len(rig.elsewhere) == 1
+    newer = widened._replace(extents={9: Extent(0, 6, 0, 0, 0)}, slow="throttle")
+    hear([newer, grown, fresh_one], known)
+    assert len(rig.elsewhere) == 1
+    rig.do_next()
+    assert (topics["kept"].ends[9], topics["kept"].slow, len(topics["kept"].schemas)) == (6, "throttle", 2)
+    assert not rig.core.keeper._restoring
+    widest = newer._replace(schemas=(*newer.schemas, WIDEST))
+    hear([widest, grown], {*known, 77})
+    assert "other" not in topics
+    hear([grown], known)  # and now it is gone altogether
+    rig.do_next()
+    assert set(topics) == {"beside"}
+    assert not rig.elsewhere
+    rig.close()
+
+
+# Leaving
+
+
+def test_a_client_with_many_subscriptions_leaves_some_at_a_time():
+    rig = Rig()
+    feed, desk, other = rig.client(), rig.client(), rig.client()
+    rig.declare(feed)
+    rig.declare(feed, "t.1")
+    count = 2 * FORGOTTEN_AT_ONCE
+    rig.subscribe(desk, "t.*", count)
+    for number in range(count):
+        rig.subscribe(desk, "quotes", number, where=f"size = {number % 10}")
+    rig.subscribe(other, "quotes", 1, where="size = 3")
+    later(rig).run(rig.core.lost(desk))
+    steps = 0
+    while rig.elsewhere:
+        assert rig.client().number != desk.number
+        rig.put(feed, quotes(10))
+        rig.put(feed, quotes(1), "t.1")
+        rig.declare(feed, f"t.new{steps}")  # which its pattern does not cover any more
+        here = [each for each in rig.core.connections.values() if each.open]
+        assert rig.core.statistics()["connections"]["open"] == len(here)
+        rig.do_next()
+        steps += 1
+    assert steps >= 2
+    assert rig.got.get(desk) is None
+    assert [row["size"] for row in rig.rows(other)] == [3] * steps
+    assert [len(topic) for topic in rig.core.topics.values()] == [1] + [0] * (steps + 1)
+    assert desk.number not in rig.core.connections
+    assert rig.client().number == desk.number
+
+
+def test_a_topic_is_deleted_while_its_subscriber_leaves():
+    rig = later(Rig())
+    feed, desk = rig.client(), rig.client()
+    rig.declare(feed)
+    for number in range(2 * FORGOTTEN_AT_ONCE):
+        rig.subscribe(desk, "quotes", number)
+    rig.run(rig.core.lost(desk))
+    said = len(rig.said[desk])
+    rig.ask(feed, Delete, name="quotes")
+    while rig.elsewhere:
+        rig.do_next()
+    assert len(rig.said[desk]) == said
+    assert desk.number not in rig.core.connections
+
+
+def test_a_pattern_leaves_its_topics_some_at_a_time():
+    rig = Rig()
+    feed, desk = rig.client(), rig.client()
+    count = 2 * FORGOTTEN_AT_ONCE + 1
+    for each in range(count):
+        rig.declare(feed, f"t.{each}")
+    rig.subscribe(desk, "t.*")
+    later(rig)
+    number = ask(rig, desk, Unsubscribe, subscription=1)
+    while rig.elsewhere:
+        assert desk.busy
+        assert answer(rig, desk, number) is None
+        rig.do_next()
+    assert isinstance(answer(rig, desk, number), Reply)
+    assert not desk.busy
+    assert not any(len(topic) for topic in rig.core.topics.values())
+    assert desk.keys == 0
+    later(rig).subscribe(desk, "t.1")
 
 
 # The cache

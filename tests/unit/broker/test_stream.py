@@ -1,7 +1,9 @@
 """A durable subscription as a state machine, against a model that keeps every row in a dictionary."""
 
+import zlib
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -11,12 +13,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 import milepost
 from milepost.batch import Batch, Ids, Run
 from milepost.broker.core import reach
-from milepost.broker.core.reach import Reach, packed, unpacked
+from milepost.broker.core.reach import Reach, State, packed, unpacked
 from milepost.broker.core.stream import Found, Stream, Taken
 from milepost.errors import AckMismatch
 
 SCHEMA = milepost.parse_schema("n: [offset: long]")
 LOG = 1
+ABSENT = object()  # has what was handed on before a restart
 
 
 def batch_of(offsets, publishers):
@@ -46,7 +49,7 @@ def connection(ready=True):
 
 
 class StreamMachine(RuleBasedStateMachine):
-    """Rows enter, are handed out, acknowledged, sent back; members come and go; the broker restarts."""
+    """Rows enter, are handed out, handed on, acknowledged, sent back; members come and go; the broker restarts."""
 
     members = Bundle("members")
 
@@ -58,7 +61,10 @@ class StreamMachine(RuleBasedStateMachine):
         self.publisher = []  # of each offset; 0: it does not match
         self.done = set()
         self.stored = (0, b"")
-        self.held = {}  # offset -> member
+        self.held = {}  # offset -> member; ABSENT: it is reserved
+        self.marked = set()  # handed on, and not taken over since
+        self.last = None  # the one that was handed on and acknowledged last
+        self.stored_marks = {}, None  # offset -> whether somebody has it; and the last
         self.tries = {}
         self.current = []
         self.restart()
@@ -66,17 +72,59 @@ class StreamMachine(RuleBasedStateMachine):
     def restart(self):
         self.stream = Stream(self.topic, "name", None, {LOG: Reach(*self.stored)})
         self.stream.subscription = 1
-        self.held = {}
+        marks, self.last = self.stored_marks
+        self.marked = set(marks)
+        self.held = {offset: ABSENT for offset, held in marks.items() if held}
         self.flying = []  # acknowledgements that are being stored
         self.flight = None
         self.current = []
         self.moves = 0
 
-    @rule(target=members, room=st.integers(1, 6))
-    def join(self, room):
-        member = self.stream.join(connection(), len(self.current), b"", room, 0)
+    @rule(target=members, room=st.integers(1, 6), hands=st.booleans())
+    def join(self, room, hands):
+        member = self.stream.join(connection(), len(self.current), b"", room, 0, hands=hands)
         self.current.append(member)
+        if hands:
+            gone = self.done | self.acknowledged()
+            for offset in self.marked - gone:
+                if self.held.get(offset, ABSENT) is ABSENT:
+                    self.held[offset] = member
+            assert self.stream.handed_on(member).get(LOG, []) == [o for o in self.mine(member) if o in self.marked]
         return member
+
+    @rule()
+    def release(self):
+        """Those who hand on have been away for too long."""
+        for offset in self.mine(ABSENT):
+            del self.held[offset]
+            self.tries[offset] = self.tries.get(offset, 0) + 1
+        self.stream.release()
+
+    @rule(member=members, data=st.data())
+    def hand_on(self, member, data):
+        mine = self.mine(member) if member in self.current else []
+        some = [offset for offset in mine if offset not in self.marked]
+        if not some:
+            return
+        offset = data.draw(st.sampled_from(some))
+        self.moves += 1
+        chosen = self.stream.choose(member, {LOG: [[offset, offset]]}, "handed on")
+        self.move(Taken(member, self.moves, [], self.moves, chosen), [], [offset])
+
+    def move(self, taken, some, marked=()):
+        """Store an acknowledgement, or a handing on."""
+        self.stream.acknowledge(taken)
+        before = self.last
+        self.marked.update(marked)
+        self.last = max((offset for offset in some if offset in self.marked), default=self.last)
+        for offset in some:
+            del self.held[offset]
+        here = self.stream.reach(LOG)
+        cursor = here.cursor()
+        gone = self.done | self.acknowledged() | set(some)
+        marks = {offset: offset in self.held for offset in self.marked - gone}
+        assert here.acknowledged == self.last
+        self.flying.append((taken, some, (cursor, here.state(cursor)), marked, (marks, self.last), before))
 
     @rule(publishers=st.lists(st.integers(0, 3), min_size=1, max_size=6))
     def enter(self, publishers):
@@ -137,11 +185,12 @@ class StreamMachine(RuleBasedStateMachine):
                 earlier = [o for o in range(offset) if self.publisher[o] == publisher and o not in gone]
                 assert all(o in self.held for o in earlier), "nor do they overtake one another"
                 self.held[offset] = member
+                self.marked.discard(offset)
                 assert (0 if tries is None else int(tries[place])) == self.tries.get(offset, 0)
             assert member.rows <= member.prefetch
 
     def acknowledged(self):
-        return {offset for _, some, _ in self.flying for offset in some}
+        return {offset for _, some, *_ in self.flying for offset in some}
 
     def mine(self, member):
         return sorted(offset for offset, owner in self.held.items() if owner is member)
@@ -156,13 +205,7 @@ class StreamMachine(RuleBasedStateMachine):
         stream = self.stream
         self.moves += 1
         some = [offset for offset in mine if first <= offset <= last]
-        taken = Taken(member, self.moves, stream.choose(member, {LOG: ranges(some)}, "done"), self.moves)
-        stream.acknowledge(taken)
-        here = stream.reach(LOG)
-        cursor = here.cursor()
-        self.flying.append((taken, some, (cursor, here.state(cursor))))
-        for offset in some:
-            del self.held[offset]
+        self.move(Taken(member, self.moves, stream.choose(member, {LOG: ranges(some)}, "done"), self.moves), some)
 
     @rule(stored=st.booleans())
     def outcome(self, stored):
@@ -170,14 +213,15 @@ class StreamMachine(RuleBasedStateMachine):
         if not self.flying:
             return
         if stored:
-            taken, some, state = self.flying.pop(0)
+            taken, some, self.stored, _, self.stored_marks, _ = self.flying.pop(0)
             self.done.update(some)
-            self.stored = state
             self.stream.reach(LOG).settle(taken.move)
             return
         flying, self.flying = self.flying, []
-        for taken, some, _ in flying:
+        self.last = flying[0][-1]
+        for taken, some, _, marked, _, _ in flying:
             self.stream.undo(taken)
+            self.marked.difference_update(marked)
             for offset in some:
                 if self.stream.reach(LOG).chosen(offset, offset, taken.member.key):
                     self.held[offset] = taken.member
@@ -209,7 +253,12 @@ class StreamMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.moves > 0)
     @rule()
     def crash(self):
-        late, tries = unpacked(self.stored[1])
+        late, tries, handed, left, last = unpacked(self.stored[1])
+        marks, self.last = self.stored_marks
+        assert (handed.keys(), left.keys()) == tuple(
+            {o for o, held in marks.items() if held is h} for h in (True, False)
+        )
+        assert last == self.last
         cursor = self.stored[0]
         matching = {offset for offset in range(len(self.publisher)) if self.publisher[offset]}
         known = {offset for offset in matching if offset < cursor} | set(late.tolist())
@@ -240,7 +289,8 @@ class StreamMachine(RuleBasedStateMachine):
     def finish(self):
         while self.flying:
             self.outcome(True)
-        member = self.join(room=6)
+        member = self.join(room=6, hands=False)
+        self.release()
         for _ in range(3 * len(self.publisher) + 10):
             self.read(5)
             self.hand_out()
@@ -279,9 +329,10 @@ def test_what_was_not_handed_out_cannot_be_acknowledged():
 
 @pytest.mark.parametrize("late", [[], [3], [3, 4, 5, 2**40], list(range(0, 5000, 3))])
 def test_a_state_is_read_back(late):
-    found, tries = unpacked(packed(np.array(late, np.uint64), {7: 2} if late else {}))
-    assert found.tolist() == late
-    assert tries == ({7: 2} if late else {})
+    for tries, handed, left, last in (({}, {}, {}, None), ({7: 2}, {}, {}, None), ({}, {9: 5}, {2**40: 6}, 0)):
+        found = unpacked(packed(State(np.array(late, np.uint64), tries, handed, left, last)))
+        assert found.late.tolist() == late
+        assert found[1:] == (tries, handed, left, last)
 
 
 def test_what_is_done_above_a_row_that_was_reopened_is_not_forgotten(monkeypatch):
@@ -296,5 +347,12 @@ def test_what_is_done_above_a_row_that_was_reopened_is_not_forgotten(monkeypatch
     first.lot.reopen(first.places[:1])  # its commit failed
     assert here.cursor() == 0
     assert here.done_early == 2
-    found, _ = unpacked(here.state(0))
-    assert found.tolist() == [1, 2]
+    assert unpacked(here.state(0)).late.tolist() == [1, 2]
+
+
+def test_what_was_stored_before_handing_on_was_known_is_read_on():
+    steps = np.array([3, 2], "<u8").tobytes()
+    state = msgspec.msgpack.encode({"late": zlib.compress(steps, 1), "tries": {7: 2}})
+    found = unpacked(state)
+    assert found.late.tolist() == [3, 5]
+    assert found[1:] == ({7: 2}, {}, {}, None)

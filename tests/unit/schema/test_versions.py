@@ -6,6 +6,7 @@ from itertools import permutations
 
 import pytest
 
+from milepost import limits
 from milepost.errors import IncompatibleSchema, LimitExceeded, MilepostError
 from milepost.schema.evolution import breaks
 from milepost.schema.merge import merged
@@ -116,6 +117,15 @@ def test_merging_meets_a_limit_instead_of_taking_hours() -> None:
     with pytest.raises(LimitExceeded) as caught:
         merged(parse(ring("d", 100)), parse(ring("e", 100)))
     assert caught.value.limit == "SCHEMA_DEPTH"
+
+
+def test_all_comparisons_of_a_further_version_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = Versions.of([parse(f"m: [{', '.join(f'a{i}: int' for i in range(size))}]") for size in range(1, 11)])
+    monkeypatch.setattr(limits, "SCHEMA_COMPARISONS", 100)
+    assert breaks(versions.merged, parse("m: [b: int]"))  # one is well within it
+    with pytest.raises(LimitExceeded) as caught:
+        versions.misfits(parse("m: [b: int]"))
+    assert caught.value.limit == "SCHEMA_COMPARISONS"
 
 
 def test_a_registry_takes_an_old_version_after_a_new_one_and_knows_which_is_the_newest() -> None:

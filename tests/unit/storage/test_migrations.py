@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from milepost.errors import ConfigError, StoreError
-from milepost.storage import migrations, reading
+from milepost.errors import ConfigError, DuplicateMessage, StoreError, UnknownSubscription
+from milepost.storage import Appended, Remove, migrations, reading
 from milepost.storage.database import Database
 from milepost.storage.postgresql import Postgresql
 from milepost.storage.sqlite import Sqlite
@@ -91,6 +91,31 @@ def test_what_the_first_version_has_written_is_read_on(rig: Rig) -> None:
     assert rig.contents(store, 1)[3:] == [(3, 5, 4)]
 
 
+def test_keys_that_version_3_remembered_are_recognised(rig: Rig) -> None:
+    """It did not know their topics, so they are taken in all topics until they are forgotten."""
+    database = database_of(rig)
+    session = database.write()
+    migrations.migrate(database, session, migrations.known()[:3])
+    session.discard()
+    database.close()
+    for token in (b"k" * 16, b"-" + b"t" * 16):
+        rig.sql("INSERT INTO tokens (token, seen_us) VALUES (?, 1000000)", token)
+    store = rig.open(remember_s=10.0)
+    one, two = rig.topic(store), rig.topic(store, "two")
+    publisher = rig.enrol(store)
+    for topic in (one, two):
+        with pytest.raises(DuplicateMessage):
+            rig.append(store, topic, publisher, [1], token=b"k" * 16)
+    assert rig.do(store, Remove("desk", b"t" * 16)) is True  # a repetition
+    rig.append(store, one, publisher, [2], token=b"n" * 16)
+    rig.maintain(store, 11_000_001)
+    assert [rig.append(store, topic, publisher, [stamp], token=b"k" * 16) for topic, stamp in ((one, 3), (two, 4))] == [
+        Appended(1, 0)
+    ] * 2
+    with pytest.raises(UnknownSubscription):
+        rig.do(store, Remove("desk", b"t" * 16))
+
+
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     connection = sqlite3.connect(path)
@@ -132,6 +157,7 @@ RELEASED = {
     1: "914e9d61a8e6c5f444a1836b39963d61130d9dd65eee3f7a7ad31ad0f7ce9b61",
     2: "d40ea50f05a4b062322ee98a3227bd1e7861c155e5a46b43816ea50c5d423274",
     3: "2d182bf4b77ae0efceb8b0a57d17f3ede75ccf35b64b73da4f1bec3ab33a9a74",
+    4: "34bb122494a9c6b028c0fb4b2ac22ac0b9270a44c5dad57e7335e80c15056c01",
 }
 
 

@@ -36,8 +36,10 @@ def fresh() -> Iterator[Rig]:
             rig.close()
 
 
-# One append: a publisher, the stamps of its parts, a token or none. Stamps begin anywhere, so most repeat something.
+# One append: a publisher, its first topic, the stamps of its parts, a token or none. Stamps begin anywhere, so most
+# repeat something.
 appends = st.tuples(
+    st.integers(0, 2),
     st.integers(0, 2),
     st.integers(1, 30),
     st.lists(st.integers(1, 6), min_size=1, max_size=3),
@@ -55,7 +57,7 @@ def check_appends(rig: Rig, script: list[object]) -> None:
     keys = ["p0", "p1", "p2"]
     numbers = [rig.enrol(store, key, 100 + place) for place, key in enumerate(keys)]
     marks = [0, 0, 0]
-    seen: set[bytes] = set()
+    seen: set[tuple[int, bytes]] = set()
     logs: dict[int, list[tuple[int, int]]] = {topic: [] for topic in topics}
     for step in script:
         if step == "maintain":
@@ -67,20 +69,21 @@ def check_appends(rig: Rig, script: list[object]) -> None:
         else:
             assert isinstance(step, list)
             operations, expected = [], []
-            for place, first, sizes, token in step:
+            for place, turn, first, sizes, token in step:
                 parts, stamp, new, old = [], first, [], 0
-                for topic, size in zip(itertools.cycle(topics), sizes, strict=False):
+                for topic, size in zip(itertools.cycle(topics[turn:] + topics[:turn]), sizes, strict=False):
                     stamps = range(stamp, stamp + size)
                     parts.append(Part(topic, rows(numbers[place], stamps)))
                     new += [(topic, value) for value in stamps if value > marks[place]]
                     old += sum(value <= marks[place] for value in stamps)
                     stamp += size
                 operations.append(Append(numbers[place], tuple(parts), token))
-                if new and token and token in seen:
+                keyed = {(part.topic, token) for part in parts if token}
+                if new and keyed & seen:
                     expected.append(None)
                     continue
                 if new:
-                    seen |= {token} - {b""}
+                    seen |= keyed
                     marks[place] = new[-1][1]
                     for topic, value in new:
                         logs[topic].append((numbers[place], value))

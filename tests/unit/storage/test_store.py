@@ -252,6 +252,72 @@ def test_tokens_are_remembered_for_their_time(rig: Rig) -> None:
     assert rig.append(store, topic, publisher, [5], token=key) == Appended(1, 0)
 
 
+def test_keys_are_of_their_topics(rig: Rig) -> None:
+    store = rig.open()
+    quotes, orders, third = (rig.topic(store, name) for name in ("quotes", "orders", "third"))
+    publisher = rig.enrol(store)
+    key = bytes(range(16))
+    assert rig.append(store, quotes, publisher, [1], token=key) == Appended(1, 0)
+    assert rig.append(store, orders, publisher, [2], token=key) == Appended(1, 0)
+    for topic in (quotes, orders):
+        with pytest.raises(DuplicateMessage, match="in this topic already"):
+            rig.append(store, topic, publisher, [3], token=key)
+    # In one group of writes, as clients that put at the same time have it.
+    outcomes = rig.write(
+        store,
+        *(Append(publisher, (Part(topic, rows(publisher, [stamp])),), b"k" * 16)
+          for stamp, topic in enumerate((quotes, orders, quotes, third), 4)),
+    ).outcomes  # fmt: skip
+    assert [isinstance(each, DuplicateMessage) for each in outcomes] == [False, False, True, False]
+    assert [len(rig.contents(store, topic)) for topic in (quotes, orders, third)] == [2, 2, 1]
+
+
+def test_a_put_into_several_topics_has_one_key_which_is_taken_in_each(rig: Rig) -> None:
+    store = rig.open()
+    quotes, orders, third = (rig.topic(store, name) for name in ("quotes", "orders", "third"))
+    publisher = rig.enrol(store)
+
+    def together(stamp: int, key: bytes, *topics: int) -> Appended:
+        parts = tuple(Part(topic, rows(publisher, [stamp + place])) for place, topic in enumerate(topics))
+        outcome: Appended = rig.do(store, Append(publisher, parts, key))
+        return outcome
+
+    assert together(1, b"a" * 16, quotes, orders) == Appended(2, 0)
+    with pytest.raises(DuplicateMessage, match="one of these topics"):
+        together(10, b"a" * 16, quotes, orders)
+    with pytest.raises(DuplicateMessage, match="one of these topics"):
+        together(10, b"a" * 16, orders, third)
+    assert rig.contents(store, third) == []  # all or nothing
+    assert together(10, b"a" * 16, third) == Appended(1, 0)
+    with pytest.raises(DuplicateMessage):
+        together(20, b"a" * 16, orders)
+    assert together(20, b"a" * 16, rig.topic(store, "fourth"), rig.topic(store, "fifth")) == Appended(2, 0)
+
+
+def test_keys_of_one_token_are_forgotten_each_in_its_time(rig: Rig) -> None:
+    store = rig.open(remember_s=10.0)
+    quotes, orders = rig.topic(store), rig.topic(store, "orders")
+    publisher = rig.enrol(store)
+    key = bytes(16)
+    rig.append(store, quotes, publisher, [1], token=key)
+    rig.now += 9_000_000
+    rig.append(store, orders, publisher, [2], token=key)
+    rig.maintain(store, rig.now + 2_000_000)
+    assert rig.append(store, quotes, publisher, [3], token=key) == Appended(1, 0)
+    with pytest.raises(DuplicateMessage):
+        rig.append(store, orders, publisher, [4], token=key)
+
+
+def test_the_token_of_a_removal_is_that_of_one_name(rig: Rig) -> None:
+    store = rig.open()
+    topic = rig.topic(store)
+    for name in ("desk", "other"):
+        rig.do(store, attach(name, topic))
+    for name in ("desk", "other", "desk", "other"):
+        assert rig.do(store, Remove(name, b"t" * 16)) is True
+    assert store.subscriptions(topic) == []
+
+
 # Reading
 
 

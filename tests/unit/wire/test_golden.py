@@ -108,7 +108,7 @@ def test_a_subscribe_with_a_stop():
         Subscribe(request=1, subscription=2, pattern="q", durable=True, start={"position": {3: 4}}, stop={3: 9})
     )
     assert frame[4] == Kind.SUBSCRIBE
-    assert frame.endswith(b"\xa4stop\x81\x03\x09\xa6resume\xc0")
+    assert frame.endswith(b"\xa4stop\x81\x03\x09\xa6resume\xc0\xa5hands\xc2")
 
 
 def test_what_is_asked_about_a_sink():
@@ -162,9 +162,9 @@ def test_a_stage_that_cannot_be(body, why):
 def test_an_acknowledgement():
     frame = encode_control(Ack(request=1, subscription=2, sequence=3, done={4: [[5, 6]]}))
     assert frame.hex() == (
-        "3400000016004d50" + "85" + "a77265717565737401" + "ac737562736372697074696f6e02" + "a873657175656e636503"
+        "3c00000016004d50" + "86" + "a77265717565737401" + "ac737562736372697074696f6e02" + "a873657175656e636503"
         + "a4646f6e65" + "8104" + "91920506"  # {4: [[5, 6]]}
-        + "a5616761696e80"
+        + "a5616761696e80" + "a668616e64656480"  # again, handed
     )  # fmt: skip
 
 

@@ -17,9 +17,12 @@
     terms           what one may be asked for with; start: where it begins; bounds: where a read ends by itself
     holds           cursors that nobody is served from
     burial          rows that were delivered too often
-    predicates      compiled `where` texts, the wrong ones too
+    predicates      compiled `where` texts, the wrong ones too, and what must be compiled before an event can be
+    attempts        such events: run, put off and run again
+    rebuild         the indexes of a topic for further versions of its schema
 
 Matching runs outside, on a snapshot of a topic's index: `Core.put` says with which, `Core.arrived` takes the result.
+Whatever else is long is an effect, `Compile` or `Match`, or is done in parts, with `Later` between them.
 """
 
 from milepost.broker.core.connection import Connection

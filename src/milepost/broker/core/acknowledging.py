@@ -13,7 +13,7 @@ came before, or may have, are sent when their move is stored.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from milepost import limits
 from milepost.broker.core.connection import Connection
@@ -26,6 +26,7 @@ from milepost.broker.core.stream import Stream, Taken
 from milepost.errors import (
     AckMismatch,
     InDoubt,
+    LimitExceeded,
     MilepostError,
     NotExpectingAck,
     ServedElsewhere,
@@ -70,7 +71,8 @@ class Acknowledging:
         stream, member = found
         if not stream.subscription:
             raise NotExpectingAck("a replay has nothing to acknowledge: its position is the application's to keep")
-        count = sum(len(pairs) for ranges in (request.done, request.again) for pairs in ranges.values())
+        named = (request.done, request.again, request.handed)
+        count = sum(len(pairs) for ranges in named for pairs in ranges.values())
         limits.require("ACK_RANGES", count, "the ranges of one acknowledgement")
         if request.sequence <= member.sequence:
             return stream, member, False
@@ -83,7 +85,7 @@ class Acknowledging:
         return stream, member, True
 
     def acknowledge(self, connection: Connection, request: Ack, *, waits: bool = True) -> list[Effect]:
-        """Rows are done, or to come again."""
+        """Rows are done, or to come again, or were handed on."""
         stream, member, new = self._member(connection, request)
         if not new:
             return [Say(connection, Reply(request=request.request, value={"sequence": member.sequence}))]
@@ -92,13 +94,13 @@ class Acknowledging:
             stream.deferred.append(partial(self._acknowledge_late, connection, request))
             return effects
         try:
-            done, again = _chosen(stream, member, request)
-        except AckMismatch as error:
+            done, again, handed = _chosen(stream, member, request)
+        except (AckMismatch, LimitExceeded) as error:
             effects += self._streams.keeper.failed(connection, request.request, error)
             self._streams.pump(stream, effects)
             return effects
         member.sequence = request.sequence
-        taken = Taken(member, request.sequence, done)
+        taken = Taken(member, request.sequence, done, handed=handed)
         stream.send_back(member, again)
         self.move(stream, taken, effects, connection, request.request)
         self._streams.pump(stream, effects)
@@ -281,9 +283,9 @@ class Acknowledging:
         chosen: list[tuple[Stream, Taken]] = []
         try:
             for ack, stream, member in new:
-                if ack.again:
-                    raise AckMismatch("a commit acknowledges what is done; what is to come again is sent back alone")
-                done, _ = _chosen(stream, member, ack)
+                if ack.again or ack.handed:
+                    raise AckMismatch("a commit acknowledges what is done; all else about rows is said alone")
+                done, _, _ = _chosen(stream, member, ack)
                 chosen.append((stream, Taken(member, ack.sequence, done)))
         except AckMismatch:
             for stream, taken in chosen:
@@ -325,13 +327,24 @@ class Acknowledging:
                     go_on(effects)
 
 
-def _chosen(stream: Stream, member: Member, request: Ack) -> tuple[list[tuple[Chosen, int]], list[tuple[Chosen, int]]]:
-    """The rows that are done and those that are to come again; what was named goes back when something is wrong."""
-    done: list[tuple[Chosen, int]] = []
+_Rows: TypeAlias = list[tuple[Chosen, int]]  # with their logs
+
+
+def _chosen(stream: Stream, member: Member, request: Ack) -> tuple[_Rows, _Rows, _Rows]:
+    """The rows that are done, to come again, and handed on; what was named goes back when something is wrong."""
+    done: _Rows = []
+    again: _Rows = []
+    handed: _Rows = []
     try:
-        require_apart(request.done, request.again)
+        require_apart(request.done, request.again, request.handed)
         done = stream.choose(member, request.done, "acknowledged were")
-        return done, stream.choose(member, request.again, "sent back were")
-    except AckMismatch:
-        stream.send_back(member, done)  # the client forgets what it named: that comes again
+        again = stream.choose(member, request.again, "sent back were")
+        handed = stream.choose(member, request.handed, "handed on were")
+        if handed:
+            count = sum(len(chosen.places) for chosen, _ in handed)
+            before = sum(len(lot.handed_on()) for reach in stream.reaches.values() for lot in reach.lots)
+            limits.require("HANDED_ROWS", before + count, "the rows that are handed on and not acknowledged")
+        return done, again, handed
+    except (AckMismatch, LimitExceeded):
+        stream.send_back(member, done + again + handed)  # the client forgets what it named: that comes again
         raise

@@ -6,14 +6,15 @@ Each request adds what others are to be told to `effects`, and raises what is wr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.broker.core.catchups import is_behind
 from milepost.broker.core.connection import Connection, Subscription
-from milepost.broker.core.effects import Effect, Say
+from milepost.broker.core.effects import Effect, Later, Say
 from milepost.broker.core.pattern import covers, is_pattern, require_name, require_pattern
 from milepost.broker.core.predicates import Predicates
 from milepost.broker.core.statistics import totals
@@ -27,20 +28,22 @@ from milepost.errors import (
     did_you_mean,
 )
 from milepost.schema import Schema
-from milepost.wire import Declare, Delete, Subscribe, Unsubscribe
+from milepost.wire import Declare, Delete, Reply, Subscribe, Unsubscribe
 from milepost.wire.control import failure
 
 SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
 SKIPPED_CHARS: Final = 500  # of the reason
 COVERED_AT_ONCE: Final = 25  # topics of a pattern in one round of the event loop: each takes some 20 to 200 µs
+FORGOTTEN_AT_ONCE: Final = 500  # topics that subscriptions are taken from in one round: each takes some 10 µs
 NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked for in the event loop
 
 
 class Covering(NamedTuple):
-    """A subscription to a pattern that is being added to its topics."""
+    """A subscription that is being added to its topics."""
 
     subscription: Subscription
     request: Subscribe
+    then: Callable[[dict[str, Any]], list[Effect]]  # what its client is told, when it has all
     topics: list[Topic]  # that it does not have yet, the first at the end
     skipped: dict[str, str]  # topics whose schema `where` does not fit, with the reason
     behind: dict[str, int]  # durable topics of which it has missed rows, with the store's number
@@ -88,7 +91,7 @@ class Catalogue:
         topic = Topic(self._numbers + 1, name, schemas[0], slow, self.predicates)
         if len(schemas) > 1:
             topic.add_versions(schemas[1:])
-        wild = [each for each in self._wild.values() if covers(each.pattern, name)]
+        wild = [each for each in self._wild.values() if each.connection.open and covers(each.pattern, name)]
         topic.require_compiled(each.where for each in wild if each.where is not None)
         self._numbers += 1
         topic.stored = stored
@@ -144,7 +147,8 @@ class Catalogue:
                     if not is_pattern(subscription.pattern):
                         del (connection.subscriptions or {})[subscription.number]
                         gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
-                        effects.append(Say(connection, failure(gone, subscription=subscription.number)))
+                        if connection.open:
+                            effects.append(Say(connection, failure(gone, subscription=subscription.number)))
         for connection in self.connections.values():
             if connection.announced is not None:
                 connection.announced.pop(topic.number, None)
@@ -153,8 +157,10 @@ class Catalogue:
         self.past.update(totals(topic))
         return {"subscriptions": removed}
 
-    def subscribe(self, connection: Connection, request: Subscribe, effects: list[Effect]) -> dict[str, Any] | Covering:
-        """Subscribe. Of a pattern with many topics the rest is for `cover`: it is not complete yet."""
+    def subscribe(
+        self, connection: Connection, request: Subscribe, then: Callable[[dict[str, Any]], list[Effect]]
+    ) -> list[Effect]:
+        """Subscribe. To a pattern with many topics it is done some at a time; `then` answers when it has all."""
         require_pattern(request.pattern)
         mine = connection.subscriptions or {}
         if request.subscription in mine:
@@ -178,7 +184,8 @@ class Catalogue:
             for topic in topics
             for schema in (topic.family.merged, *(version.read_as for version in topic.versions.values()))
         )
-        covering = Covering(subscription, request, topics, {}, {}, {})
+        covering = Covering(subscription, request, then, topics, {}, {}, {})
+        effects: list[Effect] = []
         if is_pattern(request.pattern):
             self._wild[connection.number, request.subscription] = subscription
         else:
@@ -195,13 +202,17 @@ class Catalogue:
         if connection.subscriptions is None:
             connection.subscriptions = {}
         connection.subscriptions[request.subscription] = subscription
-        return self.cover(covering, effects)
+        return effects + self._cover_some(covering)
 
-    def cover(self, covering: Covering, effects: list[Effect]) -> dict[str, Any] | Covering:
-        """Let a subscription to a pattern have some more of its topics; what its client is told, when it has all."""
-        subscription, request, topics, skipped, behind, positions = covering
-        some = [topics.pop() for _ in range(min(COVERED_AT_ONCE, len(topics)))]
-        for topic in some:
+    def _cover_some(self, covering: Covering) -> list[Effect]:
+        """Let a subscription to a pattern have some more of its topics."""
+        subscription, request, then, topics, skipped, behind, positions = covering
+        connection = subscription.connection
+        connection.busy = False
+        if not connection.open:
+            return []
+        effects: list[Effect] = []
+        for topic in [topics.pop() for _ in range(min(COVERED_AT_ONCE, len(topics)))]:
             if self.numbered.get(topic.number) is not topic or topic.number in subscription.keys:
                 continue  # it was deleted since, or came back: whoever adds a topic looks for patterns
             if is_behind(topic, request) and topic.fits(request.where):
@@ -213,9 +224,11 @@ class Catalogue:
             if (why := self._cover(subscription, topic, effects)) is not None and len(skipped) < SKIPPED_TOLD:
                 skipped[topic.name] = why[:SKIPPED_CHARS]
         if topics:
-            return covering
+            connection.busy = True
+            return [*effects, Later(connection, partial(self._cover_some, covering))]
         names = [self.numbered[number].name for number in subscription.keys]
-        return {"topics": [*names, *behind], "skipped": skipped, "positions": positions, "behind": behind}
+        value = {"topics": [*names, *behind], "skipped": skipped, "positions": positions, "behind": behind}
+        return effects + then(value)
 
     def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
         """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""
@@ -226,20 +239,53 @@ class Catalogue:
         self.announce(subscription.connection, topic, effects)
         return None
 
-    def unsubscribe(self, connection: Connection, request: Unsubscribe) -> dict[str, Any]:
-        subscription = (connection.subscriptions or {}).pop(request.subscription, None)
+    def unsubscribe(self, connection: Connection, request: Unsubscribe) -> list[Effect]:
+        """Remove a subscription; one to a pattern from some topics at a time."""
+        connection.busy = False
+        if not connection.open:
+            return []
+        mine = connection.subscriptions or {}
+        subscription = mine.get(request.subscription)
         if subscription is None:
             raise UnknownSubscription(f"this connection has no subscription {request.subscription}")
-        self.forget(subscription)
-        return {}
+        self._forget(subscription, FORGOTTEN_AT_ONCE)
+        if subscription.keys:
+            connection.busy = True
+            return [Later(connection, partial(self.unsubscribe, connection, request))]
+        del mine[request.subscription]
+        return [Say(connection, Reply(request=request.request, value={}))]
 
-    def forget(self, subscription: Subscription) -> None:
-        for number in list(subscription.keys):
-            self.numbered[number].unsubscribe(subscription)
+    def forget(self, connection: Connection, then: Callable[[Connection], None]) -> list[Effect]:
+        """Remove the subscriptions of a connection that is gone, some at a time; `then` is called when that is done."""
+        mine = connection.subscriptions or {}
+        left = FORGOTTEN_AT_ONCE
+        while mine and left > 0:
+            number, subscription = next(iter(mine.items()))
+            left -= 1 + self._forget(subscription, left)
+            if not subscription.keys:
+                del mine[number]
+        if mine:
+            return [Later(connection, partial(self.forget, connection, then))]
+        connection.subscriptions = None
+        then(connection)
+        return []
+
+    def drop(self, subscription: Subscription) -> None:
+        """Remove one subscription from all its topics, at once."""
+        self._forget(subscription, len(subscription.keys))
+
+    def _forget(self, subscription: Subscription, most: int) -> int:
+        """Take a subscription from so many of its topics at most; from how many."""
         self._wild.pop((subscription.connection.number, subscription.number), None)
+        some = list(islice(subscription.keys, most))
+        for number in some:
+            self.numbered[number].unsubscribe(subscription)
+        return len(some)
 
     def announce(self, connection: Connection, topic: Topic, effects: list[Effect]) -> None:
-        """Tell a client about a topic, unless it knows."""
+        """Tell a client about a topic, unless it knows, or is gone."""
+        if not connection.open:
+            return
         if connection.announced is None:
             connection.announced = {}
         if connection.announced.get(topic.number) != len(topic.schemas):

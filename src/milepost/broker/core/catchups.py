@@ -122,7 +122,7 @@ class CatchUps:
     def _fail(self, subscription: Subscription, error: MilepostError, effects: list[Effect]) -> None:
         connection = subscription.connection
         self.left(connection, subscription.number)
-        self._core.catalogue.forget(subscription)
+        self._core.catalogue.drop(subscription)
         (connection.subscriptions or {}).pop(subscription.number, None)
         self._core.errors[error.code] += 1
         effects.append(Say(connection, failure(error, subscription=subscription.number)))

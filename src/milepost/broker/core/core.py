@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.administration import administer
-from milepost.broker.core.catalogue import Catalogue, Covering
+from milepost.broker.core.attempts import Attempts
+from milepost.broker.core.catalogue import Catalogue
 from milepost.broker.core.catchups import CatchUps
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Close, Compile, Deliver, Effect, Later, Learn, Mend, Say
+from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
 from milepost.broker.core.holds import move_hold
 from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
 from milepost.broker.core.liveness import Bytes, Liveness
 from milepost.broker.core.memory import Memory
 from milepost.broker.core.outbox import Hold, Outbox, Place, Waiting
 from milepost.broker.core.pattern import require_pattern
-from milepost.broker.core.predicates import Results, Uncompiled
 from milepost.broker.core.publishers import Publishers
 from milepost.broker.core.queues import Queues
 from milepost.broker.core.share import shares
@@ -116,6 +116,7 @@ class Core:
         self.version = version
         self.connections: dict[int, Connection] = {}
         self.catalogue = Catalogue(self.connections)
+        self.attempts = Attempts(self.catalogue.predicates)
         self.topics = self.catalogue.topics
         self.numbered = self.catalogue.numbered
         self.errors: Counter[str] = Counter()
@@ -161,12 +162,8 @@ class Core:
         self._turn.pop(connection.number, None)
         self.placeless -= connection.greeted and not connection.places
         self.catchups.left(connection)
-        for subscription in list((connection.subscriptions or {}).values()):
-            self.catalogue.forget(subscription)
-        connection.subscriptions = None
-        del self.connections[connection.number]
-        self._free.append(connection.number)
-        effects: list[Effect] = self.keeper.streams.left(connection) if connection.members or connection.linked else []
+        effects = self.catalogue.forget(connection, self._forgotten)
+        effects += self.keeper.streams.left(connection) if connection.members or connection.linked else []
         effects += self.queues.leases.lost(connection) if connection.owner is not None else []
         if connection.outbox is not None:
             self._release(connection.outbox, effects)
@@ -177,6 +174,10 @@ class Core:
         if connection.publisher.number:
             self.publishers.leave(connection)
         return effects
+
+    def _forgotten(self, connection: Connection) -> None:
+        del self.connections[connection.number]
+        self._free.append(connection.number)
 
     def refused(self, connection: Connection, error: MilepostError) -> list[Effect]:
         """What a client sent cannot be understood, or it may not stay: say why, and close."""
@@ -219,45 +220,8 @@ class Core:
 
     # Requests
 
-    def attempt(
-        self, event: Callable[[], list[Effect]], connection: Connection | None = None, results: Results | None = None
-    ) -> list[Effect]:
-        """Run an event that may need something compiled first: then that is done elsewhere, and the event is run again.
-
-        `connection` is the one whose request it is, if it is one: what it sends next waits.
-        """
-        known: Results = {} if results is None else results
-        try:
-            with self.catalogue.predicates.attempt(known):
-                return event()
-        except Uncompiled as missing:
-            return self.put_off(missing, event, connection, known)
-
-    def put_off(
-        self,
-        missing: Uncompiled,
-        event: Callable[[], list[Effect]],
-        connection: Connection | None = None,
-        known: Results | None = None,
-    ) -> list[Effect]:
-        """Have something compiled that an event needs, and run the event then."""
-        if connection is not None:
-            connection.busy = True
-        return [Compile(connection, missing.work, partial(self._compiled, event, connection, known or {}))]
-
-    def _compiled(
-        self, event: Callable[[], list[Effect]], connection: Connection | None, known: Results, outcome: Any
-    ) -> list[Effect]:
-        if connection is not None:
-            connection.busy = False
-            if not connection.open:
-                return []
-        if isinstance(outcome, MilepostError):
-            return event()  # a fault of ours, which is in the log: without an attempt, it compiles on the spot
-        return self.attempt(event, connection, known | outcome)
-
     def _asked(self, connection: Connection, request: Any, time_us: int, *, again: bool = False) -> list[Effect]:
-        return self.attempt(partial(self._answer, connection, request, time_us, again), connection)
+        return self.attempts.run(partial(self._answer, connection, request, time_us, again), connection)
 
     def _answer(self, connection: Connection, request: Any, time_us: int, again: bool) -> list[Effect]:
         effects: list[Effect] = []
@@ -275,13 +239,11 @@ class Core:
                     value = self.catalogue.delete(request, effects)
                 case Subscribe():
                     self.catchups.require(request)
-                    value = self.catalogue.subscribe(connection, request, effects)
-                    if isinstance(value, Covering):
-                        return effects + self._cover_later(connection, request, value)
-                    return self._subscribed(connection, request, value, effects)
+                    then = partial(self._subscribed, connection, request)
+                    return self.catalogue.subscribe(connection, request, then)
                 case Unsubscribe():
                     self.catchups.left(connection, request.subscription)
-                    value = self.catalogue.unsubscribe(connection, request)
+                    return self.catalogue.unsubscribe(connection, request)
                 case Positions():
                     value = self._positions(connection)
                 case List():
@@ -298,12 +260,10 @@ class Core:
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
 
-    def _subscribed(
-        self, connection: Connection, request: Subscribe, value: dict[str, Any], effects: list[Effect]
-    ) -> list[Effect]:
+    def _subscribed(self, connection: Connection, request: Subscribe, value: dict[str, Any]) -> list[Effect]:
         """A plain subscription is there: its client is told, and what it missed is read behind that."""
         behind = self.catchups.begin(connection, request, value["behind"])
-        effects.append(Say(connection, Reply(request=request.request, value=value)))
+        effects: list[Effect] = [Say(connection, Reply(request=request.request, value=value))]
         for stream in behind:
             self.keeper.streams.pump(stream, effects)
         return effects
@@ -314,20 +274,6 @@ class Core:
         since, connection.positioned = connection.positioned, self.moves
         known = [self.numbered.get(number) for number in connection.announced or ()]
         return {topic.stored: topic.position for topic in known if topic and topic.stored and topic.moved > since}
-
-    def _cover_later(self, connection: Connection, request: Subscribe, covering: Covering) -> list[Effect]:
-        connection.busy = True
-        return [Later(connection, partial(self._cover, connection, request, covering))]
-
-    def _cover(self, connection: Connection, request: Subscribe, covering: Covering) -> list[Effect]:
-        connection.busy = False
-        if not connection.open:
-            return []
-        effects: list[Effect] = []
-        value = self.catalogue.cover(covering, effects)
-        if isinstance(value, Covering):
-            return effects + self._cover_later(connection, request, value)
-        return self._subscribed(connection, request, value, effects)
 
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError) and isinstance(request, Subscribe) and request.resume is not None:
@@ -502,7 +448,7 @@ class Core:
         connection = subscription.connection
         if connection.subscriptions is not None:
             connection.subscriptions.pop(subscription.number, None)
-        self.catalogue.forget(subscription)
+        self.catalogue.drop(subscription)
         effects.append(Say(connection, failure(error, subscription=subscription.number)))
 
     def give_back(self, sources: Sequence[Source | Row], full: list[Outbox], effects: list[Effect]) -> None:
@@ -710,7 +656,7 @@ class Core:
             effects += self.refused(
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
-        return effects + self.keeper.streams.tick() + self.queues.leases.tick(now) if self.keeper.on else effects
+        return effects + self.keeper.streams.tick(now) + self.queues.leases.tick(now) if self.keeper.on else effects
 
     def scan(self, now: float, partial: Bytes, waiting: Bytes = _UNSENT) -> list[Effect]:
         """Several times a heartbeat: see `Liveness`."""

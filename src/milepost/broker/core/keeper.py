@@ -101,6 +101,7 @@ class Keeper:
         self.shared = False  # with other brokers
         self.log = 0  # the number of this broker's own
         self.streams = Streams(core, self)
+        self._restoring: dict[str, TopicRecord] = {}  # topics of other brokers that need something compiled first
         self._settled: dict[Connection, int] = {}  # in this round: the last put that is stored
         self._sources: dict[int, list[Source | Row]] = {}  # in this round: topic number -> whose credit is to go back
 
@@ -110,16 +111,15 @@ class Keeper:
         """Topics of the store, at the beginning and when one was made or changed."""
         effects: list[Effect] = []
         for record in self._restorable(records):
-            try:
-                self._restore(record, effects)
-            except MilepostError as error:
-                log.error("the durable topic %s cannot be served: %s", record.name, error)
+            self._restore(record, effects)
         return effects
 
     def _restorable(self, records: list[TopicRecord]) -> list[TopicRecord]:
         """The topics that can be served. Raises `Uncompiled` as long as that is much work, before anything changes."""
         good = []
         catalogue = self.core.catalogue
+        # A topic that was made while the store was asked may have come without its schemas: the next time has them.
+        records = [record for record in records if record.schemas]
         catalogue.predicates.require_schemas(
             text for record in records if not self._known(record) for text in record.schemas
         )
@@ -167,12 +167,28 @@ class Keeper:
     def polled(self, records: list[TopicRecord], known: set[int]) -> list[Effect]:
         """All topics of a shared store; `known` are those that this broker knew before they were read."""
         effects: list[Effect] = []
-        self._restorable(records)
         for number in known - {record.topic for record in records}:
             topic = self.core.catalogue.stored.get(number)
             if topic is not None:
                 self._forget(topic, effects)
-        return effects + self.restore(records)
+        self._restoring = {record.name: record for record in records if record.name in self._restoring}
+        for record in records:
+            try:
+                effects += self.restore([record])
+            except Uncompiled as missing:  # of this topic: what is new of the others need not wait
+                waits = record.name in self._restoring
+                self._restoring[record.name] = record
+                if not waits:
+                    effects += self.core.attempts.put_off(missing, partial(self._restore_newest, record.name))
+        return effects
+
+    def _restore_newest(self, name: str) -> list[Effect]:
+        record = self._restoring.get(name)
+        if record is None:
+            return []  # it was deleted
+        effects = self.restore([record])
+        del self._restoring[name]
+        return effects
 
     def declare(self, connection: Connection, request: Declare) -> list[Effect]:
         """Make or change a durable topic; the store first."""
@@ -277,6 +293,7 @@ class Keeper:
     def _forget(self, topic: Topic, effects: list[Effect]) -> int:
         """A durable topic is gone; how many subscriptions of clients were to it."""
         gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
+        self._restoring.pop(topic.name, None)
         removed = len(topic.streams)
         for stream in list(topic.streams.values()):
             self.streams.end(stream, gone, effects)
@@ -294,10 +311,12 @@ class Keeper:
         if isinstance(outcome, MilepostError):
             return self.failed(connection, request.request, outcome)
         value = {"retain": topic.retention._asdict(), **outcome}
+        unheard = any(extent["next"] > topic.ends.get(extent["log"], 0) for extent in value["logs"])  # of other brokers
         for each in value.get("subscriptions", ()):
             stream = self.streams.named.get(each["name"])
             each["hold"] = bool(each["options"].get("hold"))
             each["members"] = len(stream.members) if stream is not None else 0
+            each["coming"] = stream is not None and (unheard or stream.coming)
             # The cursor is the store's: one that runs ahead of what is committed would go back after a crash.
             each["behind"] = sum(
                 max(0, extent["next"] - max(extent["start"], each["cursor"].get(extent["log"], 0)))
@@ -473,7 +492,7 @@ class Keeper:
                 try:
                     effects += then(outcome)
                 except Uncompiled as missing:
-                    effects += self.core.put_off(missing, partial(then, outcome))
+                    effects += self.core.attempts.put_off(missing, partial(then, outcome))
                 except Exception:  # a fault of ours: one request suffers, and everybody else goes on
                     log.exception("what the store did could not be dealt with")
         settled, self._settled = self._settled, {}

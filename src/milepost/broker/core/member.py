@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from milepost.broker.core.reach import Chosen
+from milepost.broker.core.reach import RESERVED, Chosen
 
 if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection
@@ -40,3 +40,4 @@ class Member:
 
 
 NO_MEMBER: Final = Member(0, None, 0, b"", 0, 0)  # type: ignore[arg-type]  # on whose behalf cursors move by themselves
+ABSENT: Final = Member(RESERVED, None, 0, b"", 0, 0)  # type: ignore[arg-type]  # has the rows that are reserved

@@ -38,6 +38,7 @@ PASSING_PART: Final = 8  # of all memory: for frames that are let through when i
 WAITING_WINDOWS: Final = 16  # for dequeues, each a `put_window`: some ten thousand
 READ_BYTES: Final = 2 << 20  # that a read of the log brings, about
 AHEAD_BYTES: Final = 8 << 20  # of rows that are read for the subscriptions of one connection before it takes some
+SCARCE_READS: Final = 4  # reads of logs under way when memory is short: two threads read
 ORPHAN_BYTES: Final = 64 << 10  # of a connection that is gone: what less than this is under way is not looked after
 
 
@@ -77,6 +78,7 @@ class Memory:
         self._window: Final = core.settings.put_window
         self._passes: Final = max(1, limit // PASSING_PART // core.settings.frame_bytes)
         self._passing = 0  # connections that may finish a frame although memory is short
+        self.reads = 0  # of logs, under way
         self._sizes: dict[str, float] = {}  # bytes of a message, by queue
 
     @property
@@ -174,29 +176,28 @@ class Memory:
         return most if self.held <= self.enough else min(most, max(LEAST_ANSWER, self.share))
 
     def pending(self, stream: Stream) -> None:
-        """Rows that were read for a stream and wait, or reads for it that are under way, have changed."""
+        """Rows that were read for a stream and wait, or its reads under way, have changed. Its first member pays."""
         size = sum([len(each.batch.data) for each in stream.pending]) + READ_BYTES * stream.reading
-        change, stream.held = size - stream.held, size
-        self.held += change
-        if not stream.subscription:  # of one client
-            for member in stream.members.values():
-                member.connection.ahead += change
+        payer = next(iter(stream.members.values())).connection
+        if stream.payer is not None:
+            stream.payer.ahead -= stream.held
+        payer.ahead += size
+        self.held += size - stream.held
+        stream.held, stream.payer = size, payer
 
-    def ended(self, stream: Stream, connections: list[Connection]) -> None:
-        """Nobody is attached to a stream any more; these were."""
-        change, stream.held = stream.held, 0
-        self.held -= change
-        if not stream.subscription:
-            for connection in connections:
-                connection.ahead -= change
+    def ended(self, stream: Stream) -> None:
+        """Nobody is attached to a stream any more."""
+        if stream.payer is not None:
+            stream.payer.ahead -= stream.held
+        self.held -= stream.held
+        stream.held, stream.payer = 0, None
 
     def may_read(self, stream: Stream) -> bool:
         """Whether more may be read for a stream: not too much for one client, and little when memory is short."""
-        if stream.subscription:
-            return not (self.scarce and stream.pending)
-        return all(
-            member.connection.ahead < (AHEAD_BYTES if not self.scarce else 1) for member in stream.members.values()
-        )
+        if self.scarce and self.reads >= SCARCE_READS:
+            return False
+        ahead = next(iter(stream.members.values())).connection.ahead
+        return ahead < AHEAD_BYTES and not (self.scarce and stream.pending)
 
     # Messages of queues
 

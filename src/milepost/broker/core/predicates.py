@@ -1,7 +1,7 @@
 """Compiled `where` texts, and schemas. Subscribers often share one, also a wrong one: both are kept.
 
 Compiling a long text takes a tenth of a second, and a pattern may stand for ten thousand schemas. An event that needs
-more than is at hand raises `Uncompiled` before it changes anything; `Core.attempt` has it compiled elsewhere and
+more than is at hand raises `Uncompiled` before it changes anything; `Attempts` has it compiled elsewhere and
 runs the event again, with what came of it at hand. Outside of an attempt everything is compiled on the spot.
 """
 

@@ -1,20 +1,20 @@
-"""Ranges of offsets, as clients name rows: [first, last], both included."""
+"""Ranges of offsets, as acknowledgements name rows by them: [first, last] of each run of neighbours."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from milepost import limits
-from milepost.broker.core.reach import Offsets
 from milepost.errors import AckMismatch
 from milepost.wire import Unsubscribe
 
-Seen: TypeAlias = dict[int, Offsets]  # log -> pairs
+Seen: TypeAlias = dict[int, npt.NDArray[np.uint64]]  # log -> pairs
 
 
-def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> Offsets:
+def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> npt.NDArray[np.uint64]:
     """Ranges as an array, if they are right: ascending (or `anyhow`), and none over another."""
     try:
         pairs = np.array(given, np.int64).reshape(len(given), 2)
@@ -30,10 +30,12 @@ def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> Offs
     return pairs.astype(np.uint64)
 
 
-def require_apart(done: dict[int, list[list[int]]], again: dict[int, list[list[int]]]) -> None:
-    """Rows are done, or come again: not both."""
-    for log in done.keys() & again.keys():
-        pairs_of([*done[log], *again[log]], "acknowledged and sent back were", anyhow=True)
+def require_apart(*named: dict[int, list[list[int]]]) -> None:
+    """Rows are done, or come again, or were handed on: no two of these."""
+    for log in {log for ranges in named for log in ranges}:
+        given = [ranges[log] for ranges in named if log in ranges]
+        if len(given) > 1:
+            pairs_of([pair for pairs in given for pair in pairs], "acknowledged and sent back were", anyhow=True)
 
 
 def seen_of(request: Unsubscribe) -> Seen | None:

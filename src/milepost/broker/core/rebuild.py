@@ -44,8 +44,12 @@ class Rebuild:
         """Whether it is too much for the event loop, as far as it is not done yet."""
         if len(self._waiting) * len(self.family.schemas) > AT_ONCE:
             return True
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return True  # somebody is at it
+        try:
             return sum(len(where or "") + 20 for _, _, where in self._waiting) * len(self.family.schemas) > AT_ONCE
+        finally:
+            self._lock.release()
 
     def work(self) -> Work:
         """Do what waits, one subscription at a time."""
@@ -64,6 +68,10 @@ class Rebuild:
                 pass
             self._done = True
             return self.versions
+
+    def give_up(self) -> None:
+        """Nobody needs it any more: another version came first."""
+        self._done = True
 
     def _next(self) -> bool:
         if self._done:

@@ -21,7 +21,7 @@ LISTED: Final = 1_000  # topics, clients and subscriptions named one by one; a m
 
 def statistics(core: Core, time_us: int) -> dict[str, Any]:
     """Everything at once. Clients are listed by what waits for them, subscriptions as they come, up to a bound."""
-    open_ = list(core.connections.values())
+    open_ = [each for each in core.connections.values() if each.open]
     outboxes = [each.outbox for each in open_ if each.outbox is not None]
     clients = [each for each in open_ if each.greeted]
     clients.sort(key=_queued, reverse=True)

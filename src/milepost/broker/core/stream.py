@@ -11,6 +11,9 @@ the client holds nothing else meanwhile. Which rows are held is stored when they
 
 A stream without a name is a replay: it is one client's, nothing of it is stored, and nothing acknowledged. One with a
 `stop` is a read: it reads these logs only, to before these offsets, and is over then.
+
+A client may hand rows on to clients of its own, as a gateway does. Such a hand-out is stored: after a restart it waits
+for the next client that hands on, as if its client had never left.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.batch import Batch
-from milepost.broker.core.member import PATIENCE, Member
+from milepost.broker.core.member import ABSENT, PATIENCE, Member
 from milepost.broker.core.portion import HAND_BYTES, Portion, cut, rows_of
 from milepost.broker.core.ranges import pairs_of
-from milepost.broker.core.reach import DYING, LATE_ROWS, NOBODY, WAITING, Chosen, Lot, Offsets, Reach
+from milepost.broker.core.reach import DYING, LATE_ROWS, NOBODY, RESERVED, WAITING, Chosen, Lot, Offsets, Reach
 from milepost.errors import AckMismatch, MilepostError
 
 if TYPE_CHECKING:
@@ -68,6 +71,7 @@ class Taken:
     sequence: int
     rows: list[tuple[Chosen, int]] = field(default_factory=list)  # with the log
     move: int = 0
+    handed: list[tuple[Chosen, int]] = field(default_factory=list)  # that it told were handed on
     sending: list[Any] = field(default_factory=list)  # rows that are sent when it is stored
 
 
@@ -113,7 +117,10 @@ class Stream:
         self.parked: deque[Any] = deque()  # transactions whose commits wait until nothing moves them
         self.yields = False  # the last to have them was a commit
         self.rows_out = 0
-        self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them
+        self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them,
+        self.payer: Connection | None = None  # for this client
+        self.reserved = any(reach.handed_on(RESERVED) for reach in reaches.values())  # some rows are
+        self.reserved_until: float | None = None  # on the core's clock; None: the next tick says
         self._keys = 0
         self._owners: dict[int, Member] = {}  # publisher -> who has rows of it; only while there are several members
         self._holding: dict[int, int] = {}  # publisher -> rows
@@ -121,13 +128,42 @@ class Stream:
 
     # Members
 
-    def join(self, connection: Connection, number: int, instance: bytes, prefetch: int, sequence: int) -> Member:
-        """Another client is attached."""
+    def join(
+        self, connection: Connection, number: int, instance: bytes, prefetch: int, sequence: int, *, hands: bool = False
+    ) -> Member:
+        """Another client is attached. One that hands on is given what was handed on and nobody else has."""
         self._keys += 1
         member = Member(self._keys, connection, number, instance, prefetch, sequence)
         self.members[member.key] = member
+        if hands:
+            self._adopt(member)
         self._regroup()
         return member
+
+    def _adopt(self, member: Member) -> None:
+        """Give a client what was handed on and nobody has; but for rows that are dead by now, which are read again."""
+        if any(reach.handed_on(WAITING) for reach in self.reaches.values()):
+            self.put_back()
+        for reach in self.reaches.values():
+            for lot, places in reach.handed_on(NOBODY, RESERVED):
+                dead = lot.tries[places] >= self.most if self.most and self.dead else np.zeros(len(places), np.bool_)
+                lot.owners[places] = np.where(dead, NOBODY, member.key)
+                self.again |= bool(dead.any())
+                member.rows += int((~dead).sum())
+        self.reserved = False
+
+    def handed_on(self, member: Member) -> dict[int, list[int]]:
+        """The rows that a client has handed on, by log."""
+        found = {log: reach.handed_offsets(member.key) for log, reach in self.reaches.items()}
+        return {log: offsets for log, offsets in found.items() if offsets}
+
+    def release(self) -> None:
+        """Rows that were reserved for a client which has not come back are anybody's."""
+        self.reserved = False
+        for reach in self.reaches.values():
+            for chosen in reach.handed_on(RESERVED):
+                self._return(chosen)
+        self._regroup()
 
     def leave(self, member: Member, seen: dict[int, Offsets] | None = None) -> None:
         """A client is gone: what it had comes again.
@@ -148,8 +184,6 @@ class Stream:
 
     def _return(self, chosen: Chosen, counted: int = 1) -> None:
         """Rows become nobody's, and so do all that wait behind them: none may overtake another of its publisher."""
-        self.again = True
-        self.returns += 1
         chosen.lot.owners[chosen.places] = NOBODY
         if counted:
             chosen.lot.tries[chosen.places] += counted
@@ -158,24 +192,31 @@ class Stream:
         self.put_back()
 
     def put_back(self) -> None:
-        """Rows that wait to be handed out are to be read again."""
+        """Rows that wait to be handed out are to be read again, with rows that come before them."""
+        self.again = True
+        self.returns += 1
         for portion in self.pending:
             if portion.chosen is not None:
                 portion.chosen.lot.owners[portion.chosen.places[portion.start :]] = NOBODY
-                self.again = True
         self.pending.clear()
 
     def _regroup(self) -> None:
         """Find out who has rows of which publisher, when there are several members who might."""
         self._owners, self._holding, self._moving = {}, {}, {}
-        if len(self.members) < 2:
+        if not self._shared:
             return
+        owners = self.members | {RESERVED: ABSENT} if self.reserved else self.members
         for reach in self.reaches.values():
             for lot, places in reach.undone():
-                for key, member in self.members.items():
+                for key, member in owners.items():
                     mine = places[lot.owners[places] == key]
                     if len(mine):
                         self._count(lot.publishers[mine], member)
+
+    @property
+    def _shared(self) -> bool:
+        """Whether rows of a publisher may have to wait for another client."""
+        return len(self.members) > 1 or self.reserved
 
     def _count(self, publishers: npt.NDArray[np.uint32], member: Member) -> None:
         numbers, counts = np.unique(publishers, return_counts=True)
@@ -216,7 +257,7 @@ class Stream:
             return False
         if not self.pending:
             return True
-        most = AHEAD_BYTES if self.stop is not None else PENDING_BYTES if len(self.members) > 1 else 0
+        most = AHEAD_BYTES if self.stop is not None else PENDING_BYTES if self._shared else 0
         return most > 0 and sum(len(each.batch.data) for each in self.pending) < most
 
     def reach(self, log: int) -> Reach:
@@ -255,6 +296,11 @@ class Stream:
                 reach.blocked = None
                 return first  # otherwise this broker has not heard of those rows yet
         return None
+
+    @property
+    def coming(self) -> bool:
+        """Whether rows are on their way to members that have room: they are there, and were not read yet."""
+        return self.reading or self.behind() is not None or self.returned() is not None
 
     def _waits(self, after: tuple[int, int]) -> bool:
         """Whether rows that follow those of another log, before an offset, must wait; a read looks at its own."""
@@ -337,7 +383,7 @@ class Stream:
 
     def hand_out(self) -> Iterator[Handed]:
         """What members can be given now. Whoever iterates spends the credit before asking for more."""
-        if len(self.members) > 1:
+        if self._shared:
             yield from self._hand_out_shared()
             return
         while self.pending and self.members:
@@ -453,11 +499,13 @@ class Stream:
             lot, places = portion.chosen
             mine = places[rows]
             lot.owners[mine] = member.key
+            if lot.handed is not None:
+                lot.hand(mine, False)  # taken over: whoever had it handed on can no longer acknowledge it
             if lot.tried and (counts := lot.tries[mine]).any():
                 tries = counts
             member.rows += count
             member.waited = 0
-            if len(self.members) > 1:
+            if self._shared:
                 self._count(lot.publishers[mine], member)
             if self.most:
                 member.alone = int(lot.tries[mine[0]]) >= self.most - 1
@@ -504,24 +552,28 @@ class Stream:
         return found
 
     def acknowledge(self, taken: Taken) -> None:
-        """Rows are done."""
-        for (lot, places), _ in taken.rows:
-            lot.finish(places, taken.move)
-            taken.member.rows -= len(places)
+        """Rows are done, or were handed on."""
+        for chosen, log in taken.rows:
+            self.reaches[log].acknowledge(chosen, taken.move)
+            taken.member.rows -= len(chosen.places)
             taken.member.waited = 0
             if self._holding:
-                self._uncount(lot.publishers[places])
+                self._uncount(chosen.lot.publishers[chosen.places])
+        for (lot, places), _ in taken.handed:
+            lot.hand(places, True)
 
     def undo(self, taken: Taken) -> None:
         """They are not: that could not be stored. What another member may have later rows of, comes again."""
         member = self.members.get(taken.member.key)
-        for (lot, places), _ in taken.rows:
-            lot.reopen(places)
+        for (lot, places), _ in taken.handed:
+            lot.hand(places, False)
+        for (lot, places), log in taken.rows:
+            self.reaches[log].undo(Chosen(lot, places), taken.move)
             if member is None:
                 self._return(Chosen(lot, places))
                 continue
             member.rows += len(places)
-            if len(self.members) > 1:
+            if self._shared:
                 publishers = lot.publishers[places]
                 others = [
                     number

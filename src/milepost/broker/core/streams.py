@@ -30,6 +30,7 @@ from milepost.errors import (
     ServedElsewhere,
     SubscriptionExists,
     UnknownSubscription,
+    UnknownTopic,
 )
 from milepost.storage.operations import (
     Attach,
@@ -44,6 +45,9 @@ from milepost.wire.control import failure
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.keeper import Keeper
+
+# That rows which were handed on before a restart wait for a client that hands on, before others get them.
+RESERVED_S: Final = 300.0
 
 log = logging.getLogger("milepost.broker")
 
@@ -69,34 +73,43 @@ class Streams:
     def subscribe(self, connection: Connection, request: Subscribe) -> list[Effect]:
         """Attach a client to a durable subscription, which is made if it is not there; or begin a replay."""
         require_terms(request)
-        topic = self.keeper.durable(request.pattern)
+        topic = self._topic(request)
         mine = connection.members or {}
         if request.subscription in mine or request.subscription in (connection.subscriptions or {}):
             raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
         limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the subscriptions of one connection")
-        if request.where is not None:
+        if request.where is not None and topic is not None:
             topic.require(request.where)
         start = start_of(request.start)
         stop = stop_of(request, start)
         # Of what others wrote, this broker may not know the end yet; of a read's range, the store is asked.
-        if request.create and stop is None and not self.keeper.shared:
+        if topic is not None and request.create and stop is None and not self.keeper.shared:
             require_there(topic, start)
         if request.name and self._has(connection, request.name):
             raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
-        if request.dead:
+        if request.dead and topic is not None:
             self._burial.require(request.dead, topic)
         if connection.members is None:
             connection.members = {}
         connection.members[request.subscription] = request
         connection.keys += 1
         if not request.name:
+            assert topic is not None
             return [Ask(topic, start, partial(self._replaying, connection, request, topic, stop))]
         self._attaching[request.name] += 1
         attach = self._attach(connection, request, topic, start)
-        if request.dead and request.dead not in self.core.topics:
+        if request.dead and topic is not None and request.dead not in self.core.topics:
             # The topic for dead rows is there before the subscription is.
             return [self._burial.make(request.dead, topic), attach]
         return [attach]
+
+    def _topic(self, request: Subscribe) -> Topic | None:
+        """The topic of a request; None when it is for the subscription of a name, whatever its topic."""
+        if request.pattern or not request.name or request.create:
+            return self.keeper.durable(request.pattern)
+        if not self.keeper.on:
+            raise UnknownSubscription(f"no durable subscription is called {request.name!r}: this broker keeps nothing")
+        return None
 
     def _has(self, connection: Connection, name: str) -> bool:
         """Whether a client is attached to a name, or about to be: its acknowledgements are counted once for each."""
@@ -105,11 +118,11 @@ class Streams:
                 return True
         return False
 
-    def _attach(self, connection: Connection, request: Subscribe, topic: Topic, start: Start) -> Store:
+    def _attach(self, connection: Connection, request: Subscribe, topic: Topic | None, start: Start) -> Store:
         options = {"most": request.most, "dead": request.dead}
         attach = Attach(
             request.name,
-            topic.stored,
+            topic.stored if topic is not None else 0,
             request.where,
             start,
             request.create,
@@ -120,10 +133,12 @@ class Streams:
         )
         return Store(attach, partial(self._attached, connection, request, topic))
 
-    def _attached(self, connection: Connection, request: Subscribe, topic: Topic, outcome: Any) -> list[Effect]:
+    def _attached(self, connection: Connection, request: Subscribe, topic: Topic | None, outcome: Any) -> list[Effect]:
         name = request.name
         if self.named.get(name) is None and not isinstance(outcome, MilepostError) and outcome.where is not None:
-            topic.require_compiled([outcome.where])  # which may be another than that of the request
+            served = topic or self.core.catalogue.stored.get(outcome.topic)
+            if served is not None:
+                served.require_compiled([outcome.where])  # which may be another than that of the request
         self._attaching[name] -= 1
         if not self._attaching[name]:
             del self._attaching[name]
@@ -143,6 +158,9 @@ class Streams:
             if stream is None:
                 # Also when its client is gone: another one may be on the way, and is served under the same epoch.
                 try:
+                    topic = topic or self.core.catalogue.stored.get(outcome.topic)
+                    if topic is None:
+                        raise UnknownTopic(f"this broker has not heard of the topic of {name!r} yet: try again")
                     stream = self._begin(topic, name, outcome)
                 except MilepostError as error:
                     effects.append(self.releases.give(name, epoch))
@@ -203,7 +221,11 @@ class Streams:
         self, connection: Connection, request: Subscribe, stream: Stream, sequence: int, value: dict[str, Any]
     ) -> list[Effect]:
         prefetch = request.prefetch if stream.subscription else limits.BATCH_ROWS
-        member = stream.join(connection, request.subscription, connection.instance, prefetch, sequence)
+        hands = request.hands and bool(stream.subscription)
+        member = stream.join(connection, request.subscription, connection.instance, prefetch, sequence, hands=hands)
+        if hands:
+            last = {log: reach.acknowledged for log, reach in stream.reaches.items() if reach.acknowledged is not None}
+            value |= {"handed": stream.handed_on(member), "acknowledged": last}
         assert connection.members is not None
         connection.members[request.subscription] = (stream, member)
         effects: list[Effect] = []
@@ -265,7 +287,8 @@ class Streams:
         if stream.members:
             self.pump(stream, effects)
             return
-        self.core.memory.ended(stream, [connection])
+        self.core.memory.ended(stream)
+        stream.release()
         stream.put_back()
         self.let_go(stream, effects)
 
@@ -318,7 +341,7 @@ class Streams:
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
-        self.core.memory.ended(stream, [member.connection for member in stream.members.values()])
+        self.core.memory.ended(stream)
         members, stream.members = stream.members, {}
         stream.pending.clear()
         if stream.subscription and not isinstance(error, ServedElsewhere):
@@ -403,7 +426,7 @@ class Streams:
             reach = stream.reach(entry.log)
             at_end = stream.idle and not stream.again and reach.next == entry.first and not stream.full(reach)
             if at_end and stream.wants and (stream.where is None or streams.get(key) is stream):
-                rows_found = Found(entry.log, entry.first, end, batch, offsets, entry.after)
+                part = Found(entry.log, entry.first, end, batch, offsets, entry.after)
                 if stream.where is not None:
                     if wanted is None:
                         matched = None if found is None else found()
@@ -414,10 +437,10 @@ class Streams:
                         continue
                     rows = wanted.get(key)
                     if rows is None:
-                        rows_found = rows_found._replace(batch=None)
+                        part = part._replace(batch=None)
                     elif len(rows) < len(batch):
-                        rows_found = rows_found._replace(batch=batch.take(rows), offsets=offsets[rows])
-                stream.take(rows_found)
+                        part = part._replace(batch=batch.take(rows), offsets=offsets[rows])
+                stream.take(part)
             self.pump(stream, effects)
         return full
 
@@ -472,6 +495,7 @@ class Streams:
         behind = stream.behind()
         if behind is not None:
             stream.reading = True
+            self.core.memory.reads += 1
             offset = stream.reach(behind).next
             then = partial(self._read, stream, behind)
             stop = None if stream.stop is None else stream.stop[behind]
@@ -490,12 +514,14 @@ class Streams:
     def _read_returned(self, stream: Stream, log: int, chosen: Chosen, effects: list[Effect]) -> None:
         only = chosen.lot.offsets[chosen.places]
         stream.reading = True
+        self.core.memory.reads += 1
         then = partial(self._read_again, stream, log, chosen, stream.returns)
         effects.append(Read(stream.topic, stream.where, log, int(only[0]), only, then))
 
     def _read(self, stream: Stream, log: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         stream.reading = False
+        self.core.memory.reads -= 1
         if not stream.members:
             self.let_go(stream, effects)
             return effects
@@ -526,6 +552,7 @@ class Streams:
     def _read_again(self, stream: Stream, log: int, chosen: Chosen, returns: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         stream.reading = False
+        self.core.memory.reads -= 1
         if stream.ended:
             return effects
         if isinstance(outcome, MilepostError):
@@ -575,12 +602,16 @@ class Streams:
         """Rows are done, or to come again."""
         return self.acks.acknowledge(connection, request)
 
-    def tick(self) -> list[Effect]:
+    def tick(self, now: float) -> list[Effect]:
         """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
         effects: list[Effect] = []
         self._starved.clear()
         for stream in [*self._serving.values(), *self.core.catchups.streams.values()]:
             stream.failed = False
+            if stream.reserved:
+                stream.reserved_until = stream.reserved_until or now + RESERVED_S
+                if now >= stream.reserved_until:
+                    stream.release()
             for member in stream.members.values():
                 member.waited += 1
             self.pump(stream, effects)

@@ -120,6 +120,11 @@ class Topic:
         self.versions[schema.fingerprint] = Version(schema, schema)
 
     @property
+    def schema(self) -> Schema:
+        """What predicates are written for: everything that any version has. Mostly that is the newest version."""
+        return self.family.merged
+
+    @property
     def schemas(self) -> tuple[Schema, ...]:
         """All versions, the newest last."""
         return self.family.schemas
@@ -148,7 +153,9 @@ class Topic:
         self.versions = rebuild.finish()
         self._count_evaluated()
         self.family = rebuild.family
-        self._rebuilds.clear()  # others were for the versions of before
+        for other in self._rebuilds:
+            other.give_up()  # they were for the versions of before
+        self._rebuilds.clear()
 
     def prepare_versions(self, schemas: list[Schema]) -> Rebuild:
         """The versions that there will be, unless that raises `Uncompiled`."""
@@ -182,17 +189,17 @@ class Topic:
     def require(self, where: str) -> None:
         """Raise what is wrong with a predicate, if anything is; `Uncompiled` as `require_compiled` does."""
         self.require_compiled([where])
-        self._predicates.compile(where, self.family.merged)
+        self._predicates.compile(where, self.schema)
 
     def require_compiled(self, texts: Iterable[str]) -> None:
         """Raise `Uncompiled` within an attempt, unless these predicates are at hand for all versions."""
-        read_as = [self.family.merged, *(version.read_as for version in self.versions.values())]
+        read_as = [self.schema, *(version.read_as for version in self.versions.values())]
         self._predicates.require((text, schema) for text in texts for schema in read_as)
 
     def fits(self, where: str | None) -> bool:
         """Whether a predicate makes sense of the topic's schemas."""
         try:
-            return where is None or bool(self._predicates.compile(where, self.family.merged))
+            return where is None or bool(self._predicates.compile(where, self.schema))
         except MilepostError:
             return False
 
@@ -238,13 +245,14 @@ class Topic:
             subscription.keys[self.number] = EVERYTHING
             subscription.since[self.number] = self.rows_in
             return
-        self.require(subscription.where)
+        self.require_compiled([subscription.where])
+        newest = self._predicates.compile(subscription.where, self.schema)
         compiled = []
-        for version in self.versions.values():
-            try:
-                compiled.append((version, self._predicates.compile(subscription.where, version.read_as)))
-            except MilepostError:
-                pass  # it can be true of no row of that version
+        for version in reversed(self.versions.values()):
+            if version.read_as is self.schema:
+                compiled.append((version, newest))
+            elif (predicate := self.predicate(subscription.where, version)) is not None:
+                compiled.append((version, predicate))
         connection.keys += 1
         key = self._take_key()
         for version, predicate in compiled:

@@ -75,6 +75,14 @@ class Back(ABC):
     # Strings
 
     @abstractmethod
+    def bounded(self, text: str, lengths: Sequence[str], most: int) -> str:
+        """A text. Where the product of the `lengths` of texts is over `most`, the statement raises instead.
+
+        It raises an integer overflow on SQLite and a division by zero on PostgreSQL: by functions of the text, or they
+        would be calculated once, before the first row.
+        """
+
+    @abstractmethod
     def text_function(self, name: str, arguments: tuple[Value, ...], constants: tuple[Any, ...]) -> str:
         """A function of strings; `constants` has the arguments' values as far as they are known."""
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from milepost.query import typed
-from milepost.query.kinds import BOOLEAN, DOUBLE, INTEGER, Elements, Scalar
+from milepost.query.kinds import BOOLEAN, BYTES, DOUBLE, INTEGER, STRING, Elements, Scalar
 from milepost.query.number import scaled
 from milepost.query.sql.back import Back
 from milepost.query.sql.comparing import FLIPPED, Comparing
 from milepost.query.sql.header import Attributes
+from milepost.query.sql.lengths import PRODUCT, longest, short
 from milepost.query.sql.postgresql import Postgresql
 from milepost.query.sql.reading import From, Reader, Spot
 from milepost.query.sql.sqlite import Sqlite
@@ -57,7 +58,7 @@ def compile(
     its indexes. Raises `QueryError` for what the database cannot be asked; running the expression raises for no row.
     """
     writer = Writer(tables, dialect, message, prefix)
-    walk = _Walk(writer)
+    walk = _Walk(writer, longest(root))
     if where and root.kind == BOOLEAN:
         value = Value(walk.test(root, walk.scope), BOOLEAN)
     else:
@@ -71,7 +72,7 @@ def order_by(
 ) -> Sql:
     """The keys of an order, as they stand behind ORDER BY. Null comes after every value, and so first in `desc`."""
     writer = Writer(tables, dialect, message, prefix)
-    walk = _Walk(writer)
+    walk = _Walk(writer, longest(*(item.key for item in keys)))
     terms = []
     for item in keys:
         value = walk.value(item.key, walk.scope)
@@ -90,8 +91,9 @@ def _sql(writer: Writer, text: str, kind: Scalar = BOOLEAN, form: Form = "plain"
 
 
 class _Walk:
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, longest: int | None) -> None:
         self._writer = writer
+        self._longest = longest
         self._back: Back = Sqlite(writer) if writer.sqlite else Postgresql(writer)
         self._reader = Reader(writer)
         self._attributes = Attributes(self._back)
@@ -144,7 +146,8 @@ class _Walk:
             case typed.Compare() | typed.Between() | typed.In():
                 return self._comparison(node, scope, True)
             case typed.Like(operand, pattern):
-                return self._back.like(self.value(operand, scope), pattern)
+                value = self.value(operand, scope)
+                return self._back.like(value if short(node) else self._bounded(operand, value), pattern)
             case typed.IsNull(typed.Read(kind=kind) as read) if not isinstance(kind, Scalar):
                 present = self._reader.present(read, scope)
                 return self._back.never(False) if present is None else f"(NOT {present})"
@@ -220,7 +223,12 @@ class _Walk:
         match node.arguments:
             case (first, Const(str() as prefix)) if name == "starts_with" and _simple(first):
                 return Value(self._back.starts_with(self.value(first, scope), prefix), BOOLEAN)
-        arguments = tuple(self.value(argument, scope) for argument in node.arguments)
+        arguments = tuple(self._bounded(argument, self.value(argument, scope)) for argument in node.arguments)
+        match name, node.arguments:
+            case "contains" | "position", (typed.Read(), typed.Read()):
+                whole, part = arguments
+                bounded = self._back.bounded(part.text, (whole.text, part.text), PRODUCT)
+                arguments = (whole, replace(part, text=bounded, leaf=False))
         if name == "coalesce":
             made = self._back.alike(arguments)
             if len(made) == 1:
@@ -235,6 +243,12 @@ class _Walk:
         constants = tuple(each.value if isinstance(each, Const) else None for each in node.arguments)
         text = self._back.text_function(name, arguments, constants)
         return Value(text, kind, "int", 1 << 32) if kind == INTEGER else Value(text, kind)
+
+    def _bounded(self, node: Typed, value: Value) -> Value:
+        """A text of a message as a function gets it: one that is too long for what is done with it raises."""
+        if self._longest is None or not isinstance(node, typed.Read) or node.kind not in (STRING, BYTES):
+            return value
+        return replace(value, text=self._back.bounded(value.text, (value.text,), self._longest), leaf=False)
 
     # Iteration
 

@@ -105,6 +105,10 @@ class Sqlite(Back):
 
     # Strings
 
+    def bounded(self, text: str, lengths: Sequence[str], most: int) -> str:
+        size = " * ".join(f"length({each})" for each in lengths)
+        return f"(CASE WHEN {size} <= {most} THEN {text} ELSE abs({-BIAS} + 0 * length({text})) END)"
+
     def text_function(self, name: str, arguments: tuple[Value, ...], constants: tuple[Any, ...]) -> str:
         if name == "substring" and _ordinary(constants[1:]):
             return f"substr({', '.join(value.text for value in arguments)})"

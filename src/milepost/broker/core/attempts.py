@@ -1,0 +1,55 @@
+"""Events that may need something compiled first: then that is done elsewhere, and the event is run again.
+
+Such an event raises `Uncompiled` before it changes anything. So it may be run again as it is, and sees whatever has
+changed in the meantime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+from milepost.broker.core.connection import Connection
+from milepost.broker.core.effects import Compile, Effect
+from milepost.broker.core.predicates import Predicates, Results, Uncompiled
+from milepost.errors import MilepostError
+
+Event: TypeAlias = Callable[[], list[Effect]]
+
+
+class Attempts:
+    """Runs events."""
+
+    def __init__(self, predicates: Predicates) -> None:
+        self._predicates = predicates
+
+    def run(self, event: Event, connection: Connection | None = None, known: Results | None = None) -> list[Effect]:
+        """Run an event. `connection` is the one whose request it is, if it is one: what it sends next waits."""
+        results: Results = {} if known is None else known
+        try:
+            with self._predicates.attempt(results):
+                return event()
+        except Uncompiled as missing:
+            return self.put_off(missing, event, connection, results)
+
+    def put_off(
+        self,
+        missing: Uncompiled,
+        event: Event,
+        connection: Connection | None = None,
+        known: Results | None = None,
+    ) -> list[Effect]:
+        """Have something compiled that an event needs, and run the event then."""
+        if connection is not None:
+            connection.busy = True
+        return [Compile(connection, missing.work, partial(self._compiled, event, connection, known or {}))]
+
+    def _compiled(self, event: Event, connection: Connection | None, known: Results, outcome: Any) -> list[Effect]:
+        if connection is not None:
+            connection.busy = False
+            if not connection.open:
+                return []
+        if isinstance(outcome, MilepostError):
+            return event()  # a fault of ours, which is in the log: without an attempt, it compiles on the spot
+        return self.run(event, connection, known | outcome)

@@ -1,0 +1,90 @@
+"""A durable subscription whose messages are handed on to clients of its client, as a gateway does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from milepost.client.acks import Places, Span, Word
+from milepost.client.connection import Connection
+from milepost.client.durable import DurableSubscription
+from milepost.errors import AckMismatch
+
+Place: TypeAlias = tuple[int, int]  # of a message: its log, and its offset there
+
+
+class HandoutSubscription(DurableSubscription):
+    """Made by `AsyncClient.subscribe(..., ack="handed")`.
+
+    ::
+
+        place = await subscription.hand_on(message)       # stored: before the message is handed on
+        await subscription.acknowledge(place)          # by this client, or by another one after a restart
+
+    What was handed on belongs to the subscription and not to a connection. It stays in `handed_on`, over lost
+    connections and restarts, until it is acknowledged; or until another consumer of the subscription takes it over
+    while nobody is attached who hands on.
+    """
+
+    handed_on: Mapping[Place, bool] = {}  # what was handed on and not acknowledged, in order; on this connection?
+    acknowledged: Mapping[int, int] = {}  # by log, the offset of what was handed on and acknowledged last
+
+    def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:
+        handed: dict[int, list[int]] = reply["handed"]
+        self.handed_on = {(log, offset): False for log, offsets in handed.items() for offset in offsets}
+        self.acknowledged = dict(reply["acknowledged"])
+        super().attached(connection, reply)
+
+    async def hand_on(self, message: Any) -> Place:
+        """Say that a message is handed on; returns when that is stored.
+
+        `AckMismatch` when the connection broke since it came: it comes again, here or to another consumer.
+        """
+        self._require_explicit()
+        self._came_back()
+        named = self._named(message)
+        ((batch, rows),) = named
+        place = batch.log, int(batch.offsets[rows][0])
+        connections = self._connections
+        await self._say(named, "handed")
+        if connections == self._connections:
+            self.handed_on = {**self.handed_on, place: True}
+        elif place not in self.handed_on:
+            raise AckMismatch("the connection broke while this message was handed on, and another consumer has it")
+        return place
+
+    async def hand_on_again(self, place: Place) -> None:
+        """Say that a message of `handed_on` is handed on once more; after a restart it is kept from others again.
+
+        `AckMismatch` when another consumer has taken it over.
+        """
+        connections = self._connections
+        await self._say_of(place, "handed")
+        if connections == self._connections and place in self.handed_on:
+            self.handed_on = {**self.handed_on, place: True}
+
+    async def acknowledge(self, place: Place) -> None:
+        """Say that a message of `handed_on` is done with; goes on trying on the next connection.
+
+        `AckMismatch` when another consumer has taken it over.
+        """
+        await self._say_of(place, "done")
+        self._forget_place(place)
+        self.acknowledged = {**self.acknowledged, place[0]: place[1]}
+
+    async def send_back(self, place: Place) -> None:
+        """Have a message of `handed_on` delivered again."""
+        await self._say_of(place, "again")
+        self._forget_place(place)
+
+    async def _say_of(self, place: Place, word: Word) -> None:
+        self._require_explicit()
+        log, offset = place
+        try:
+            await self._say([Span(Places(log, [offset]), slice(0, 1))], word, lasting=True)
+        except AckMismatch:
+            self._forget_place(place)
+            raise
+
+    def _forget_place(self, place: Place) -> None:
+        self.handed_on = {each: here for each, here in self.handed_on.items() if each != place}

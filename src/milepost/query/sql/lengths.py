@@ -1,0 +1,47 @@
+"""How long texts may be that a database's functions are given.
+
+A database ends a statement between two rows, and not within one: eight megabytes of text, joined with itself nine
+times, took PostgreSQL more than a minute that no timeout ended. So an expression that goes over its texts many times
+takes only texts that are short enough for that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milepost import limits
+from milepost.query import typed
+from milepost.query.kinds import BYTES, STRING
+from milepost.query.typed import Const, Typed
+
+FREE: Final = 8  # passes over texts of any length
+PATTERN_CHARS: Final = 16  # of what is looked for: each so many are another pass over the text, at the worst
+TWO_TEXTS: Final = 2_048  # passes, for looking for one text in another where both are calculated
+PRODUCT: Final = 1 << 28  # characters of a message's text times those of another that is looked for in it
+
+
+def longest(*roots: Typed) -> int | None:
+    """Characters that the texts in expressions may have; None: any number."""
+    passes = sum(_passes(node) for node in typed.walk(*roots))
+    return None if passes <= FREE else limits.QUERY_VALUE_BYTES // passes
+
+
+def short(node: typed.Like) -> bool:
+    """Whether a pattern is a text, or the start of one: a comparison, which needs no pass."""
+    pieces = node.pattern.pieces
+    return pieces is not None and (len(pieces) == 1 or (len(pieces) == 2 and not pieces[1]))
+
+
+def _passes(node: Typed) -> int:
+    match node:
+        case typed.Like(_, pattern):
+            return 0 if short(node) else 1 + len(pattern.characters) // PATTERN_CHARS
+        case typed.Call("contains" | "position" | "starts_with" | "ends_with", (_, Const(str() as part))):
+            return 1 + len(part) // PATTERN_CHARS
+        case typed.Call("contains" | "position", (typed.Read(), typed.Read())):
+            return 1  # their lengths are multiplied where they are known
+        case typed.Call("contains" | "position"):
+            return TWO_TEXTS
+        case typed.Call(_, arguments):
+            return int(any(argument.kind in (STRING, BYTES) for argument in arguments))
+    return 0
