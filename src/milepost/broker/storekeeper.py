@@ -233,8 +233,8 @@ class Storekeeper:
         """Write what was given, tell of it, and close the store; a server that does not answer is left."""
         self.store.halt()
         self.store.hurry(CLOSING_S)
+        self._ended = True  # what follows from what is still written is not
         await asyncio.to_thread(self._writer.close)
-        self._ended = True
         self._settle()
         self._closed = True
         await asyncio.to_thread(partial(self._lookers.shutdown, cancel_futures=True))

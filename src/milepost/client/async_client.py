@@ -145,6 +145,7 @@ class AsyncClient(QueueVerbs):
                         rows, batches, error,
                     )  # fmt: skip
         finally:
+            self._subscriptions.leave()
             await self._session.end()
 
     @property

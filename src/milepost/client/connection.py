@@ -518,11 +518,11 @@ class Connection:
         finally:
             self._pings.pop(number, None)
 
-    def unsubscribe(self, subscription: int) -> None:
+    def unsubscribe(self, subscription: int, seen: dict[int, list[list[int]]] | None = None) -> None:
         """Give a subscription up without waiting for the answer, which nobody needs."""
         if self.alive:
             self._number += 1
-            self.say(Unsubscribe(request=self._number, subscription=subscription))
+            self.say(Unsubscribe(request=self._number, subscription=subscription, seen=seen))
 
     def _beat(self, seconds: float) -> None:
         """Twice a heartbeat. The one timer of a connection: messages only leave a flag behind."""

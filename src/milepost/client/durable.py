@@ -13,10 +13,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from milepost import limits
 from milepost.batch import Batch
 from milepost.client.acks import AUTOMATIC_ROWS, Acks, Grant, Span, Word
 from milepost.client.connection import Connection, Parcel
-from milepost.client.logbatch import LogBatch
+from milepost.client.logbatch import LogBatch, ranges
 from milepost.client.options import Options
 from milepost.client.subscription import Delivered, Subscription
 from milepost.errors import AckMismatch, Closed, InvalidValue, MilepostError, NotExpectingAck, StoreError
@@ -503,6 +504,21 @@ class DurableSubscription(Subscription):
             self._came_back(but_last=True)
             self._acknowledge_due()
         await self._acks.settled()
+
+    def seen(self) -> dict[int, list[list[int]]] | None:
+        """The rows that the application was given and has not acknowledged, for a broker that counts deliveries.
+
+        None, which means all that came, when they are too scattered to be named.
+        """
+        self._came_back()
+        spans = self._due
+        if self.options.explicit:
+            spans = [Span(out.batch, np.flatnonzero(out.open)) for out in self._outs.values()]
+        found: dict[int, list[npt.NDArray[np.uint64]]] = {}
+        for batch, rows in spans:
+            found.setdefault(batch.log, []).append(batch.offsets[rows])
+        named = {log: ranges(np.unique(np.concatenate(parts))) for log, parts in found.items()}
+        return named if sum(map(len, named.values())) <= limits.ACK_RANGES else None
 
     # Ending
 

@@ -198,8 +198,9 @@ class Subscriptions:
                         await subscription.settle()
                 except (TimeoutError, MilepostError) as error:
                     _log.warning("acknowledgements of %s may be missing: %s", subscription.name, error)
+            seen = subscription.seen() if subscription.options.name else None
             self._forget(subscription)
-            await self._let_go(subscription)
+            await self._let_go(subscription, seen)
         if subscription.error is not None:
             raise subscription.error
 
@@ -208,14 +209,21 @@ class Subscriptions:
             self._dropped += subscription.dropped
         subscription.end()
 
-    async def _let_go(self, subscription: Subscription) -> None:
+    async def _let_go(self, subscription: Subscription, seen: dict[int, list[list[int]]] | None = None) -> None:
         """Tell the broker to deliver no more for a subscription."""
         number = subscription.number
         if self.session.connection is not None and self.session.failure is None:
             try:
-                await self.session.ask(lambda request: Unsubscribe(request=request, subscription=number))
+                await self.session.ask(lambda request: Unsubscribe(request=request, subscription=number, seen=seen))
             except (UnknownSubscription, ConnectionLost):
                 pass  # either way it is gone
+
+    def leave(self) -> None:
+        """The client is about to leave: say what its applications have seen of named subscriptions."""
+        connection = self.session.connection
+        for subscription in self.durable():
+            if connection is not None and subscription.options.name and subscription.confirmed:
+                connection.unsubscribe(subscription.number, subscription.seen())
 
     async def remove(self, name: str, number: int, token: bytes) -> None:
         """Remove a named subscription. The same token again is the same removal, over connections too."""

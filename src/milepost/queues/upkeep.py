@@ -21,6 +21,10 @@ _LEFT: Final = Statement("""
 _LAPSED: Final = Statement("""
     SELECT number FROM queue_transactions WHERE lease_us < (SELECT {now}) AND state = 'a' ORDER BY lease_us LIMIT :most
     {skip_locked}""")
+# Has a transaction taken messages of a queue that is forwarded?
+_FORWARDED: Final = Statement("""
+    SELECT 1 FROM queue_log JOIN queue_forwards ON queue_forwards.queue = queue_log.queue
+    WHERE queue_log.transaction_number = :number AND queue_log.kind = 'd' LIMIT 1""")
 _OLD: Final = Statement("""
     DELETE FROM queue_transactions WHERE number IN (SELECT number FROM queue_transactions
     WHERE lease_us < (SELECT {now}) AND state IN ('c', 'x') ORDER BY lease_us LIMIT :most)""")
@@ -30,10 +34,10 @@ _GROUPS: Final = Statement("""
 
 
 def recover(session: Session, place: Place) -> Done:
-    """Undo what transactions of this broker had done when it ended. Their messages did nothing to end it."""
+    """Undo what transactions of this process had done when it ended: without a broker, that was the reader itself."""
     touched: set[str] = set()
     for (number,) in session.rows(_LEFT, log=place.log):
-        touched.update(ending.undo(session, place, number, counted=False).touched)
+        touched.update(_undo(session, place, number))
     engine_of(session, place)
     return Done(touched=tuple(sorted(touched)))
 
@@ -43,7 +47,7 @@ def sweep(session: Session, place: Place) -> Done:
     touched: set[str] = set()
     lapsed = session.rows(_LAPSED, most=SWEPT, time_us=place.time_us)
     for (number,) in lapsed:
-        touched.update(ending.undo(session, place, number).touched)
+        touched.update(_undo(session, place, number))
     more = session.run(_OLD, most=SWEPT_OUTCOMES, time_us=place.time_us) >= SWEPT_OUTCOMES or len(lapsed) >= SWEPT
     engine = engine_of(session, place)
     known = engine.known(session, None)
@@ -56,6 +60,14 @@ def sweep(session: Session, place: Place) -> Done:
         if queue.group:
             engine.groups[queue.number] = session.row(_GROUPS, queue=queue.number, most=picking.FEW_GROUPS + 1)[0]
     return Done(touched=tuple(sorted(touched)), more=more)
+
+
+def _undo(session: Session, place: Place, number: int) -> tuple[str, ...]:
+    """Undo a transaction whose client, or broker, is gone. That counts as an abort: a message may have ended them.
+
+    What is on its way to another broker was given to no application, and counts nothing.
+    """
+    return ending.undo(session, place, number, counted=session.row(_FORWARDED, number=number) is None).touched
 
 
 def _expired(session: Session, queue: Queue, place: Place) -> list[int]:

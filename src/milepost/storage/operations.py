@@ -170,6 +170,9 @@ class Attach(NamedTuple):
     `UnknownSubscription` when it is not there and `create` is False; `TopicMismatch` or `SubscriptionExists` when the
     name belongs to another one; `ServedElsewhere` while another broker that is alive serves it. When `token` is that of
     the request that made it, `created` is True again.
+
+    The epoch rises, unless this process serves the subscription already. `given_up` is a number and an epoch that it
+    serves no longer, although the store may not know (`Release`): that epoch is over too.
     """
 
     name: str
@@ -180,6 +183,7 @@ class Attach(NamedTuple):
     token: bytes
     options: dict[str, Any]  # "most", "dead": kept as they are
     member: bytes  # whose acknowledgements are asked about
+    given_up: tuple[int, int] | None = None
 
 
 class Attached(NamedTuple):
@@ -193,6 +197,7 @@ class Attached(NamedTuple):
     options: dict[str, Any]
     cursors: dict[int, Cursor]  # by log; a log that is not there begins at 0, the offset of its first row
     sequence: int  # of the member's last acknowledgement; 0: none
+    unreleased: bool = False  # the broker that served it ended without a `Release`: its cursors may not tell everything
 
 
 class Cursor(NamedTuple):
@@ -205,8 +210,8 @@ class Cursor(NamedTuple):
 class Move(NamedTuple):
     """Move cursors, remember an acknowledgement, and store dead rows, in one: None.
 
-    `ServedElsewhere` when another broker has taken the subscription over since `epoch`; `UnknownSubscription` when it
-    was removed. `dead` is appended as it is, under the IDs it has.
+    `ServedElsewhere` when the subscription has a newer epoch; `UnknownSubscription` when it was removed. `dead` is
+    appended as it is, under the IDs it has. `promised` is False when nobody waits for it to be on disk.
     """
 
     subscription: int
@@ -215,6 +220,7 @@ class Move(NamedTuple):
     member: bytes = b""
     sequence: int = 0
     dead: tuple[Part, ...] = ()
+    promised: bool = True
 
 
 class Release(NamedTuple):

@@ -26,6 +26,7 @@ from milepost.storage.operations import (
     Committed,
     Entry,
     Extent,
+    Move,
     Operation,
     Place,
     Position,
@@ -220,7 +221,7 @@ class Store:
         until: float, asked_s: dict[int, float],
     ) -> Committed:  # fmt: skip
         promised = not operations or any(
-            isinstance(each, tuple) or each.durable for each in operations
+            each.promised if type(each) is Move else isinstance(each, tuple) or each.durable for each in operations
         )  # a tuple is no `Work`
         touch = self._database.begin_transaction(session, promised)
         holder = self._holder
@@ -439,9 +440,9 @@ class Store:
         self._closing.set()
         if self._session is not None:
             try:
+                holder = self._holder
+                self._session.run(statements.LEAVE_SUBSCRIPTIONS, log=holder.log, opening=holder.opening)
                 if self.shared:
-                    holder = self._holder
-                    self._session.run(statements.LEAVE_SUBSCRIPTIONS, log=holder.log, opening=holder.opening)
                     self._session.run(statements.LEAVE_LOG, log=holder.log, epoch=holder.epoch)
             except (*DRIVER_ERRORS, StoreError):
                 pass  # whoever comes next waits for the lease

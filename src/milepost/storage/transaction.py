@@ -314,7 +314,9 @@ class Transaction:
                 if epoch is None:
                     raise UnknownSubscription("this subscription was removed; subscribe again to make a new one")
                 if epoch != move.epoch:
-                    raise ServedElsewhere("another broker serves this subscription by now; connect there")
+                    raise ServedElsewhere(
+                        "this subscription was taken over since, here or by another broker; subscribe again"
+                    )
                 for part in move.dead:
                     self._next(part.topic)
             except MilepostError as error:
@@ -558,10 +560,12 @@ class Transaction:
                     f"the broker {name!r} serves the subscription {attach.name!r}; "
                     f"connect {f'to {address}' if address else 'there'}, or try again"
                 )
-        if (owner, opening) != (holder.log, holder.opening):
+        mine = (owner, opening) == (holder.log, holder.opening)
+        if not mine or attach.given_up == (number, epoch):
             (epoch,) = session.row(statements.SERVE, subscription=number, log=holder.log, opening=holder.opening)
         created = bool(token) and bytes(token) == attach.token
-        return self._attached(attach, number, epoch, created, topic, where, json.loads(options))
+        attached = self._attached(attach, number, epoch, created, topic, where, json.loads(options))
+        return attached._replace(unreleased=owner is not None and not mine)
 
     def _attached(
         self, attach: Attach, number: int, epoch: int, created: bool, topic: int, where: str | None, options: Any

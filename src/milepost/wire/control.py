@@ -195,12 +195,17 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliver no more for a subscription. With `name`, the durable subscription of that name is removed for good."""
+    """Deliver no more for a subscription. With `name`, the durable subscription of that name is removed for good.
+
+    What a client holds of a durable subscription comes again. `seen` names the rows that its application was given, as
+    in an ACK: those were delivered, and the others count as never sent. Without it, all of them were delivered.
+    """
 
     request: int
     subscription: int = 0
     name: str = ""
     token: bytes = b""
+    seen: dict[int, list[list[int]]] | None = None  # log -> ranges
 
 
 class Positions(msgspec.Struct, frozen=True, kw_only=True):

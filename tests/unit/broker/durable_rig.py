@@ -39,6 +39,11 @@ class DurableRig(Rig):
     def close(self):
         self.store.close()
 
+    def kill(self):
+        """End as a process does that is killed: nothing more is written."""
+        self.store._drop()
+        self.store._database.close()
+
     def run(self, effects):
         rest = []
         for effect in effects:
@@ -58,9 +63,9 @@ class DurableRig(Rig):
         if self.auto:
             self.flow()
 
-    def commit(self):
-        """Write all that waits, as the writing thread does."""
-        waiting, self.writes = self.writes, []
+    def commit(self, most=None, doubt=None):
+        """Write all that waits, as the writing thread does; or so many, the first ones. `doubt`: and nobody knows."""
+        waiting, self.writes = self.writes[:most], self.writes[len(self.writes) if most is None else most :]
         results, chosen = [], []
         for effect in waiting:
             if isinstance(effect, Mend):
@@ -76,8 +81,10 @@ class DurableRig(Rig):
         if chosen:
             committed = self.store.write([operation for _, operation in chosen], 1)
             for (place, _), outcome in zip(chosen, committed.outcomes, strict=True):
-                results[place] = results[place][0], outcome
+                results[place] = results[place][0], doubt or outcome
             entries = committed.entries
+            if doubt is not None:
+                self.broken |= {each.session: doubt for each in waiting if getattr(each, "session", None) is not None}
         self.run(self.core.stored(results, entries))
 
     def read(self):

@@ -214,7 +214,8 @@ def test_dead_rows_of_every_version_find_their_place(rig):
     rig.declare(feed, schema=WIDER)
     rig.store_rows(feed, quotes(1))
     rig.store_rows(feed, [{"symbol": "a", "price": 1.0, "size": 1, "more": 3}], schema=WIDER)
-    rig.ack(client, 1, again=[0, 1])
+    rig.ack(client, 1, again=[0])
+    rig.ack(client, 2, again=[1])
     assert rig.core.totals["rows_dead"] == 2
     assert rig.cursor() == 2
     reader = rig.client()
@@ -294,7 +295,7 @@ def test_a_subscription_is_released_however_often_that_fails(tmp_path):
     rig.failing = None
     rig.tick()
     rig.flow()
-    assert not rig.core.keeper.streams._unreleased
+    assert not rig.core.keeper.streams.releases.pending
     with rig.store._database.reading() as session:
         owners = session.connection.exec_driver_sql("SELECT owner FROM subscriptions").fetchall()
     assert owners == [(None,)]

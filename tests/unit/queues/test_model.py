@@ -297,7 +297,7 @@ class Machine(RuleBasedStateMachine):
             if self.brokers[index] == broker:
                 party.store = self.queues.store(broker)
                 if party.number in self.active:
-                    self.over(party.number, commit=False, counted=False)
+                    self.over(party.number, commit=False, counted=True)
                     self.undone.add(party.number)
 
     @rule(elsewhere=st.booleans())

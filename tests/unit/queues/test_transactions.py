@@ -15,6 +15,7 @@ from milepost.errors import (
 )
 from milepost.queues import operations as ops
 from milepost.queues import steps
+from milepost.queues.forwards import SetForward
 from milepost.queues.states import LEVELS
 from tests.unit.queues.conftest import LEASE_US, NOTE, Party, Queues
 
@@ -557,15 +558,31 @@ def test_a_message_that_is_undone_too_often_is_dead(queues: Queues, level: str, 
     assert queues.tables() == {}
 
 
-def test_a_crash_does_not_count_as_an_abort(queues: Queues) -> None:
+def test_a_message_that_is_taken_when_its_process_ends_counts_an_abort(queues: Queues) -> None:
+    queues.notes(dead="dead", most_aborts=3)
+    queues.party().put("bad")
+    queues.party().put("good")
+    for aborts in range(3):
+        got = queues.party().perform(steps.Dequeue("notes", select="text = 'bad'"))
+        assert got.groups[0].aborts == [aborts]
+        queues.restart()
+    assert queues.texts() == ["good"]
+    assert queues.texts("dead") == ["bad"]
+    got = queues.party().perform(steps.Dequeue("notes"))
+    assert got.groups[0].aborts == [0], "nobody has taken this one"
+
+
+def test_a_message_on_its_way_to_another_broker_counts_no_abort(queues: Queues) -> None:
     queues.notes(dead="dead", most_aborts=1)
+    queues.do(SetForward("notes", "milepost://127.0.0.1:1", "there"))
     queues.party().put("good")
     assert queues.party().one() == "good"
     queues.restart()
-    assert queues.texts() == ["good"]
     reader = queues.party()
-    got = reader.perform(steps.Dequeue("notes"))
-    assert got.groups[0].aborts == [0]
+    assert reader.perform(steps.Dequeue("notes")).groups[0].aborts == [0]
+    queues.do(ops.Renew((reader.number,), -1))
+    queues.do(ops.Sweep())
+    assert queues.texts() == ["good"]
 
 
 # Wrong messages

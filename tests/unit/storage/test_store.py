@@ -526,6 +526,48 @@ def test_removing_is_done_once(rig: Rig) -> None:
     assert [record.name for record in store.subscriptions(topic)] == ["desk"]
 
 
+def test_an_epoch_that_was_given_up_moves_nothing_any_more(rig: Rig) -> None:
+    store = rig.open()
+    topic = rig.topic(store)
+    rig.append(store, topic, rig.enrol(store), [1, 2])
+    made: Attached = rig.do(store, attach("desk", topic, start="earliest"))
+    assert rig.do(store, attach("desk", topic)).epoch == made.epoch, "one that joins takes nothing away"
+    move = Move(made.subscription, made.epoch, {store.log: Cursor(1)})
+    rig.do(store, move)
+    rig.do(store, Release(made.subscription, made.epoch))
+    rig.do(store, move)  # nobody serves it yet: what was under way may still be stored
+    released: Attached = rig.do(store, attach("desk", topic))
+    assert (released.epoch, released.cursors) == (made.epoch + 1, {store.log: Cursor(1)})
+    with pytest.raises(ServedElsewhere):
+        rig.do(store, move)
+    # The process knows that it serves it no longer, and the store does not.
+    over = released.subscription, released.epoch
+    again: Attached = rig.do(store, attach("desk", topic, given_up=over))
+    assert again.epoch == released.epoch + 1
+    assert rig.do(store, attach("desk", topic, given_up=over)).epoch == again.epoch, "that epoch is over already"
+    with pytest.raises(ServedElsewhere):
+        rig.do(store, Move(*over, {store.log: Cursor(2)}))
+    rig.do(store, Release(*over))
+    assert rig.do(store, attach("desk", topic)).epoch == again.epoch, "nor is a later one released with it"
+    rig.do(store, Move(again.subscription, again.epoch, {store.log: Cursor(2)}))
+
+
+def test_a_subscription_says_whether_it_was_let_go(rig: Rig) -> None:
+    store = rig.open()
+    topic = rig.topic(store)
+    made: Attached = rig.do(store, attach("desk", topic))
+    assert not made.unreleased
+    assert not rig.do(store, attach("desk", topic)).unreleased
+    store.close()  # in order
+    store = rig.open()
+    taken: Attached = rig.do(store, attach("desk", topic))
+    assert (taken.epoch, taken.unreleased) == (made.epoch + 1, False)
+    store._drop()  # killed
+    store._database.close()
+    again: Attached = rig.do(rig.open(), attach("desk", topic))
+    assert (again.epoch, again.unreleased) == (taken.epoch + 1, True)
+
+
 # Several brokers
 
 

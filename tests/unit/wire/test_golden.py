@@ -285,6 +285,7 @@ def test_a_deliver_with_marks_row_by_row():
         Subscribe(request=1, subscription=2, pattern="q.>", where="a > 1"),
         Subscribe(request=1, subscription=2, pattern="q", durable=True, name="n", start={"position": {3: 4}}),
         Unsubscribe(request=1, name="n", token=bytes(16)),
+        Unsubscribe(request=1, subscription=2, seen={3: [[4, 5], [7, 7]]}),
         Ack(request=1, subscription=2, sequence=3, again={4: [[5, 6], [8, 8]]}),
         Declare(request=1, name="q", durable=True, retain={"age_s": 1.5, "bytes": None, "hold": False}),
         Dropped({1: 2}, [[1, 3, 4, 9]]),

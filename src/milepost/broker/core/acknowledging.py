@@ -4,6 +4,10 @@ A cursor says how far everything is consumed, and what is consumed behind it, so
 acknowledged before. Moves of a subscription are therefore stored in order, and when the store fails one, it fails those
 behind it (see `effects.Store`). A commit can fail for other reasons too, and those behind it would go on. So while one
 has the cursors, nothing else moves them: it waits until nothing is under way, and others wait until it is over.
+
+Of a subscription that counts deliveries, a move also stores which rows are in the hands of clients. When rows are
+handed out for the first time, a move follows at once, or when the one under way is over. Nobody waits for it. Rows that
+came before, or may have, are sent when their move is stored.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from milepost import limits
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.dealing import Dealing
-from milepost.broker.core.effects import Effect, Mend, Say, Store
+from milepost.broker.core.effects import Deliver, Effect, Mend, Say, Store
+from milepost.broker.core.member import NO_MEMBER, Member
 from milepost.broker.core.ranges import require_apart
 from milepost.broker.core.reach import Chosen
-from milepost.broker.core.stream import NO_MEMBER, Member, Stream, Taken
+from milepost.broker.core.stream import Stream, Taken
 from milepost.errors import (
     AckMismatch,
     InDoubt,
@@ -41,6 +46,15 @@ class Settling(NamedTuple):
     taken: Taken
     cursors: dict[int, Cursor]
     move: Move
+
+
+class Sending(NamedTuple):
+    """Rows that are sent once their delivery is counted; `member.unsent` has them."""
+
+    member: Member
+    deliver: Deliver
+    size: int  # bytes of the frame
+    rows: int
 
 
 class Acknowledging:
@@ -113,15 +127,17 @@ class Acknowledging:
         connection: Connection | None = None,
         request: int = 0,
         dead: tuple[Part, ...] = (),
+        promised: bool = True,
     ) -> None:
         """Store how far a subscription is."""
         cursors = self._begin(stream, taken)
-        move = Move(stream.subscription, stream.epoch, cursors, taken.member.instance, taken.sequence, dead)
+        move = Move(stream.subscription, stream.epoch, cursors, taken.member.instance, taken.sequence, dead, promised)
         effects.append(Store(move, partial(self._moved, stream, taken, cursors, connection, request), stream))
 
     def _begin(self, stream: Stream, taken: Taken) -> dict[int, Cursor]:
         stream.moves += 1
         stream.moving += 1
+        stream.uncounted = False
         taken.move = stream.moves
         if taken.member.key:
             stream.acknowledge(taken)
@@ -129,9 +145,10 @@ class Acknowledging:
         cursors = {}
         for log, reach in stream.reaches.items():
             cursor = reach.cursor()
-            state = reach.state(cursor)
-            if log in touched or cursor != reach.stored or state:
+            state = reach.state(cursor, counted=bool(stream.most))
+            if log in touched or cursor != reach.stored or state != reach.given:
                 cursors[log] = Cursor(cursor, state)
+                reach.given = state
         return cursors
 
     def _moved(
@@ -146,9 +163,16 @@ class Acknowledging:
         streams = self._streams
         stream.moving -= 1
         effects: list[Effect] = []
-        if isinstance(outcome, InDoubt):
+        if isinstance(outcome, MilepostError):
+            for reach in stream.reaches.values():
+                reach.given = None
+            self._unsent(stream, taken, effects)
+        if isinstance(outcome, InDoubt) and not stream.ended:
             streams.abandon(stream, outcome, effects)
-            return effects
+        elif isinstance(outcome, MilepostError) and stream.ended and connection is not None:
+            effects += streams.keeper.failed(connection, request, outcome)
+        if isinstance(outcome, MilepostError) and stream.ended:
+            return effects if stream.moving else [*effects, Mend(stream)]
         if isinstance(outcome, MilepostError):
             if isinstance(outcome, ServedElsewhere | UnknownSubscription):
                 streams.end(stream, outcome, effects)
@@ -159,6 +183,8 @@ class Acknowledging:
             self._mend(stream, effects)
             if connection is not None:
                 effects += streams.keeper.failed(connection, request, outcome)
+            if stream.most:
+                stream.uncounted = stream.failed = True  # it is counted again at the next tick
             streams.pump(stream, effects)
             self.release(stream, effects)
             return effects
@@ -167,11 +193,16 @@ class Acknowledging:
             reach.stored = cursor.offset
             reach.settle(taken.move)
         self._mend(stream, effects)  # one that was in doubt is told after those behind it, which have failed
+        if taken.member is NO_MEMBER:
+            streams.core.totals["rows_dead"] += sum(len(chosen.places) for chosen, _ in taken.rows)
         if connection is not None:
             effects += streams.keeper.replied(connection, request, {"sequence": taken.sequence})
+        self._send(stream, taken, effects)
         streams.pump(stream, effects)
         streams.end_doomed(stream, effects)
         self.release(stream, effects)
+        self.count(stream, effects)
+        streams.let_go(stream, effects)
         return effects
 
     def _mend(self, stream: Stream, effects: list[Effect]) -> None:
@@ -183,10 +214,53 @@ class Acknowledging:
     def save(self, stream: Stream, effects: list[Effect]) -> None:
         """Store the cursors, if the store's are behind: rows that do not match, or deliveries that came to nothing."""
         late = not self.blocked(stream) and any(
-            (cursor := reach.cursor()) != reach.stored or reach.state(cursor) for reach in stream.reaches.values()
+            (cursor := reach.cursor()) != reach.stored or reach.state(cursor, counted=bool(stream.most)) != reach.given
+            for reach in stream.reaches.values()
         )
         if late:
             self.move(stream, Taken(NO_MEMBER, 0), effects)
+
+    # Deliveries
+
+    def count(self, stream: Stream, effects: list[Effect]) -> None:
+        """Store which rows are in the hands of clients. What is under way goes first, and this is called again."""
+        if stream.uncounted and not (stream.moving or stream.failed or self.blocked(stream) or stream.broken):
+            self.move(stream, Taken(NO_MEMBER, 0), effects, promised=False)
+
+    def count_first(self, stream: Stream, sending: list[Sending], effects: list[Effect]) -> None:
+        """The same, before rows are sent."""
+        if self.blocked(stream):
+            stream.deferred.append(partial(self._count_now, stream, sending))
+        else:
+            self._count_now(stream, sending, effects)
+
+    def _count_now(self, stream: Stream, sending: list[Sending], effects: list[Effect]) -> None:
+        taken = Taken(NO_MEMBER, 0, sending=sending)
+        if stream.ended:
+            self._unsent(stream, taken, effects)
+        else:
+            self.move(stream, taken, effects)
+
+    def _send(self, stream: Stream, taken: Taken, effects: list[Effect]) -> None:
+        for sending in taken.sending:
+            if sending.member.key in stream.members:
+                sending.member.unsent.popleft()
+                effects.append(sending.deliver)
+            else:
+                self._unspend(sending, effects)
+
+    def _unsent(self, stream: Stream, taken: Taken, effects: list[Effect]) -> None:
+        for sending in taken.sending:
+            stream.failed = True  # until the next tick
+            if sending.member.key in stream.members:
+                stream.take_back(sending.member, sending.member.unsent.popleft())
+            self._unspend(sending, effects)
+
+    def _unspend(self, sending: Sending, effects: list[Effect]) -> None:
+        """The frame is not written: something else may take its credit."""
+        connection = sending.member.connection
+        connection.unspend(sending.size, sending.rows)
+        effects += self._streams.core.served(connection)
 
     # With a commit
 
@@ -237,7 +311,7 @@ class Acknowledging:
         return effects
 
     def release(self, stream: Stream, effects: list[Effect], *, ended: bool = False) -> None:
-        """Let those go on who wait for the cursors of a subscription, if nobody has them; all, if it has ended.
+        """Let those go on who wait for the cursors of a subscription, if nobody has them; all, if it cannot go on.
 
         Commits and all others take turns, so that neither waits for ever.
         """

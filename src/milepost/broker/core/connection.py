@@ -10,8 +10,9 @@ from milepost.broker.core.outbox import Outbox, Waiting
 if TYPE_CHECKING:
     from milepost.broker.core.dealing import Owner
     from milepost.broker.core.keeper import Checked, Refused
+    from milepost.broker.core.member import Member
     from milepost.broker.core.memory import Asking
-    from milepost.broker.core.stream import Member, Stream
+    from milepost.broker.core.stream import Stream
     from milepost.broker.core.topic import Topic
     from milepost.wire import Subscribe
 
@@ -143,6 +144,14 @@ class Connection:
         self.frames_out += 1
         if self.credit <= 0:
             self.ready = False
+
+    def unspend(self, size: int, rows: int) -> None:
+        """A frame that was counted is not written."""
+        self.credit += size
+        self.bytes_out -= size
+        self.rows_out -= rows
+        self.frames_out -= 1
+        self.settle()
 
     def wait(self, item: Waiting) -> Outbox:
         """Put a delivery behind what is already waiting."""

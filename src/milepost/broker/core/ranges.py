@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
+from milepost import limits
 from milepost.errors import AckMismatch
+from milepost.wire import Unsubscribe
+
+Seen: TypeAlias = dict[int, npt.NDArray[np.uint64]]  # log -> pairs
 
 
 def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> npt.NDArray[np.uint64]:
@@ -30,3 +36,11 @@ def require_apart(*named: dict[int, list[list[int]]]) -> None:
         given = [ranges[log] for ranges in named if log in ranges]
         if len(given) > 1:
             pairs_of([pair for pairs in given for pair in pairs], "acknowledged and sent back were", anyhow=True)
+
+
+def seen_of(request: Unsubscribe) -> Seen | None:
+    """The rows that an application has seen, as its client says; None: it does not say."""
+    if request.seen is None:
+        return None
+    limits.require("ACK_RANGES", sum(map(len, request.seen.values())), "the ranges of one request")
+    return {log: pairs_of(pairs, "seen were") for log, pairs in request.seen.items()}

@@ -8,6 +8,8 @@
 
 What is stored is the cursor, and the rows above it that are done already: those alone say what must come again. So are
 hand-outs: rows that a client of ours has handed on to a client of its own, which may acknowledge them after a restart.
+Beside them stand earlier deliveries of rows that are not done, and, of a subscription that counts them, the rows that
+are in the hands of clients: whoever reads a stored state counts those as delivered once more.
 """
 
 from __future__ import annotations
@@ -71,6 +73,14 @@ class Lot:
         part = slice(self.head, self.count)
         return np.flatnonzero(self.handed[part] & ~self.done[part]) + self.head
 
+    def held(self) -> Offsets:
+        """The rows that clients have and have not handed on: if one of them ends now, they were delivered."""
+        part = slice(self.head, self.count)
+        mine = (self.owners[part] > NOBODY) & ~self.done[part]
+        if self.handed is not None:
+            mine &= ~self.handed[part]
+        return self.offsets[part][mine]
+
     def reopen(self, places: npt.NDArray[np.intp]) -> None:
         """Rows that were done are not."""
         self.done[places] = False
@@ -101,6 +111,8 @@ class Reach:
     def __init__(self, offset: int, state: bytes = b"") -> None:
         self.next = offset  # the first row that was not read
         self.stored = offset  # the cursor as the store has it
+        self.given: bytes | None = state  # the state that was last given to the store; None: it may have another
+        self.doubtful = 0  # rows before it may have been handed out by a broker that could not store that
         self.blocked: tuple[int, int] | None = None  # a log, and the offset to be reached there first
         self._lots: list[Lot] = []
         found = unpacked(state)
@@ -162,7 +174,9 @@ class Reach:
                 offsets = offsets[keep]
         tries = None
         if self._tries:
-            tries = np.array([self._tries.pop(offset, 0) for offset in offsets.tolist()], np.uint32)
+            tries = np.array([self._tries.get(offset, 0) for offset in offsets.tolist()], np.uint32)
+            last = int(offsets[-1]) if len(offsets) else -1  # rows before it that did not come are gone from the log
+            self._tries = {offset: count for offset, count in self._tries.items() if offset > last}
         return keep, tries
 
     def chosen(self, first: int, last: int, owner: int) -> list[Chosen]:
@@ -304,21 +318,27 @@ class Reach:
             return _NONE
         return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
-    def state(self, cursor: int) -> bytes:
-        """What is to be stored beside the cursor."""
+    def state(self, cursor: int, *, counted: bool = False) -> bytes:
+        """What is to be stored beside the cursor; `counted`: with the rows that are in the hands of clients."""
         tries = dict(self._tries)
         handed: dict[int, int] = {}
         left: dict[int, int] = {}
+        held: list[Offsets] = []
         for lot in self.lots:
             for place in lot.handed_on().tolist() if lot.handed is not None else ():
-                held = lot.owners[place] > NOBODY or lot.owners[place] == RESERVED
-                (handed if held else left)[int(lot.offsets[place])] = int(lot.publishers[place])
-            if not lot.tried or not lot.left:
+                kept = lot.owners[place] > NOBODY or lot.owners[place] == RESERVED
+                (handed if kept else left)[int(lot.offsets[place])] = int(lot.publishers[place])
+            if not lot.left:
+                continue
+            if counted:
+                held.append(lot.held())
+            if not lot.tried:
                 continue
             some = np.flatnonzero((lot.tries[lot.head : lot.count] > 0) & ~lot.done[lot.head : lot.count]) + lot.head
             if len(some):
                 tries.update(zip(lot.offsets[some].tolist(), lot.tries[some].tolist(), strict=True))
-        return packed(State(self.late(cursor), tries, handed, left, self.acknowledged))
+        state = State(self.late(cursor), tries, handed, left, self.acknowledged)
+        return packed(state, np.concatenate(held) if held else _NONE)
 
 
 _NONE: Final[Offsets] = np.zeros(0, np.uint64)
@@ -334,33 +354,44 @@ class State(NamedTuple):
     acknowledged: int | None  # the row that was handed on and acknowledged last
 
 
-def packed(state: State) -> bytes:
-    """A state as bytes; empty when there is nothing to say, as there mostly is."""
-    if not (len(state.late) or state.tries or state.handed or state.left or state.acknowledged is not None):
+def packed(state: State, held: Offsets = _NONE) -> bytes:
+    """A state as bytes, with rows in the hands of clients; empty when there is nothing to say, as there mostly is."""
+    hands = bool(state.handed or state.left or state.acknowledged is not None)
+    if not (len(state.late) or state.tries or hands or len(held)):
         return b""
-    steps = np.diff(state.late, prepend=np.uint64(0)).astype("<u8").tobytes()
-    told: dict[str, Any] = {"late": zlib.compress(steps, 1), "tries": state.tries}
-    if state.handed or state.left or state.acknowledged is not None:
+    told: dict[str, Any] = {"late": _compressed(state.late), "tries": state.tries}
+    if hands:
         told |= {"handed": state.handed, "left": state.left, "acknowledged": state.acknowledged}
+    if len(held):
+        told["held"] = _compressed(held)
     return msgspec.msgpack.encode(told)
 
 
 def unpacked(state: bytes) -> State:
-    """The same back."""
+    """The same back. Rows that were in the hands of clients count as delivered once more."""
     if not state:
         return State(_NONE, {}, {}, {}, None)
     try:
         found = msgspec.msgpack.decode(state, type=dict[str, Any], strict=False)
-        reader = zlib.decompressobj()
-        steps = reader.decompress(found["late"], _STATE_BYTES)
-        if reader.unconsumed_tail or not reader.eof:
-            raise ValueError("it is too long, or cut off")
-        late = np.cumsum(np.frombuffer(steps, "<u8"), dtype=np.uint64)
         tries, handed, left = (
             {int(offset): int(value) for offset, value in found.get(name, {}).items()}
             for name in ("tries", "handed", "left")
         )
+        for offset in _expanded(found["held"]).tolist() if "held" in found else ():
+            tries[offset] = tries.get(offset, 0) + 1
         last = found.get("acknowledged")
-        return State(late, tries, handed, left, None if last is None else int(last))
+        return State(_expanded(found["late"]), tries, handed, left, None if last is None else int(last))
     except (msgspec.DecodeError, zlib.error, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptLog(f"the stored state of a cursor cannot be read: {error}; restore the database") from None
+
+
+def _compressed(offsets: Offsets) -> bytes:
+    return zlib.compress(np.diff(offsets, prepend=np.uint64(0)).astype("<u8").tobytes(), 1)
+
+
+def _expanded(data: bytes) -> Offsets:
+    reader = zlib.decompressobj()
+    steps = reader.decompress(data, _STATE_BYTES)
+    if reader.unconsumed_tail or not reader.eof:
+        raise ValueError("it is too long, or cut off")
+    return np.cumsum(np.frombuffer(steps, "<u8"), dtype=np.uint64)

@@ -5,6 +5,10 @@ acknowledged, so that they are dealt with in order; a publisher without such row
 nothing to do is given a publisher of one that has several: what comes of it waits until the one is done with it. Rows
 of a client that is gone, and rows that were sent back, are read again before anything new is.
 
+With `most`, deliveries are counted: a row that was delivered so often goes to the topic of the dead. A client that dies
+takes all rows with it that it holds, and most of them are not to blame. So the last delivery of a row is made alone:
+the client holds nothing else meanwhile. Which rows are held is stored when they are handed out (see `Acknowledging`).
+
 A stream without a name is a replay: it is one client's, nothing of it is stored, and nothing acknowledged. One with a
 `stop` is a read: it reads these logs only, to before these offsets, and is over then.
 
@@ -23,6 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.batch import Batch
+from milepost.broker.core.member import ABSENT, PATIENCE, Member
+from milepost.broker.core.portion import HAND_BYTES, Portion, cut, rows_of
 from milepost.broker.core.ranges import pairs_of
 from milepost.broker.core.reach import DYING, LATE_ROWS, NOBODY, RESERVED, WAITING, Chosen, Lot, Offsets, Reach
 from milepost.errors import AckMismatch, MilepostError
@@ -31,43 +37,8 @@ if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection, Subscription
     from milepost.broker.core.topic import Topic
 
-HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
-REFILL: Final = 4  # a member is given rows when a quarter of what it may hold is acknowledged
 PENDING_BYTES: Final = 4 << 20  # of rows that wait for members without room, while those with room are read for
 AHEAD_BYTES: Final = 2 << 20  # of rows that wait for the client of a read, before no more are read: half of its window
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """A client that is attached."""
-
-    key: int  # of this stream's members; the owner of rows in a reach
-    connection: Connection
-    number: int  # the client's, of its subscription
-    instance: bytes
-    prefetch: int
-    sequence: int  # of its acknowledgements: the last that was taken
-    rows: int = 0  # handed out and not acknowledged
-
-    @property
-    def room(self) -> int:
-        """Rows that it may be given now: none before there is room for a good number, as each frame has its price."""
-        room = self.prefetch - self.rows
-        return room if self.connection.ready and room > 0 and room >= self.prefetch // REFILL else 0
-
-
-NO_MEMBER: Final = Member(0, None, 0, b"", 0, 0)  # type: ignore[arg-type]  # on whose behalf cursors move by themselves
-_ABSENT: Final = Member(RESERVED, None, 0, b"", 0, 0)  # type: ignore[arg-type]  # has the rows that are reserved
-
-
-class Portion(NamedTuple):
-    """Rows that were read and match, all of one log and one schema."""
-
-    log: int
-    batch: Batch
-    offsets: Offsets
-    chosen: Chosen | None  # their places in the reach; None: a replay has none
-    start: int = 0  # rows before it were handed out
 
 
 class Handed(NamedTuple):
@@ -78,6 +49,7 @@ class Handed(NamedTuple):
     batch: Batch
     offsets: Offsets
     tries: npt.NDArray[np.uint32] | None
+    counted_first: bool = False  # this delivery is stored before it is made: its rows are in `member.unsent`
 
 
 class Found(NamedTuple):
@@ -100,6 +72,7 @@ class Taken:
     rows: list[tuple[Chosen, int]] = field(default_factory=list)  # with the log
     move: int = 0
     handed: list[tuple[Chosen, int]] = field(default_factory=list)  # that it told were handed on
+    sending: list[Any] = field(default_factory=list)  # rows that are sent when it is stored
 
 
 class Stream:
@@ -130,9 +103,13 @@ class Stream:
         self.again = False  # rows may be nobody's: look for them before anything new is read
         self.returns = 0  # how often rows became nobody's: what was being read again meanwhile may be out of order
         self.reading = False  # a read is under way
-        self.failed = False  # reading failed for now: the next tick tries again
+        self.failed = False  # the store failed for now: the next tick tries again
         self.doom: MilepostError | None = None  # it cannot go on, and ends when what was handed out is acknowledged
         self.broken: Any = None  # the error of a move that could not be stored, until all behind it have failed too
+        self.uncounted = False  # rows were handed out, and the store was not told
+        self.spent: list[Portion] = []  # rows that were delivered too often: they go to the topic of the dead
+        self.burying = 0  # burials that wait until that topic can take them
+        self.ended = False  # it cannot go on: nothing of it is stored any more
         self.moves = 0  # of cursors, that were begun
         self.moving = 0  # not finished
         self.settling = False  # a transaction's commit moves its cursors: nothing else does until that is known
@@ -166,7 +143,7 @@ class Stream:
     def _adopt(self, member: Member) -> None:
         """Give a client what was handed on and nobody has; but for rows that are dead by now, which are read again."""
         if any(reach.handed_on(WAITING) for reach in self.reaches.values()):
-            self._unread()
+            self.put_back()
         for reach in self.reaches.values():
             for lot, places in reach.handed_on(NOBODY, RESERVED):
                 dead = lot.tries[places] >= self.most if self.most and self.dead else np.zeros(len(places), np.bool_)
@@ -188,29 +165,39 @@ class Stream:
                 self._return(chosen)
         self._regroup()
 
-    def leave(self, member: Member) -> None:
-        """A client is gone: what it had comes again."""
+    def leave(self, member: Member, seen: dict[int, Offsets] | None = None) -> None:
+        """A client is gone: what it had comes again.
+
+        That was a delivery, except of rows that were not sent yet. A client that knows says which rows (pairs, by log)
+        its application has `seen`: then it was a delivery of those alone.
+        """
         del self.members[member.key]
+        for chosen in member.unsent:
+            self._return(_of(member, chosen), counted=0)
+        for log, pairs in (seen or {}).items():
+            for chosen in self.reaches[log].ranges(pairs, member.key)[0] if log in self.reaches else ():
+                self._return(chosen)
         for reach in self.reaches.values():
             for chosen in reach.held(member.key):
-                self._return(chosen)
+                self._return(chosen, counted=int(seen is None))
         self._regroup()
 
-    def _return(self, chosen: Chosen) -> None:
+    def _return(self, chosen: Chosen, counted: int = 1) -> None:
         """Rows become nobody's, and so do all that wait behind them: none may overtake another of its publisher."""
         chosen.lot.owners[chosen.places] = NOBODY
-        chosen.lot.tries[chosen.places] += 1
-        chosen.lot.tried = True
-        self._unread()
+        if counted:
+            chosen.lot.tries[chosen.places] += counted
+            chosen.lot.tried = True
+        self.uncounted = bool(self.most)
+        self.put_back()
 
-    def _unread(self) -> None:
-        """What waits is to be read again, with rows that come before it."""
+    def put_back(self) -> None:
+        """Rows that wait to be handed out are to be read again, with rows that come before them."""
         self.again = True
         self.returns += 1
         for portion in self.pending:
-            assert portion.chosen is not None
-            lot, places = portion.chosen
-            lot.owners[places[portion.start :]] = NOBODY
+            if portion.chosen is not None:
+                portion.chosen.lot.owners[portion.chosen.places[portion.start :]] = NOBODY
         self.pending.clear()
 
     def _regroup(self) -> None:
@@ -218,7 +205,7 @@ class Stream:
         self._owners, self._holding, self._moving = {}, {}, {}
         if not self._shared:
             return
-        owners = self.members | {RESERVED: _ABSENT} if self.reserved else self.members
+        owners = self.members | {RESERVED: ABSENT} if self.reserved else self.members
         for reach in self.reaches.values():
             for lot, places in reach.undone():
                 for key, member in owners.items():
@@ -280,12 +267,19 @@ class Stream:
             found = self.reaches[log] = Reach(0)
         return found
 
-    def returned(self) -> tuple[int, Chosen] | None:
-        """Rows that are to be read again: a log and places of one lot."""
+    def returned(self, *, spent: bool = False) -> tuple[int, Chosen] | None:
+        """Rows that are to be read again, or those of them that were delivered too often: a log, places of one lot."""
         for log, reach in self.reaches.items():
-            for chosen in reach.held(NOBODY):
-                return log, chosen
+            for lot, places in reach.held(NOBODY):
+                found = places[lot.tries[places] >= self.most] if spent else places
+                if len(found):
+                    return log, Chosen(lot, found)
         return None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something of it is being stored, or waits to be."""
+        return bool(self.moving or self.settling or self.parked or self.deferred or self.burying)
 
     def behind(self) -> int | None:
         """A log with rows that were not read; None at the end of all."""
@@ -348,18 +342,30 @@ class Stream:
         if self.again:
             chosen.lot.owners[chosen.places] = NOBODY  # behind others that are: all are read again, in their order
         else:
-            self.pending.append(Portion(found.log, batch, offsets, chosen))
+            self._offer(Portion(found.log, batch, offsets, chosen))
         return True
 
-    def take_again(self, log: int, chosen: Chosen, found: list[Found]) -> tuple[list[Portion], Offsets]:
-        """Rows were read again. Those that are dead by now, and the offsets of those that are gone."""
+    def _offer(self, portion: Portion) -> None:
+        """Rows are here to be handed out, but for those that were delivered too often."""
+        assert portion.chosen is not None
+        lot, places = portion.chosen
+        if self.most and self.dead and lot.tried and (spent := lot.tries[places] >= self.most).any():
+            lot.owners[places[spent]] = DYING
+            self.spent.append(cut(portion, np.flatnonzero(spent)))
+            if spent.all():
+                return
+            portion, places = cut(portion, np.flatnonzero(~spent)), places[~spent]
+        lot.owners[places] = WAITING
+        self.pending.append(portion)
+
+    def take_again(self, log: int, chosen: Chosen, found: list[Found]) -> Offsets:
+        """Rows were read again: the offsets of those that are gone."""
         lot, places = chosen
         places = places[lot.offsets[places] < found[-1].next]  # it may not have been looked for all of them
         # Whatever happened to the lot meanwhile: only rows that are still nobody's count.
         places = places[(lot.owners[places] == NOBODY) & ~lot.done[places]]
         wanted = lot.offsets[places]
         here: list[Offsets] = [_EMPTY]
-        dead: list[Portion] = []
         for part in found:
             if part.batch is None:
                 continue
@@ -370,17 +376,8 @@ class Stream:
             here.append(offsets)
             mine = places[np.searchsorted(wanted, offsets)]
             batch = part.batch if len(rows) == len(part.batch) else part.batch.take(rows)
-            if self.most and self.dead and (spent := lot.tries[mine] >= self.most).any():
-                ends = np.flatnonzero(spent)
-                lot.owners[mine[ends]] = DYING
-                dead.append(Portion(log, batch.take(ends), offsets[ends], Chosen(lot, mine[ends])))
-                alive = np.flatnonzero(~spent)
-                if not len(alive):
-                    continue
-                batch, offsets, mine = batch.take(alive), offsets[alive], mine[alive]
-            lot.owners[mine] = WAITING
-            self.pending.append(Portion(log, batch, offsets, Chosen(lot, mine)))
-        return dead, np.setdiff1d(wanted, np.concatenate(here))
+            self._offer(Portion(log, batch, offsets, Chosen(lot, mine)))
+        return np.setdiff1d(wanted, np.concatenate(here))
 
     # Handing out
 
@@ -395,7 +392,8 @@ class Stream:
             start = portion.start
             # A plain subscription never has more than its client's window, and the frame that overshoots it.
             most = HAND_BYTES if self.resumed is None else min(HAND_BYTES, member.connection.window)
-            rows = min(len(portion.offsets) - start, member.room, _rows_of(portion.batch, most))
+            rows = min(len(portion.offsets) - start, member.room, rows_of(portion.batch, most))
+            rows = self._together(member, portion, slice(start, start + rows), rows)
             if not rows:
                 self.pending.appendleft(portion)
                 return
@@ -409,7 +407,7 @@ class Stream:
         held: set[int] = set()  # publishers of whom something must wait: what follows waits behind it
         while waiting:
             portion = waiting.popleft()
-            portion = _cut(portion, np.arange(portion.start, len(portion.offsets)))
+            portion = cut(portion, np.arange(portion.start, len(portion.offsets)))
             rest = yield from self._share_out(portion, held)
             if rest is not None:
                 self.pending.append(rest)
@@ -456,11 +454,14 @@ class Stream:
             targets[place] = owner.key if owner is not None else 0
         keys = targets[inverse]
         left = np.ones(len(keys), np.bool_)
-        most = _rows_of(portion.batch)
+        most = rows_of(portion.batch)
         for key in load:
             member = self.members[key]
             rows = np.flatnonzero(keys == key)
             while len(rows) and (room := min(member.room, most)):
+                room = self._together(member, portion, rows[:room], min(room, len(rows)))
+                if not room:
+                    break
                 some, rows = rows[:room], rows[room:]
                 left[some] = False
                 yield self._give(member, portion, some)
@@ -468,7 +469,21 @@ class Stream:
         if not len(rest):
             return None
         held.update(np.unique(publishers[rest]).tolist())
-        return _cut(portion, rest)
+        return cut(portion, rest)
+
+    def _together(self, member: Member, portion: Portion, rows: Any, count: int) -> int:
+        """How many of these rows, of which there are `count`, may be given now: the last delivery of one is alone."""
+        if not self.most or not count or portion.chosen is None:
+            return count
+        lot, places = portion.chosen
+        if self.most > 1 and not lot.tried:
+            return count
+        final = np.flatnonzero(lot.tries[places[rows]] >= self.most - 1)
+        if not len(final):
+            return count
+        if final[0]:
+            return int(final[0])
+        return int(not member.rows or member.waited >= PATIENCE)
 
     def _give(self, member: Member, portion: Portion, rows: Any) -> Handed:
         offsets = portion.offsets[rows]
@@ -479,7 +494,7 @@ class Stream:
             batch = portion.batch.slice(rows.start, rows.stop)
         else:
             batch = portion.batch.take(rows)
-        tries = None
+        tries, counted_first = None, False
         if portion.chosen is not None:
             lot, places = portion.chosen
             mine = places[rows]
@@ -489,10 +504,28 @@ class Stream:
             if lot.tried and (counts := lot.tries[mine]).any():
                 tries = counts
             member.rows += count
+            member.waited = 0
             if self._shared:
                 self._count(lot.publishers[mine], member)
+            if self.most:
+                member.alone = int(lot.tries[mine[0]]) >= self.most - 1
+                # The first delivery of a row is counted while it is under way. Later ones are stored before: otherwise
+                # a message that ends broker and client at once would come for ever. None overtakes another.
+                doubtful = int(offsets[0]) < self.reaches[portion.log].doubtful
+                counted_first = tries is not None or doubtful or bool(member.unsent)
+                if counted_first:
+                    member.unsent.append(Chosen(lot, mine))
+                self.uncounted = True
         self.rows_out += count
-        return Handed(member, portion.log, batch, offsets, tries)
+        return Handed(member, portion.log, batch, offsets, tries, counted_first)
+
+    def take_back(self, member: Member, chosen: Chosen) -> None:
+        """Rows were not sent, as their delivery could not be counted: they are to be read again."""
+        chosen = _of(member, chosen)
+        member.rows -= len(chosen.places)
+        if self._holding:
+            self._uncount(chosen.lot.publishers[chosen.places])
+        self._return(chosen, counted=0)
 
     # Acknowledging
 
@@ -523,6 +556,7 @@ class Stream:
         for chosen, log in taken.rows:
             self.reaches[log].acknowledge(chosen, taken.move)
             taken.member.rows -= len(chosen.places)
+            taken.member.waited = 0
             if self._holding:
                 self._uncount(chosen.lot.publishers[chosen.places])
         for (lot, places), _ in taken.handed:
@@ -557,6 +591,7 @@ class Stream:
         for chosen, _ in rows:
             self._return(chosen)
             member.rows -= len(chosen.places)
+            member.waited = 0
             if self._holding:
                 self._uncount(chosen.lot.publishers[chosen.places])
 
@@ -580,18 +615,10 @@ class Stream:
 _EMPTY: Final[Offsets] = np.zeros(0, np.uint64)
 
 
-def _cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:
-    if len(rows) == len(portion.offsets):
-        return portion
-    chosen = None
-    if portion.chosen is not None:
-        chosen = Chosen(portion.chosen.lot, portion.chosen.places[rows])
-    return Portion(portion.log, portion.batch.take(rows), portion.offsets[rows], chosen)
-
-
-def _rows_of(batch: Batch, size: int = HAND_BYTES) -> int:
-    """How many rows of a batch make a frame of so many bytes."""
-    return max(1, len(batch) * size // max(1, len(batch.data)))
+def _of(member: Member, chosen: Chosen) -> Chosen:
+    """Those rows that a member has, and that are not done."""
+    lot, places = chosen
+    return Chosen(lot, places[(lot.owners[places] == member.key) & ~lot.done[places]])
 
 
 def _publishers(batch: Batch) -> npt.NDArray[np.uint32]:

@@ -12,23 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from milepost import limits
-from milepost.broker.core.acknowledging import Acknowledging
+from milepost.broker.core.acknowledging import Acknowledging, Sending
 from milepost.broker.core.bounds import begin_of, gone, stop_of
 from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Ask, Deliver, Effect, Match, Read, Say, Store
-from milepost.broker.core.pattern import require_name
+from milepost.broker.core.ranges import Seen, seen_of
 from milepost.broker.core.reach import Chosen, Reach
+from milepost.broker.core.releases import Releases
 from milepost.broker.core.start import require_there, start_of
 from milepost.broker.core.stream import Found, Stream
 from milepost.broker.core.terms import require_terms, require_token
-from milepost.broker.core.topic import SLOW, Topic, Unmatched
+from milepost.broker.core.topic import Topic, Unmatched
 from milepost.errors import (
     BrokerError,
     MilepostError,
-    NotDurable,
     ServedElsewhere,
-    StoreError,
     SubscriptionExists,
     UnknownSubscription,
     UnknownTopic,
@@ -36,11 +35,8 @@ from milepost.errors import (
 from milepost.storage.operations import (
     Attach,
     Entry,
-    MakeTopic,
     Position,
-    Release,
     Remove,
-    Retention,
     Start,
 )
 from milepost.wire import Ack, Dropped, Ended, Reply, Subscribe, Unsubscribe, hand_parts
@@ -70,9 +66,7 @@ class Streams:
         self._serving: dict[int, Stream] = {}  # replays too, by their identity
         self._starved: dict[int, Stream] = {}  # those of them for which nothing is read, for want of memory
         self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
-        self._unreleased: set[tuple[int, int]] = (
-            set()
-        )  # subscriptions and epochs that others may serve, and do not know it
+        self.releases = Releases()
 
     # Attaching and leaving
 
@@ -94,7 +88,7 @@ class Streams:
         if request.name and self._has(connection, request.name):
             raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
         if request.dead and topic is not None:
-            self._require_dead(request.dead, topic)
+            self._burial.require(request.dead, topic)
         if connection.members is None:
             connection.members = {}
         connection.members[request.subscription] = request
@@ -106,8 +100,7 @@ class Streams:
         attach = self._attach(connection, request, topic, start)
         if request.dead and topic is not None and request.dead not in self.core.topics:
             # The topic for dead rows is there before the subscription is.
-            texts = tuple(topic.announcement().schemas)
-            return [Store(MakeTopic(request.dead, texts, SLOW[0], Retention()), self._made_dead), attach]
+            return [self._burial.make(request.dead, topic), attach]
         return [attach]
 
     def _topic(self, request: Subscribe) -> Topic | None:
@@ -125,23 +118,6 @@ class Streams:
                 return True
         return False
 
-    def _require_dead(self, name: str, topic: Topic) -> None:
-        dead = self.core.topics.get(name)
-        if dead is None:
-            require_name(name)
-            limits.require("TOPICS", len(self.core.topics) + 1, "the topics of this broker")
-        elif not dead.stored:
-            raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
-        else:
-            for schema in topic.schemas:  # a version that came since then is added with the first row of it
-                if schema.fingerprint not in dead.versions and dead.family.misfits(schema):
-                    raise BrokerError(
-                        f"topic {dead.name!r} cannot take the schemas of {topic.name!r}; take another name"
-                    )
-
-    def _made_dead(self, outcome: Any) -> list[Effect]:
-        return [] if isinstance(outcome, MilepostError) else self.keeper.restore([outcome.topic])
-
     def _attach(self, connection: Connection, request: Subscribe, topic: Topic | None, start: Start) -> Store:
         options = {"most": request.most, "dead": request.dead}
         attach = Attach(
@@ -153,6 +129,7 @@ class Streams:
             request.token,
             options,
             connection.instance,
+            self.releases.pending.get(request.name),
         )
         return Store(attach, partial(self._attached, connection, request, topic))
 
@@ -163,30 +140,38 @@ class Streams:
             if served is not None:
                 served.require_compiled([outcome.where])  # which may be another than that of the request
         self._attaching[name] -= 1
-        last = not self._attaching[name]
-        if last:
+        if not self._attaching[name]:
             del self._attaching[name]
         effects: list[Effect] = []
-        stream = self.named.get(name)
         waits = connection.open and (connection.members or {}).get(request.subscription) is request
+        stream = self.named.get(name)
+        if not isinstance(outcome, MilepostError):
+            epoch = outcome.subscription, outcome.epoch
+            if stream is not None and (stream.subscription, stream.epoch) != epoch:
+                # Another broker has served it meanwhile, and what is known of it here is old.
+                self.end(stream, ServedElsewhere(f"{name!r} was served elsewhere meanwhile; subscribe again"), effects)
+                stream = None
+            if stream is None and self.releases.pending.get(name) == epoch and waits:
+                # It was given up since, and what the store told may be old: it is served under another epoch.
+                self._attaching[name] += 1
+                return [*effects, self._attach(connection, request, topic, start_of(request.start))]
+            if stream is None:
+                # Also when its client is gone: another one may be on the way, and is served under the same epoch.
+                try:
+                    topic = topic or self.core.catalogue.stored.get(outcome.topic)
+                    if topic is None:
+                        raise UnknownTopic(f"this broker has not heard of the topic of {name!r} yet: try again")
+                    stream = self._begin(topic, name, outcome)
+                except MilepostError as error:
+                    effects.append(self.releases.give(name, epoch))
+                    outcome = error
         if isinstance(outcome, MilepostError) or not waits:
-            if stream is not None and not stream.members and last:
-                self._close(stream, effects)
-            elif stream is None and not isinstance(outcome, MilepostError):
-                self._release(outcome.subscription, outcome.epoch, effects)
+            if stream is not None:
+                self.let_go(stream, effects)
             if isinstance(outcome, MilepostError):
                 effects += self._unattached(connection, request, outcome)
             return effects
-        if stream is None:
-            try:
-                topic = topic or self.core.catalogue.stored.get(outcome.topic)
-                if topic is None:
-                    raise UnknownTopic(f"this broker has not heard of the topic of {name!r} yet: try again")
-                stream = self._begin(topic, name, outcome)
-            except MilepostError as error:
-                self._release(outcome.subscription, outcome.epoch, effects)
-                return effects + self._unattached(connection, request, error)
-        stream.epoch = outcome.epoch
+        assert stream is not None
         cursors = {log: cursor.offset for log, cursor in outcome.cursors.items()} | stream.cursors()
         value = {
             "created": outcome.created,
@@ -196,7 +181,7 @@ class Streams:
         }
         if not stream.members and stream.broken is None:
             stream.again = True  # it was kept for this one, and may have rows of whoever left
-        return self._join(connection, request, stream, outcome.sequence, value)
+        return [*effects, *self._join(connection, request, stream, outcome.sequence, value)]
 
     def _begin(self, topic: Topic, name: str, outcome: Any) -> Stream:
         reaches = {log: Reach(cursor.offset, cursor.state) for log, cursor in outcome.cursors.items()}
@@ -204,6 +189,8 @@ class Streams:
         stream.subscription, stream.epoch = outcome.subscription, outcome.epoch
         stream.most = int(outcome.options.get("most", 0))
         stream.dead = str(outcome.options.get("dead", ""))
+        for log, end in topic.ends.items() if stream.most and outcome.unreleased else ():
+            stream.reach(log).doubtful = end
         topic.serve(stream)
         self.named[name] = stream
         self._serving[id(stream)] = stream
@@ -258,7 +245,7 @@ class Streams:
         """Detach a client; or remove a durable subscription for good."""
         if not request.name:
             effects: list[Effect] = []
-            self._leave(connection, request.subscription, effects)
+            self._leave(connection, request.subscription, effects, seen_of(request))
             return [*effects, Say(connection, Reply(request=request.request, value={}))]
         if not self.keeper.on:
             raise UnknownSubscription(
@@ -287,7 +274,7 @@ class Streams:
         connection.linked = None
         return effects
 
-    def _leave(self, connection: Connection, number: int, effects: list[Effect]) -> None:
+    def _leave(self, connection: Connection, number: int, effects: list[Effect], seen: Seen | None = None) -> None:
         if connection.members is None or number not in connection.members:
             return
         found = connection.members.pop(number)
@@ -296,41 +283,38 @@ class Streams:
             return  # the store has not answered yet, and will find that nobody waits
         stream, member = found
         if member.key in stream.members:
-            stream.leave(member)
+            stream.leave(member, seen)
         if stream.members:
             self.pump(stream, effects)
             return
         self.core.memory.ended(stream)
-        self._close(stream, effects)
-
-    def _close(self, stream: Stream, effects: list[Effect]) -> None:
-        """Nobody is attached any more. With somebody on the way, it stays: what the store told them may be old."""
         stream.release()
-        stream.pending.clear()
-        if stream.subscription and stream.broken is None:
-            self.acks.save(stream, effects)
-        self.acks.release(stream, effects, ended=True)
-        if self._attaching[stream.name] and stream.subscription:
+        stream.put_back()
+        self.let_go(stream, effects)
+
+    def let_go(self, stream: Stream, effects: list[Effect]) -> None:
+        """Serve a subscription no longer, if nobody is attached and nothing of it is under way.
+
+        Otherwise it is tried again when that is over. Else a client on the way, or the next, would have old cursors.
+        """
+        if stream.members or stream.ended or (stream.subscription and not self._stored(stream, effects)):
             return
+        stream.ended = True
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
             del self.named[stream.name]
         if stream.subscription:
-            self._release(stream.subscription, stream.epoch, effects)
+            effects.append(self.releases.give(stream.name, (stream.subscription, stream.epoch)))
 
-    def _release(self, subscription: int, epoch: int, effects: list[Effect]) -> None:
-        """Let other brokers serve a subscription; again and again, until the store has taken it."""
-        if not self.keeper.shared:
-            return
-        self._unreleased.add((subscription, epoch))
-
-        def released(outcome: Any) -> list[Effect]:
-            if not isinstance(outcome, StoreError):
-                self._unreleased.discard((subscription, epoch))
-            return []
-
-        effects.append(Store(Release(subscription, epoch), released))
+    def _stored(self, stream: Stream, effects: list[Effect]) -> bool:
+        """Whether the store has everything of a subscription that nobody is attached to; what it lacks is begun."""
+        if self._attaching[stream.name] or stream.reading or stream.busy or stream.failed or stream.broken is not None:
+            return False
+        if self._read_spent(stream, effects):
+            return False
+        self.acks.save(stream, effects)
+        return not stream.moving
 
     def abandon(self, stream: Stream, error: MilepostError, effects: list[Effect]) -> None:
         """Nobody knows what the store has of a subscription: its clients come again, and it is read anew."""
@@ -352,6 +336,7 @@ class Streams:
         if stream.resumed is not None:
             self.core.catchups.ended(stream, error, effects)
             return
+        stream.ended = True
         stream.topic.leave(stream)
         self._serving.pop(id(stream), None)
         if self.named.get(stream.name) is stream:
@@ -360,7 +345,7 @@ class Streams:
         members, stream.members = stream.members, {}
         stream.pending.clear()
         if stream.subscription and not isinstance(error, ServedElsewhere):
-            self._release(stream.subscription, stream.epoch, effects)
+            effects.append(self.releases.give(stream.name, (stream.subscription, stream.epoch)))
         for member in members.values():
             connection = member.connection
             if connection.members is not None and connection.members.pop(member.number, None) is not None:
@@ -461,6 +446,9 @@ class Streams:
 
     def pump(self, stream: Stream, effects: list[Effect]) -> None:
         """Hand out what is here, as far as members have room, and see to it that more is read."""
+        if stream.spent and not stream.ended:
+            spent, stream.spent = stream.spent, []
+            self._burial.bury(stream, spent, effects)
         if not stream.members:
             return
         self._hand_out(stream, effects)
@@ -469,17 +457,29 @@ class Streams:
 
     def _hand_out(self, stream: Stream, effects: list[Effect]) -> None:
         topic = stream.topic
-        for member, log, batch, offsets, tries in stream.hand_out():
+        sending: list[Sending] = []
+        for member, log, batch, offsets, tries, counted_first in stream.hand_out():
             parts = hand_parts(topic.number, member.number, log, offsets, tries, batch.data)
             size = len(parts[0]) + len(parts[1])
             member.connection.spend(size, len(batch))
             topic.rows_out += len(batch)
             topic.bytes_out += size
-            effects.append(Deliver(parts, [member.connection]))
+            deliver = Deliver(parts, [member.connection])
+            if counted_first:
+                sending.append(Sending(member, deliver, size, len(batch)))
+            else:
+                effects.append(deliver)
+        if sending:
+            self.acks.count_first(stream, sending, effects)
+        if stream.uncounted:
+            self.acks.count(stream, effects)
         if stream.over:
             self.end(stream, stream.doom, effects)
             return
-        if not stream.idle or not stream.wants:
+        if not stream.idle:
+            return
+        if not stream.wants:
+            self._read_spent(stream, effects)
             return
         if not self.core.memory.may_read(stream):
             self._starved[id(stream)] = stream
@@ -489,12 +489,7 @@ class Streams:
         if stream.again:
             found = stream.returned()
             if found is not None:
-                log, chosen = found
-                only = chosen.lot.offsets[chosen.places]
-                stream.reading = True
-                self.core.memory.reads += 1
-                then = partial(self._read_again, stream, log, chosen, stream.returns)
-                effects.append(Read(topic, stream.where, log, int(only[0]), only, then))
+                self._read_returned(stream, *found, effects)
                 return
             stream.again = False
         behind = stream.behind()
@@ -508,11 +503,27 @@ class Streams:
         elif stream.resumed is not None:
             self.core.catchups.reached(stream, effects)
 
+    def _read_spent(self, stream: Stream, effects: list[Effect]) -> bool:
+        """Read rows that were delivered too often, if there are any: nobody need have room for them."""
+        wanted = stream.most and stream.again and stream.doom is None
+        spent = stream.returned(spent=True) if wanted else None
+        if spent is not None:
+            self._read_returned(stream, *spent, effects)
+        return spent is not None
+
+    def _read_returned(self, stream: Stream, log: int, chosen: Chosen, effects: list[Effect]) -> None:
+        only = chosen.lot.offsets[chosen.places]
+        stream.reading = True
+        self.core.memory.reads += 1
+        then = partial(self._read_again, stream, log, chosen, stream.returns)
+        effects.append(Read(stream.topic, stream.where, log, int(only[0]), only, then))
+
     def _read(self, stream: Stream, log: int, outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         stream.reading = False
         self.core.memory.reads -= 1
         if not stream.members:
+            self.let_go(stream, effects)
             return effects
         if isinstance(outcome, MilepostError):
             return self._unread(stream, outcome)
@@ -542,22 +553,24 @@ class Streams:
         effects: list[Effect] = []
         stream.reading = False
         self.core.memory.reads -= 1
-        if not stream.members:
+        if stream.ended:
             return effects
         if isinstance(outcome, MilepostError):
             return self._unread(stream, outcome)
         if stream.returns != returns:
             self.pump(stream, effects)
+            self.let_go(stream, effects)
             return effects
-        dead, gone = stream.take_again(log, chosen, outcome)
+        gone = stream.take_again(log, chosen, outcome)
         if len(gone):
             self._tell_lost(stream, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
             lot = chosen.lot
             stream.bury(lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), stream.moves + 1)
             self.acks.save(stream, effects)
-        if dead:
-            self._burial.bury(stream, dead, effects)
         self.pump(stream, effects)
+        if not stream.members:
+            stream.put_back()
+            self.let_go(stream, effects)
         return effects
 
     def _unread(self, stream: Stream, error: MilepostError) -> list[Effect]:
@@ -599,13 +612,14 @@ class Streams:
                 stream.reserved_until = stream.reserved_until or now + RESERVED_S
                 if now >= stream.reserved_until:
                     stream.release()
+            for member in stream.members.values():
+                member.waited += 1
             self.pump(stream, effects)
             moved = stream.subscription and not stream.moving and stream.broken is None
             if moved and any(reach.cursor() != reach.stored for reach in stream.reaches.values()):
                 self.acks.save(stream, effects)
-        for subscription, epoch in list(self._unreleased):
-            self._release(subscription, epoch, effects)
-        return effects
+            self.let_go(stream, effects)
+        return [*effects, *self.releases.again()]
 
 
 def _by_key(matches: Any) -> dict[int, np.ndarray]:
