@@ -192,6 +192,7 @@ class Attached(NamedTuple):
     options: dict[str, Any]
     cursors: dict[int, Cursor]  # by log; a log that is not there begins at 0, the offset of its first row
     sequence: int  # of the member's last acknowledgement; 0: none
+    record: TopicRecord | None = None  # its topic, when it was asked for without one
 
 
 class Cursor(NamedTuple):

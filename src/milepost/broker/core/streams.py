@@ -167,9 +167,11 @@ class Streams:
             return effects
         if stream is None:
             try:
-                topic = topic or self.core.catalogue.stored.get(outcome.topic)
                 if topic is None:
-                    raise UnknownTopic(f"this broker has not heard of the topic of {name!r} yet: try again")
+                    effects += self.keeper.restore([outcome.record])  # perhaps another broker made it just now
+                    topic = self.core.catalogue.stored.get(outcome.topic)
+                if topic is None:
+                    raise UnknownTopic(f"the topic of {name!r} cannot be served here: a live one has its name")
                 stream = self._begin(topic, name, outcome)
             except MilepostError as error:
                 self._release(outcome.subscription, outcome.epoch, effects)
