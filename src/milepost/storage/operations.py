@@ -198,6 +198,7 @@ class Attached(NamedTuple):
     cursors: dict[int, Cursor]  # by log; a log that is not there begins at 0, the offset of its first row
     sequence: int  # of the member's last acknowledgement; 0: none
     unreleased: bool = False  # the broker that served it ended without a `Release`: its cursors may not tell everything
+    record: TopicRecord | None = None  # its topic, when it was asked for without one
 
 
 class Cursor(NamedTuple):

@@ -573,7 +573,9 @@ class Transaction:
         found = self._session.rows(statements.CURSORS, subscription=number)
         cursors = {log: Cursor(consumed, bytes(state)) for log, consumed, state in found}
         row = self._session.row(statements.SEQUENCE, subscription=number, member=attach.member)
-        return Attached(number, epoch, created, topic, where, options, cursors, row[0] if row is not None else 0)
+        sequence = row[0] if row is not None else 0
+        record = None if attach.topic else reading.topic(self._session, self._require_topic(topic))
+        return Attached(number, epoch, created, topic, where, options, cursors, sequence, record)
 
     def _resolved(self, topic: int, start: Start) -> Position:
         return reading.resolve(self._session, topic, start)

@@ -204,6 +204,19 @@ def test_a_commit_hands_nothing_on(tmp_path):
     rig.close()
 
 
+def test_a_subscription_is_found_by_name_although_its_topic_is_new_to_the_broker(rig):
+    rig.attach(rig.client())
+    topic = rig.core.topics["quotes"]
+    for connection in list(rig.core.connections.values()):
+        rig.lose(connection)
+    rig.run(rig.core.keeper.polled([], {topic.stored}))  # as if it had never heard of it
+    assert "quotes" not in rig.core.topics
+    desk = rig.client()
+    number = rig.attach(desk, pattern="", create=False)
+    assert rig.answer(desk, number).value["topics"] == ["quotes"]
+    assert rig.offsets(desk) == [0, 1]
+
+
 def test_a_subscription_is_found_by_its_name_alone(rig):
     desk = rig.client()
     assert rig.failure(desk, rig.attach(desk, pattern="", create=False)) == "unknown_subscription"

@@ -158,9 +158,11 @@ class Streams:
             if stream is None:
                 # Also when its client is gone: another one may be on the way, and is served under the same epoch.
                 try:
-                    topic = topic or self.core.catalogue.stored.get(outcome.topic)
                     if topic is None:
-                        raise UnknownTopic(f"this broker has not heard of the topic of {name!r} yet: try again")
+                        effects += self.keeper.restore([outcome.record])  # perhaps another broker made it just now
+                        topic = self.core.catalogue.stored.get(outcome.topic)
+                    if topic is None:
+                        raise UnknownTopic(f"the topic of {name!r} cannot be served here: a live one has its name")
                     stream = self._begin(topic, name, outcome)
                 except MilepostError as error:
                     effects.append(self.releases.give(name, epoch))
