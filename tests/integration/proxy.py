@@ -17,6 +17,7 @@ class Proxy:
         self.seen = []
         self._passing = asyncio.Event()
         self._passing.set()
+        self._refusing = False
         self._writers = set()
         self._tasks = set()
 
@@ -42,9 +43,10 @@ class Proxy:
         self.cut.clear()
         self.cuts.append((direction, int(kind)))
 
-    def block(self):
-        """Break all connections, and let none come through until `unblock`."""
+    def block(self, *, refuse=False):
+        """Break all connections, and let none come through until `unblock`: they wait, or are closed at once."""
         self._passing.clear()
+        self._refusing = refuse
         self.sever()
 
     def unblock(self):
@@ -60,6 +62,8 @@ class Proxy:
         self._writers.add(writer)
         there = None
         try:
+            if self._refusing and not self._passing.is_set():
+                return
             await self._passing.wait()
             upstream, there = await asyncio.open_connection(*self.target)
             self._writers.add(there)

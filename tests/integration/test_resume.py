@@ -352,11 +352,52 @@ def test_a_client_that_moves_to_another_broker_of_the_cell(postgresql):
                         way.block()
                         await here.put_many("kept", rows(range(10, 20)))
                         await there.put_many("kept", rows(range(20, 30)))
-                        await way.__aexit__()  # the first is gone for good
+                        way.block(refuse=True)
                         other_way.unblock()
                         assert sorted(await taken(kept, 20)) == list(range(10, 30))
                         await there.put_many("kept", rows(range(30, 40)))
                         assert await taken(kept, 10) == list(range(30, 40))
+
+    run(body())
+
+
+def test_a_client_that_moves_to_and_fro_between_the_brokers_of_a_cell(postgresql):
+    """Each time it misses rows of both brokers, while others come; it gets all of those, and no row twice."""
+
+    async def body():
+        cell = {"store": postgresql, "listen": "milepost://127.0.0.1:0"}
+        async with testing.broker(name="a", **cell) as one, testing.broker(name="b", **cell) as other:
+            async with (
+                Proxy((one.address.host, one.address.port)) as one_way,
+                Proxy((other.address.host, other.address.port)) as other_way,
+                milepost.AsyncClient(one.uri) as one_feed,
+                milepost.AsyncClient(other.uri) as other_feed,
+            ):
+                await one_feed.declare_topic("kept", SCHEMA, durable=True)
+                other_way.block(refuse=True)
+                addresses = f"{one_way.address},127.0.0.1:{other_way.port}"
+                async with milepost.AsyncClient(addresses, timeout=60.0) as desk:
+                    every = await desk.subscribe("kept")
+                    some = await desk.subscribe("kept", "n % 2 = 0")
+                    n, found, even, expected = 0, [], [], set()
+                    ways = [(one_way, one_feed), (other_way, other_feed)]
+                    for turn in range(6):
+                        (here, feed), (there, far_feed) = ways if turn % 2 == 0 else ways[::-1]
+                        here.block(refuse=True)
+                        for each in (feed, far_feed, feed, far_feed):
+                            await each.put_many("kept", rows(range(n, n + 5)))
+                            n += 5
+                        there.unblock()
+                        late = asyncio.create_task(far_feed.put_many("kept", rows(range(n, n + 5))))
+                        n += 5
+                        expected |= set(range(n - 25, n))
+                        await late
+                        while not expected <= set(found):
+                            found += await taken(every, 1)
+                        while not {each for each in expected if each % 2 == 0} <= set(even):
+                            even += await taken(some, 1)
+                    assert sorted(found) == sorted(set(found)) == list(range(n))
+                    assert sorted(even) == sorted(set(even)) == list(range(0, n, 2))
 
     run(body())
 

@@ -54,6 +54,8 @@ _PUT: Final = int(Kind.PUT)
 _DELIVER: Final = int(Kind.DELIVER)
 _ONE_MARK: Final = struct.Struct("<III")  # topic, marks, the only subscription
 _ONE_MARK_BYTES: Final = 16  # with its padding
+_ONE_PLACED: Final = struct.Struct("<IIIIQI")  # topic, marks, log, zero, offset, the only subscription
+_ONE_PLACED_BYTES: Final = 32  # with its padding
 _TWO: Final = struct.Struct("<II")
 _ROWS: Final = struct.Struct("<I")
 _PLACE: Final = struct.Struct("<IIQ")  # log, zero, offset
@@ -208,6 +210,10 @@ def read_deliver(flags: int, body: Buffer) -> Delivery:
         topic, count, mark = _ONE_MARK.unpack_from(body)
         if count == 1:  # the short way: most small deliveries are one message for one subscription
             return tuple.__new__(Delivery, (topic, (mark,), bytes(body[_ONE_MARK_BYTES:]), None))
+    elif flags == PLACED and _ONE_PLACED_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
+        topic, count, log, _, offset, mark = _ONE_PLACED.unpack_from(body)
+        if count == 1:
+            return tuple.__new__(Delivery, (topic, (mark,), bytes(body[_ONE_PLACED_BYTES:]), (log, offset)))
     view = memoryview(body)
     if len(view) < _TWO.size + (_PLACE.size if flags & PLACED else 0):
         raise ProtocolError(f"a DELIVER of {len(view)} bytes is cut off")

@@ -244,6 +244,8 @@ def test_a_delivery_from_a_durable_topic_says_how_far_it_is():
     )
     found = read_deliver(head[5], head[8:] + data)
     assert (found.topic, found.marks, bytes(found.data), found.place) == (3, (1,), BATCH, (2, 5))
+    head, data = deliver_parts(3, (1, 2, 9), BATCH, (2, 5))
+    assert read_deliver(head[5], head[8:] + data) == (3, (1, 2, 9), BATCH, (2, 5))
     rows = Marks(np.array([0, 1, 2], np.uint32), np.array([7, 8], np.uint32))
     head, data = deliver_parts(3, rows, BATCH, (2, 5))
     found = read_deliver(head[5], head[8:] + data)
