@@ -7,8 +7,10 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
+from milepost import limits
 from milepost.storage import faults
 from milepost.storage.statement import Statement
+from milepost.storage.watch import too_long
 
 Check: TypeAlias = Callable[[Any], None]  # looks at a result (`rowcount`, `fetchone`), and raises what is wrong
 
@@ -20,6 +22,7 @@ class Session:
         self.connection = connection
         self.synced = True  # SQLite: whether commits are, as the connection is set
         self.asked_s = 0.0  # seconds that statements with clients' expressions have taken
+        self.asked_before_s = 0.0  # of these, what the operation under way need not answer for
         self._dialect = connection.dialect
         self._driver: Any = connection.connection.driver_connection
         self._execute: Callable[..., Any] = connection.exec_driver_sql
@@ -37,8 +40,10 @@ class Session:
         return found
 
     def bounded(self, statement: Statement, check: Check | None = None, **values: Any) -> Sequence[Any]:
-        """All rows of a statement that contains a client's expression: it takes `limits.QUERY_MS`, or raises
-        `QueryTooCostly`, and then the transaction may be gone. What it takes is added to `asked_s`.
+        """All rows of a statement that contains a client's expression.
+
+        All of these in one operation take `limits.QUERY_MS` at most; then it raises `QueryTooCostly`, and the
+        transaction may be gone. What they take is added to `asked_s`.
 
         `check` is as for `later`, where PostgreSQL raises by itself.
         """
@@ -48,6 +53,13 @@ class Session:
             return ()
         found: Sequence[Any] = result.fetchall()
         return found
+
+    def _left_ms(self) -> int:
+        """What is left of `limits.QUERY_MS` for the operation under way; raises when that is nothing."""
+        spent_s = self.asked_s - self.asked_before_s
+        if spent_s * 1_000 >= limits.QUERY_MS:
+            raise too_long(spent_s)
+        return max(1, limits.QUERY_MS - int(spent_s * 1_000))
 
     def stream(self, statement: Statement, **values: Any) -> Any:
         """Rows as they are asked for; the caller closes the result."""

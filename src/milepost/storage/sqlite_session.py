@@ -53,7 +53,7 @@ class SqliteSession(Session):
         if self._watch is None:
             return super().bounded(statement, check, **values)
         self.settle()
-        with self._watch.over(self._driver) as run:
+        with self._watch.over(self._driver, self._left_ms()) as run:
             try:
                 return super().bounded(statement, check, **values)
             finally:

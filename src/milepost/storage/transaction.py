@@ -120,7 +120,7 @@ class Transaction:
             elif isinstance(operation, Work) and time.monotonic() > until:
                 self._outcomes[place] = POSTPONED
             else:
-                asked_s = self._session.asked_s
+                asked_s = self._session.asked_before_s = self._session.asked_s
                 if kind is not Stage:  # what is staged is nothing that anybody sees: appends around it stay together
                     self._flush()
                 try:

@@ -17,17 +17,18 @@ from milepost import limits
 from milepost.errors import QueryTooCostly, TransactionAborted
 
 LOOK_S: Final = 0.05  # between looks at what runs; nobody looks while nothing does
-WALL: Final = 5  # times QUERY_MS that a statement may take by the clock, where it waits for a disk or a processor
+WALL: Final = 5  # times its limit that a statement may take by the clock, where it waits for a disk or a processor
 REST: Final = 200  # looks at nothing, after which the thread ends
 
 
 class Run:
     """A statement under way."""
 
-    __slots__ = ("_began", "_clock", "_wall", "connection", "interrupted")
+    __slots__ = ("_began", "_clock", "_most_ms", "_wall", "connection", "interrupted")
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, most_ms: int) -> None:
         self.connection = connection
+        self._most_ms = most_ms
         self.interrupted = False
         self._clock = time.pthread_getcpuclockid(threading.get_ident())
         self._began = time.clock_gettime(self._clock)
@@ -41,7 +42,7 @@ class Run:
     @property
     def over(self) -> bool:
         """Whether it has taken too long."""
-        return self.used_s * 1_000 > limits.QUERY_MS or (time.monotonic() - self._wall) * 1_000 > WALL * limits.QUERY_MS
+        return self.used_s * 1_000 > self._most_ms or (time.monotonic() - self._wall) * 1_000 > WALL * self._most_ms
 
 
 class Watch:
@@ -54,11 +55,11 @@ class Watch:
         self._halted = threading.Event()
 
     @contextmanager
-    def over(self, connection: sqlite3.Connection) -> Iterator[Run]:
-        """Watch what is run on a connection; `QueryTooCostly` when it was interrupted."""
+    def over(self, connection: sqlite3.Connection, most_ms: int) -> Iterator[Run]:
+        """Watch what is run on a connection; `QueryTooCostly` when it took longer, and was interrupted."""
         if self._halted.is_set():
             raise stopping()
-        run = Run(connection)
+        run = Run(connection, most_ms)
         with self._lock:
             self._running.add(run)
             if self._thread is None:
