@@ -56,7 +56,7 @@ def insert_headers(
     if priority is None and queue.functions[kind.number] is not None:
         # The function is a client's: it is waited for, so that none but this enqueue fails for it.
         write = session.bounded  # type: ignore[assignment]
-        session.asked_before_s += len(mids) * FUNCTION_S
+        session.left_s += len(mids) * FUNCTION_S
     write(
         statement, mids=session.numbers(mids), s=s, t=t, type=kind.number,
         priority=float(queue.priority if priority is None else priority), lsf=log, owner=owner, due_us=due_us,

@@ -108,7 +108,9 @@ class PipedSession(Session):
                 raise
             return found[0].fetchall() if found else ()
         finally:
-            self.asked_s += time.monotonic() - began
+            taken_s = time.monotonic() - began
+            self.asked_s += taken_s
+            self.left_s -= taken_s
 
     def _bounded_plainly(self, statement: Statement, values: dict[str, Any], timeout: str) -> Sequence[Any]:
         began = time.monotonic()

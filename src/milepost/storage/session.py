@@ -21,8 +21,8 @@ class Session:
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
         self.synced = True  # SQLite: whether commits are, as the connection is set
-        self.asked_s = 0.0  # seconds that statements with clients' expressions have taken
-        self.asked_before_s = 0.0  # of these, what the operation under way need not answer for
+        self.asked_s = 0.0  # seconds that statements with clients' expressions have taken, by the clock
+        self.left_s = limits.QUERY_MS / 1_000  # for those of the operation under way; on SQLite, the processor's
         self._dialect = connection.dialect
         self._driver: Any = connection.connection.driver_connection
         self._execute: Callable[..., Any] = connection.exec_driver_sql
@@ -55,11 +55,10 @@ class Session:
         return found
 
     def _left_ms(self) -> int:
-        """What is left of `limits.QUERY_MS` for the operation under way; raises when that is nothing."""
-        spent_s = self.asked_s - self.asked_before_s
-        if spent_s * 1_000 >= limits.QUERY_MS:
-            raise too_long(spent_s)
-        return max(1, limits.QUERY_MS - int(spent_s * 1_000))
+        """What is left for the operation under way; raises when that is nothing."""
+        if self.left_s <= 0:
+            raise too_long(limits.QUERY_MS / 1_000 - self.left_s)
+        return max(1, int(self.left_s * 1_000))
 
     def stream(self, statement: Statement, **values: Any) -> Any:
         """Rows as they are asked for; the caller closes the result."""
