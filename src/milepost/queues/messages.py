@@ -21,6 +21,7 @@ from milepost.schema import Schema
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
+FUNCTION_S: Final = 50e-6  # seconds for the priority function of each message, beside what all of them have
 _WRITES: Final = Statement("SELECT queue FROM queue_groups WHERE queue {in queues} AND member = :s")
 
 
@@ -51,8 +52,11 @@ def insert_headers(
 ) -> None:  # fmt: skip
     """Write the headers of messages whose content is there. Without a priority, the queue says what it is."""
     statement, values = _insert(queue, kind, priority is None, picking.dialect_of(session))
-    # A function is a client's: it is waited for, so that none but this enqueue fails for it.
-    write = session.later if priority is not None or queue.functions[kind.number] is None else session.bounded
+    write = session.later
+    if priority is None and queue.functions[kind.number] is not None:
+        # The function is a client's: it is waited for, so that none but this enqueue fails for it.
+        write = session.bounded  # type: ignore[assignment]
+        session.left_s += len(mids) * FUNCTION_S
     write(
         statement, mids=session.numbers(mids), s=s, t=t, type=kind.number,
         priority=float(queue.priority if priority is None else priority), lsf=log, owner=owner, due_us=due_us,

@@ -19,6 +19,7 @@ from milepost.storage.statement import Statement
 from milepost.storage.watch import stopping, too_long, too_much_text
 
 RAISED: Final = frozenset({"22012", "23505"})  # division by zero, unique violation: how a statement says no by itself
+TIMEOUTS: Final = 10  # different ones, for what an operation has left of its time
 # For a statement with a client's expression. A transaction that fails takes the setting back by itself.
 _RESET: Final = "SET statement_timeout TO DEFAULT"
 
@@ -85,14 +86,15 @@ class PipedSession(Session):
             raise stopping()
         text, names = statement.numbered()
         given = [values[name] for name in names]
+        timeout = _timeout(self._left_ms())
         began = time.monotonic()
         try:
             if not simple(given):
-                return self._bounded_plainly(statement, values)
+                return self._bounded_plainly(statement, values, timeout)
             found: list[Any] = []
             place = len(self._waiting) + 1
             self._waiting += [
-                _Later(_timeout(), ()),
+                _Later(timeout, ()),
                 _Later(text, given, check or found.append, check is not None),
                 _Later(_RESET, ()),
             ]
@@ -104,11 +106,13 @@ class PipedSession(Session):
                 raise
             return found[0].fetchall() if found else ()
         finally:
-            self.asked_s += time.monotonic() - began
+            taken_s = time.monotonic() - began
+            self.asked_s += taken_s
+            self.left_s -= taken_s
 
-    def _bounded_plainly(self, statement: Statement, values: dict[str, Any]) -> Sequence[Any]:
+    def _bounded_plainly(self, statement: Statement, values: dict[str, Any], timeout: str) -> Sequence[Any]:
         began = time.monotonic()
-        self._plainly(_timeout())
+        self._plainly(timeout)
         try:
             found: Sequence[Any] = self._plainly(statement.of(self._dialect), values).fetchall()
         except DBAPIError as error:
@@ -181,8 +185,10 @@ class PipedSession(Session):
             check(Answer((), -1))  # as no statement has it that was carried out
 
 
-def _timeout() -> str:
-    return f"SET statement_timeout = {limits.QUERY_MS}"
+def _timeout(left_ms: int) -> str:
+    # A few different ones: each is a prepared statement.
+    part_ms = max(1, limits.QUERY_MS // TIMEOUTS)
+    return f"SET statement_timeout = {-(-left_ms // part_ms) * part_ms}"
 
 
 def _costly(error: DBAPIError, began: float) -> QueryTooCostly | None:

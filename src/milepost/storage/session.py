@@ -7,8 +7,10 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
+from milepost import limits
 from milepost.storage import faults
 from milepost.storage.statement import Statement
+from milepost.storage.watch import too_long
 
 Check: TypeAlias = Callable[[Any], None]  # looks at a result (`rowcount`, `fetchone`), and raises what is wrong
 
@@ -19,7 +21,8 @@ class Session:
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
         self.synced = True  # SQLite: whether commits are, as the connection is set
-        self.asked_s = 0.0  # seconds that statements with clients' expressions have taken
+        self.asked_s = 0.0  # seconds that statements with clients' expressions have taken, by the clock
+        self.left_s = limits.QUERY_MS / 1_000  # for those of the operation under way; on SQLite, the processor's
         self._dialect = connection.dialect
         self._driver: Any = connection.connection.driver_connection
         self._execute: Callable[..., Any] = connection.exec_driver_sql
@@ -37,8 +40,10 @@ class Session:
         return found
 
     def bounded(self, statement: Statement, check: Check | None = None, **values: Any) -> Sequence[Any]:
-        """All rows of a statement that contains a client's expression: it takes `limits.QUERY_MS`, or raises
-        `QueryTooCostly`, and then the transaction may be gone. What it takes is added to `asked_s`.
+        """All rows of a statement that contains a client's expression.
+
+        All of these in one operation take `limits.QUERY_MS` at most; then it raises `QueryTooCostly`, and the
+        transaction may be gone. What they take is added to `asked_s`.
 
         `check` is as for `later`, where PostgreSQL raises by itself.
         """
@@ -48,6 +53,12 @@ class Session:
             return ()
         found: Sequence[Any] = result.fetchall()
         return found
+
+    def _left_ms(self) -> int:
+        """What is left for the operation under way; raises when that is nothing."""
+        if self.left_s <= 0:
+            raise too_long(limits.QUERY_MS / 1_000 - self.left_s)
+        return max(1, int(self.left_s * 1_000))
 
     def stream(self, statement: Statement, **values: Any) -> Any:
         """Rows as they are asked for; the caller closes the result."""

@@ -9,6 +9,7 @@ trigger does what the others would have done, its commit included.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -53,11 +54,13 @@ class SqliteSession(Session):
         if self._watch is None:
             return super().bounded(statement, check, **values)
         self.settle()
-        with self._watch.over(self._driver) as run:
+        with self._watch.over(self._driver, self._left_ms()) as run:
+            began = time.monotonic()
             try:
                 return super().bounded(statement, check, **values)
             finally:
-                self.asked_s += run.used_s
+                self.asked_s += time.monotonic() - began
+                self.left_s -= run.used_s
 
     def say(self, text: str) -> None:
         if text == BEGIN:

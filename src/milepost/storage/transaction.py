@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from milepost import limits
 from milepost.batch import Batch
 from milepost.errors import (
     CorruptLog,
@@ -121,6 +122,7 @@ class Transaction:
                 self._outcomes[place] = POSTPONED
             else:
                 asked_s = self._session.asked_s
+                self._session.left_s = limits.QUERY_MS / 1_000
                 if kind is not Stage:  # what is staged is nothing that anybody sees: appends around it stay together
                     self._flush()
                 try:

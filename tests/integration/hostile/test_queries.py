@@ -190,6 +190,25 @@ def test_a_priority_function_without_an_end_refuses_the_enqueue(store):
     run(whole())
 
 
+def test_the_statements_of_one_operation_share_their_time(store, monkeypatch):
+    """A transaction that enqueues often has no more time for its priority functions than one that enqueues once."""
+
+    async def whole():
+        async with clients(1, **store) as (client,):
+            await client.define_type(LISTED)
+            await client.create_queue(
+                "lists", ["listed"], priorities={"listed": "sum(xs, sum(ys, sum(zs, x + y + z)))"}
+            )
+            with pytest.raises(QueryTooCostly, match="QUERY_MS"):
+                async with client.transaction() as tx:  # some ten milliseconds each
+                    for n in range(100):
+                        await tx.enqueue("lists", listed(n, 30), type="listed")
+            async with client.transaction() as tx:
+                assert await tx.dequeue("lists", count=100) == []
+
+    run(whole())
+
+
 @pytest.mark.parametrize("what", ["dequeue by selection", "browse", "a priority function"])
 def test_durable_puts_of_others_go_on_while_a_query_is_asked_all_the_time(brokered, what):
     async def whole():
