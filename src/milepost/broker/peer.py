@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from milepost.broker.beat import Beat
+from milepost.broker.core.memory import PASSED, PASSES
 from milepost.errors import BrokerError, MilepostError, ProtocolError
 from milepost.transport import Link
 from milepost.wire import LINKED, Frame, Kind, Ping, decode_control, read_enqueue, read_key, read_put, read_stage
@@ -17,6 +18,8 @@ _PUT: Final = int(Kind.PUT)
 _STAGE: Final = int(Kind.STAGE)
 _ENQUEUE: Final = int(Kind.ENQUEUE)
 _CREDIT: Final = int(Kind.CREDIT)
+_BATCHES: Final = (_PUT, _STAGE, _ENQUEUE)
+LIGHT_BYTES: Final = 4_096  # of a request that is decoded whatever memory there is
 ENQUEUE_BYTES: Final = 100  # of an ENQUEUE that is answered, beside the messages, which take credit
 MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
 
@@ -49,9 +52,6 @@ class Peer:
         memory = broker.core.memory
         if connection.coming:
             memory.partial(connection, 0)
-            if connection.passes:
-                memory.passed(connection)
-                broker.relieve_soon()
         if memory.held > memory.enough and memory.over(connection):
             self._hold(connection, frames)
             return
@@ -60,6 +60,7 @@ class Peer:
                 if not connection.open:
                     return
                 if connection.paused or self.jobs >= MOST_JOBS or (connection.asking and memory.full(connection)):
+                    connection.passes = connection.passes and PASSED
                     self._hold(connection, frames[place:])
                     return
                 if frame.kind == _PUT:
@@ -83,6 +84,9 @@ class Peer:
                         memory.asked(connection, enqueue, ENQUEUE_BYTES)
                     broker.asked(self, connection, enqueue)
                 else:
+                    if len(frame.body) > LIGHT_BYTES and memory.heavy(connection, len(frame.body)):
+                        self._hold(connection, frames[place:], halt=True)
+                        return
                     message = decode_control(frame.kind, frame.body)
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts
                         broker.said(connection, message)
@@ -91,6 +95,9 @@ class Peer:
                         broker.asked(self, connection, message)
                     if type(message) is Ping and connection.open and connection.link.glance is None:
                         connection.link.glance = Beat(broker, self, message, memoryview(connection.link.buffer))
+            if connection.passes == PASSES:
+                connection.passes = PASSED
+                self._hold(connection, [], halt=True)
         except MilepostError as error:
             broker.refuse(connection, error)
 
@@ -102,15 +109,15 @@ class Peer:
             if memory.held > memory.enough and memory.over(connection):
                 self._hold(connection, [])
 
-    def _hold(self, connection: Connection, frames: list[Frame]) -> None:
-        """Carry out no more of what this client sends, and read no more of it, for now."""
+    def _hold(self, connection: Connection, frames: list[Frame], *, halt: bool = False) -> None:
+        """Carry out no more of what this client sends, and read no more of it, for now; `halt`: for want of memory."""
         broker = self._broker
         connection.paused = True
         connection.link.pause()
         self._held += frames
         size = connection.link.partial + sum([len(frame.body) for frame in self._held])
         broker.core.memory.partial(connection, size)
-        if connection.halted is None and broker.core.memory.over(connection):
+        if connection.halted is None and (halt or broker.core.memory.over(connection)):
             connection.halted = broker.clock.monotonic()
             broker.halted[self] = None
             broker.relieve_soon()
@@ -130,14 +137,26 @@ class Peer:
             and not connection.blocked
             and not broker.core.memory.full(connection)
             and not broker.core.memory.over(connection)
+            and not self._heavy(connection)
         ):
             connection.paused, connection.halted = False, None
             broker.halted.pop(self, None)
+            if connection.passes == PASSED:
+                broker.core.memory.passed(connection)
+                broker.relieve_soon()
             held, self._held = self._held, []
             if held:
                 self.frames(held)
             if not connection.paused:
                 connection.link.resume()
+
+    def _heavy(self, connection: Connection) -> bool:
+        """Whether what is held begins with a request for which there is no memory."""
+        if not self._held:
+            return False
+        frame = self._held[0]
+        size = len(frame.body)
+        return size > LIGHT_BYTES and frame.kind not in _BATCHES and self._broker.core.memory.heavy(connection, size)
 
     def refused(self, error: Exception) -> None:
         if self.connection is not None:

@@ -76,7 +76,7 @@ class Connection:
         self.moved = False  # it took something since the last scan
         self.paused = False  # what it sends is not read: it does not read answers, or too much of it is under way
         self.halted: float | None = None  # since when, for want of memory
-        self.passes = False  # it may finish a frame although memory is short
+        self.passes = 0  # whether it may send a frame all the same, or has: see `Memory.let_pass`
         self.slow: str | None = None
 
         self.window = 0  # bytes of deliveries that the client lets us send before it gives credit
