@@ -62,13 +62,14 @@ GREETING = encode_control(Hello(window=1 << 20))
 
 
 class Later:
-    """Instead of an event loop: `one_input` calls itself what would be called soon."""
+    """Instead of an event loop: what is to be called soon is called when `Keeper.work` is done with the rest."""
 
     def __init__(self) -> None:
         self._now = 0.0
+        self.calls: deque[Any] = deque()
 
-    def call_soon(self, *call: Any) -> None:
-        pass
+    def call_soon(self, call: Any) -> None:
+        self.calls.append(call)
 
     def time(self) -> float:
         self._now += 1.0
@@ -79,8 +80,9 @@ class Wire:
     """A link that keeps what is written to it, and its peer."""
 
     peer = "fuzz"
-    partial = False
+    partial = waiting = 0
     glance: Any = None
+    growing: Any = None
 
     @property
     def buffer(self) -> Any:
@@ -114,7 +116,12 @@ class Wire:
     def close(self) -> None:
         self.end.lost(None)
 
-    abort = resume = pause = close
+    abort = close
+
+    def pause(self) -> None:
+        pass  # what is sent all the same is held
+
+    resume = pause
 
 
 MEMORY = Path("/dev/shm")  # where a sync costs nothing
@@ -138,7 +145,20 @@ class Keeper:
     def run(self, effect: Effect) -> None:
         self._waiting.append(effect)
 
+    def left(self, connection: Any) -> None:
+        pass  # everything is answered at once
+
+    def look_on(self, connection: Any) -> None:
+        pass
+
     def work(self) -> None:
+        calls = self._broker._loop.calls
+        self._work()
+        while calls:
+            calls.popleft()()
+            self._work()
+
+    def _work(self) -> None:
         core = self._broker.core
         while self._waiting:
             effect = self._waiting.popleft()

@@ -190,6 +190,7 @@ def _frames(data: bytes) -> None:
         clock.advance(SMALL.queue_lease_s)
     keeper.work()
     assert not any(broker.core.queues.figures().values()), f"something is left: {broker.core.queues.figures()}"
+    assert not broker.core.memory.held, f"{broker.core.memory.held} bytes are held for nobody"
     tidy()
 
 

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.beat import Beat
+from milepost.broker.core.memory import PASSED, PASSES
 from milepost.errors import BrokerError, MilepostError, ProtocolError
 from milepost.transport import Link
 from milepost.wire import LINKED, Frame, Kind, Ping, decode_control, read_enqueue, read_key, read_put, read_stage
@@ -20,6 +21,8 @@ _STAGE: Final = int(Kind.STAGE)
 _ENQUEUE: Final = int(Kind.ENQUEUE)
 _CREDIT: Final = int(Kind.CREDIT)
 MOST_ASKED: Final = 64  # questions of one connection in a round of the event loop: then others have their turn
+_BATCHES: Final = (_PUT, _STAGE, _ENQUEUE)
+LIGHT_BYTES: Final = 4_096  # of a request that is decoded whatever memory there is
 ENQUEUE_BYTES: Final = 100  # of an ENQUEUE that is answered, beside the messages, which take credit
 MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
 
@@ -55,9 +58,6 @@ class Peer:
         memory = broker.core.memory
         if connection.coming:
             memory.partial(connection, 0)
-            if connection.passes:
-                memory.passed(connection)
-                broker.relieve_soon()
         if memory.held > memory.enough and memory.over(connection):
             self._hold(connection, frames)
             return
@@ -67,6 +67,7 @@ class Peer:
                     return
                 full = connection.asking and memory.full(connection)
                 if connection.paused or self.jobs >= MOST_JOBS or connection.busy or full:
+                    connection.passes = connection.passes and PASSED
                     self._hold(connection, frames[place:])
                     return
                 if asked == MOST_ASKED:
@@ -95,6 +96,9 @@ class Peer:
                         memory.asked(connection, enqueue, ENQUEUE_BYTES)
                     broker.asked(self, connection, enqueue)
                 else:
+                    if len(frame.body) > LIGHT_BYTES and memory.heavy(connection, len(frame.body)):
+                        self._hold(connection, frames[place:], halt=True)
+                        return
                     message = decode_control(frame.kind, frame.body)
                     if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts
                         broker.said(connection, message)
@@ -104,6 +108,9 @@ class Peer:
                         broker.asked(self, connection, message)
                     if type(message) is Ping and connection.open and connection.link.glance is None:
                         connection.link.glance = Beat(broker, self, message, memoryview(connection.link.buffer))
+            if connection.passes == PASSES:
+                connection.passes = PASSED
+                self._hold(connection, [], halt=True)
         except MilepostError as error:
             broker.refuse(connection, error)
 
@@ -115,8 +122,8 @@ class Peer:
             if memory.held > memory.enough and memory.over(connection):
                 self._hold(connection, [])
 
-    def _hold(self, connection: Connection, frames: list[Frame]) -> None:
-        """Carry out no more of what this client sends, and read no more of it, for now."""
+    def _hold(self, connection: Connection, frames: list[Frame], *, halt: bool = False) -> None:
+        """Carry out no more of what this client sends, and read no more of it, for now; `halt`: for want of memory."""
         broker = self._broker
         connection.paused = True
         connection.link.pause()
@@ -125,7 +132,7 @@ class Peer:
             broker.holding[connection] = self
         size = connection.link.partial + sum([len(frame.body) for frame in self._held])
         broker.core.memory.partial(connection, size)
-        if connection.halted is None and broker.core.memory.over(connection):
+        if connection.halted is None and (halt or broker.core.memory.over(connection)):
             connection.halted = broker.clock.monotonic()
             broker.halted[self] = None
             broker.relieve_soon()
@@ -149,12 +156,16 @@ class Peer:
     def go_on(self) -> None:
         """Carry out what was held, if nothing speaks against it any more."""
         connection, broker = self.connection, self._broker
-        if connection is None or not connection.paused or connection.busy:
+        if connection is None or not connection.paused or connection.busy or connection.blocked:
             return
         memory = broker.core.memory
-        if self.jobs < MOST_JOBS and not (connection.blocked or memory.full(connection) or memory.over(connection)):
+        short = memory.full(connection) or memory.over(connection) or self._heavy(connection)
+        if self.jobs < MOST_JOBS and not short:
             connection.paused, connection.halted = False, None
             broker.halted.pop(self, None)
+            if connection.passes == PASSED:
+                broker.core.memory.passed(connection)
+                broker.relieve_soon()
             held, self._held = self._held, []
             while self._back and connection.open and not connection.busy:
                 broker.said(connection, self._back.pop(0))
@@ -164,6 +175,14 @@ class Peer:
                 self.frames(held)
             if not connection.paused:
                 connection.link.resume()
+
+    def _heavy(self, connection: Connection) -> bool:
+        """Whether what is held begins with a request for which there is no memory."""
+        if not self._held:
+            return False
+        frame = self._held[0]
+        size = len(frame.body)
+        return size > LIGHT_BYTES and frame.kind not in _BATCHES and self._broker.core.memory.heavy(connection, size)
 
     def refused(self, error: Exception) -> None:
         if self.connection is not None:

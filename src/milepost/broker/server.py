@@ -354,12 +354,14 @@ class Broker:
 
     def relieve(self) -> None:
         """Something is held no more: listen again to those who had to wait for that, the first of them in any case."""
-        for peer in self.halted:
-            connection = peer.connection
-            if connection is not None and connection.open and not self.core.memory.let_pass(connection):
-                break
         for peer in list(self.halted):
             peer.go_on()
+        for peer in list(self.halted):
+            connection = peer.connection
+            if connection is not None and connection.open and not (connection.passes or connection.blocked):
+                if not self.core.memory.let_pass(connection):
+                    break
+                peer.go_on()
 
     def relieve_soon(self) -> None:
         """The same, when what happens now is over."""

@@ -577,7 +577,7 @@ class Transaction:
         row = self._session.row(statements.SEQUENCE, subscription=number, member=attach.member)
         sequence = row[0] if row is not None else 0
         record = None if attach.topic else reading.topic(self._session, self._require_topic(topic))
-        return Attached(number, epoch, created, topic, where, options, cursors, sequence, record)
+        return Attached(number, epoch, created, topic, where, options, cursors, sequence, record=record)
 
     def _resolved(self, topic: int, start: Start) -> Position:
         return reading.resolve(self._session, topic, start)

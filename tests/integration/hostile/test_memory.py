@@ -156,7 +156,7 @@ def test_clients_that_peek_and_do_not_read(tmp_path, store):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("connections", [1, 20])
+@pytest.mark.parametrize("connections", [1, 24])
 def test_publish_requests_with_all_parts_that_one_may_have(tmp_path, connections):
     async def body():
         settings = SETTINGS | {"heartbeat_s": 30.0, "frame_s": 30.0}
@@ -164,7 +164,7 @@ def test_publish_requests_with_all_parts_that_one_may_have(tmp_path, connections
             await prepare(client)
             before = broker.resident()
             parts = [(2 * number + 100_000, number + 100_000) for number in range(limits.STAGED_PARTS)]
-            count = 60 // connections
+            count = 30 // connections or 1
             asked = [
                 encode_control(Publish(request=number, sink="s", epoch=number, parts=parts))
                 for number in range(1, count + 1)
@@ -179,7 +179,7 @@ def test_publish_requests_with_all_parts_that_one_may_have(tmp_path, connections
                 attacks = asyncio.gather(*(asyncio.to_thread(attack, each) for each in hostile))
                 await work(client)
                 assert await attacks == [count] * connections, "some had to wait for others"
-            assert broker.resident() - before < MARGIN
+            assert broker.resident() - before < MARGIN // 2
             most(await settled(client), MB)
 
     run(body())

@@ -78,7 +78,7 @@ class Connection:
         self.moved = False  # it took something since the last scan
         self.paused = False  # what it sends is not read: it does not read answers, or too much of it is under way
         self.halted: float | None = None  # since when, for want of memory
-        self.passes = False  # it may finish a frame although memory is short
+        self.passes = 0  # whether it may send a frame all the same, or has: see `Memory.let_pass`
         self.busy = False  # a request of it is carried out piece by piece, or elsewhere: what it sends next waits
         self.slow: str | None = None
 

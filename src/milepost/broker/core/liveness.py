@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from milepost.broker.core.effects import Effect, Say
+from milepost.broker.core.memory import PASSED
 from milepost.errors import Overloaded, TimedOut
 from milepost.wire import Pong
 
@@ -52,7 +53,8 @@ class Liveness:
             # What it says is not read, so that nobody knows whether it does. Answers that it takes are a sign of life.
             if not connection.blocked:
                 effects.append(Say(connection, Pong(HEARTBEAT_PING)))  # and so is this, to a client that pings
-            if connection.halted is not None and now - connection.halted > self._core.settings.frame_s:
+            since = now if connection.halted is None or connection.passes == PASSED else connection.halted
+            if now - since > self._core.settings.frame_s:
                 why = f"{connection.held} bytes are held for it, and the broker has none left (memory_bytes)"
                 return effects + self._core.refused(connection, Overloaded(f"{why}; try again later"))
             connection.heard = connection.grown_at = now

@@ -39,6 +39,8 @@ WAITING_WINDOWS: Final = 16  # for dequeues, each a `put_window`: some ten thous
 READ_BYTES: Final = 2 << 20  # that a read of the log brings, about
 AHEAD_BYTES: Final = 8 << 20  # of rows that are read for the subscriptions of one connection before it takes some
 SCARCE_READS: Final = 4  # reads of logs under way when memory is short: two threads read
+PASSES: Final = 1  # a connection may send a frame although memory is short;
+PASSED: Final = 2  # it has, and what it sent is under way
 ORPHAN_BYTES: Final = 64 << 10  # of a connection that is gone: what less than this is under way is not looked after
 
 
@@ -93,22 +95,27 @@ class Memory:
 
     def over(self, connection: Connection) -> bool:
         """Whether a connection is to be read no more for now: memory is short, and what it sends takes most of it."""
-        return self.held > self.enough and not connection.passes and connection.incoming > self.share
+        return self.held > self.enough and connection.passes != PASSES and connection.incoming > self.share
+
+    def heavy(self, connection: Connection, size: int) -> bool:
+        """Whether a request in a frame of so many bytes is not to be decoded for now."""
+        size *= DECODED
+        return connection.passes != PASSES and size > self.share and self.held + size > self.enough
 
     def let_pass(self, connection: Connection) -> bool:
-        """Let a connection that has waited finish the frame that it has begun, unless too many do.
+        """Let a connection that has waited send one more frame, unless too many do.
 
         So large frames get through however long memory is short, some at a time.
         """
-        if not connection.passes and self._passing < self._passes and connection.open:
-            connection.passes = True
+        if not connection.passes and self._passing < self._passes:
+            connection.passes = PASSES
             self._passing += 1
-        return connection.passes
+        return connection.passes == PASSES
 
     def passed(self, connection: Connection) -> None:
-        """Its frame is finished, or it is gone."""
+        """What was let through is done, or its connection is gone."""
         if connection.passes:
-            connection.passes = False
+            connection.passes = 0
             self._passing -= 1
 
     # What comes in
