@@ -111,6 +111,13 @@ class Outage:
                 self._changed.wait(min(end, began + self.limit_s) - now)
             return not self._refusing and time.monotonic() < min(began + self.limit_s, self._end)
 
+    def left_s(self) -> float:
+        """Seconds until the first of the waits under way has to end; of all of them, if there is none."""
+        with self._changed:
+            now = time.monotonic()
+            first = min((line.since for line in self._lines if line.since), default=now)
+            return min(first + self.limit_s, self._end) - now
+
     def pause(self) -> None:
         """Wait a moment, before an attempt that does not wait for the server."""
         self._closed.wait(PAUSE_S)

@@ -19,7 +19,8 @@ from milepost.storage.piped import PipedSession
 from milepost.storage.statement import Statement
 
 SCHEMA: Final = "milepost"  # the tables' own schema: a database may hold other things as well
-CONNECT_S: Final = 5  # seconds for a connection to be made; half a lease, if that is shorter, and 2 at least
+CONNECT_S: Final = 5  # seconds for a connection to be made; half a lease, if that is shorter
+LEAST_S: Final = 2  # … and at least, as libpq has it
 _MAKING: Final = 0x6D696C65  # advisory lock: the tables are being made
 _HOLDING: Final = 0x706F7374  # advisory lock, with the log's name: a process writes it
 
@@ -89,7 +90,9 @@ class Postgresql(Database):
             sa.event.listen(engine, "do_connect", self._connect)
 
     def _connect(self, _dialect: Any, _record: Any, arguments: Any, named: Any) -> _Connection:
-        connection = _Connection.connect(*arguments, **named)
+        # A connection that is being made cannot be cut. It ends with the waits that began before it, or soon after.
+        seconds = max(LEAST_S, min(named["connect_timeout"], self.outage.left_s()))
+        connection = _Connection.connect(*arguments, **named | {"connect_timeout": int(seconds)})
         connection.outage = self.outage
         self.outage.add(connection)
         return connection
@@ -106,7 +109,7 @@ class Postgresql(Database):
         ]  # fmt: skip
         return {
             "connect_args": {
-                "connect_timeout": max(2, min(CONNECT_S, self._lease_ms // 2_000)),  # libpq takes 2 for less
+                "connect_timeout": max(LEAST_S, min(CONNECT_S, self._lease_ms // 2_000)),
                 "cursor_factory": _Cursor,
                 "options": " ".join(f"-c {option}" for option in options),
                 "tcp_user_timeout": self._lease_ms,  # a server that vanished without a word
