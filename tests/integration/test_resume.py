@@ -394,3 +394,38 @@ def test_connections_that_break_at_any_frame_lose_and_double_nothing(store):
                 assert desk.statistics().reconnects > 0
 
     run(body())
+
+
+def test_a_predicate_that_nothing_satisfies_is_not_left_behind():
+    """A client hears now and then how far its topics are: not all of a long log is looked through for it again."""
+
+    async def body():
+        async with setting(heartbeat_s=0.2) as (feed, way), milepost.AsyncClient(way.address, timeout=60.0) as desk:
+            none = await desk.subscribe("kept", "n < 0")
+            await feed.put_many("kept", rows(range(100)))
+            (log,) = (await feed.look("kept"))["logs"]
+            while desk._session.connection.by_name["kept"].reached.get(log["log"]) != 100:
+                await asyncio.sleep(0.01)
+            way.block()
+            await feed.trim("kept", {log["log"]: 100})
+            way.unblock()
+            await feed.put("kept", {"n": -1, "who": None})
+            assert await taken(none, 1) == [-1]
+            assert (none.lost, none.dropped) == ([], 0)
+
+    run(body())
+
+
+def test_stored_state_that_was_lost_is_told_to_a_plain_subscription():
+    async def body():
+        desk = milepost.AsyncClient("inproc://resume-lost")
+        async with testing.broker(listen="inproc://resume-lost") as broker, milepost.AsyncClient(broker.uri) as feed:
+            await feed.declare_topic("kept", SCHEMA, durable=True)
+            await desk.connect()
+            kept = await desk.subscribe("kept")
+        async with testing.broker(listen="inproc://resume-lost"):
+            with pytest.raises(milepost.errors.StateLost):
+                await kept.get()
+        await desk.close()
+
+    run(body())

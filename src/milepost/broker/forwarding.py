@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.effects import Effect, Store
 from milepost.broker.peer import Peer
-from milepost.errors import Closed, MilepostError
+from milepost.errors import Closed, MilepostError, StoreUnavailable
 from milepost.queues.forward import Forwarder
 from milepost.queues.forwards import ForwardRecord, KeepForwards, Report
 from milepost.transport import Address, Listener, listen
@@ -84,7 +84,9 @@ class Forwarding:
                     found = await self._ask(KeepForwards(int(LEASE_S * 1_000_000), self._reports()))
                     if isinstance(found, Closed):
                         break
-                    if isinstance(found, MilepostError):
+                    if isinstance(found, StoreUnavailable):
+                        pass  # the store says in the log that it is away; those that run go on
+                    elif isinstance(found, MilepostError):
                         log.warning("forwards cannot be looked after: %s", found)  # those that run go on
                     else:
                         await self._arrange(group, {each.number: each for each in found})

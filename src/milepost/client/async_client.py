@@ -42,6 +42,9 @@ from milepost.wire import Delete, Hello, Hold, List, Look, Status, Trim
 
 DEFAULT_ADDRESS: Final = "milepost://127.0.0.1:7450"
 WINDOW_BYTES: Final = 4 << 20  # of deliveries under way: some milliseconds of the fastest publisher
+ANSWER_S: Final = (
+    15.0  # for a request: longer than a broker waits for its store (`lease_s`), whose word comes first then
+)
 INSTANCE_BYTES: Final = 16
 
 _log = logging.getLogger("milepost.client")
@@ -81,7 +84,7 @@ class AsyncClient(QueueVerbs):
         slow: str | None = None,
         window: int = WINDOW_BYTES,
         reconnect: bool = True,
-        timeout: float = 10.0,
+        timeout: float = ANSWER_S,
         clock: Callable[[], float] | None = None,
         known_broker_id: str | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from milepost.batch import Batch
-from milepost.client.async_client import DEFAULT_ADDRESS, WINDOW_BYTES, AsyncClient
+from milepost.client.async_client import ANSWER_S, DEFAULT_ADDRESS, WINDOW_BYTES, AsyncClient
 from milepost.client.atomic import Atomic
 from milepost.client.durable import DurableSubscription
 from milepost.client.logbatch import LogBatch
@@ -50,7 +50,7 @@ class Client(SyncQueueVerbs):
         slow: str | None = None,
         window: int = WINDOW_BYTES,
         reconnect: bool = True,
-        timeout: float = 10.0,
+        timeout: float = ANSWER_S,
         clock: Callable[[], float] | None = None,
         known_broker_id: str | None = None,
     ) -> None:

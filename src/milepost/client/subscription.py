@@ -306,8 +306,10 @@ class Subscription:
         self.topics.update(reply["topics"])
         self.skipped.update(reply["skipped"])
         self._behind = dict(reply.get("behind", {}))
-        for stored, position in reply.get("positions", {}).items():
-            advance(self._positions.setdefault(stored, {}), position)
+        now = dict(reply.get("positions", {})) | {stored: {} for stored in self._behind.values()}
+        self._positions = {stored: self._positions.get(stored, {}) for stored in now}  # deleted topics go
+        for stored, position in now.items():
+            advance(self._positions[stored], position)
         if self.resumable:
             connection.resumable = True
         if not connection.alive:

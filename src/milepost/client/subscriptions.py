@@ -185,6 +185,7 @@ class Subscriptions:
             else:
                 self._forget(subscription)
                 await self._let_go(subscription)
+        subscription.end()  # what waits of one that was ended before would be missing in the client's window
         if subscription.error is not None:
             raise subscription.error
 

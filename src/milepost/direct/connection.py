@@ -346,6 +346,7 @@ class DirectConnection(Connection):
     async def _leave(self) -> None:
         if hasattr(self, "_keeper"):
             keeper = self._keeper
+            keeper.hurry()
             keeper.waiting.end(as_lost(self._fatal or ConnectionLost("the connection to the database is closed")))
             for dealing in list(self._dealings.values()):
                 await self._idle(dealing)

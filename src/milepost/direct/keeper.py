@@ -14,7 +14,7 @@ from typing import Any, Final
 from milepost.config import settings
 from milepost.direct.clock import Clock, Told
 from milepost.direct.waiting import Waiting
-from milepost.errors import MilepostError
+from milepost.errors import MilepostError, StoreUnavailable
 from milepost.queues import operations
 from milepost.queues.operations import Perform, Renew, Undo
 from milepost.storage import Store, open_store
@@ -140,7 +140,7 @@ class Keeper:
 
     def _renewed_once(self, outcome: Any) -> None:
         self._renews = False
-        if isinstance(outcome, MilepostError):
+        if isinstance(outcome, MilepostError) and not isinstance(outcome, StoreUnavailable):
             log.warning("the leases of transactions cannot be renewed: %s", outcome)
 
     def _sweep(self) -> None:
@@ -150,7 +150,8 @@ class Keeper:
     def _swept_once(self, outcome: Any) -> None:
         self._sweeps = False
         if isinstance(outcome, MilepostError):
-            log.warning("queues cannot be looked after: %s", outcome)
+            if not isinstance(outcome, StoreUnavailable):  # the store says in the log that it is away
+                log.warning("queues cannot be looked after: %s", outcome)
             return
         self.waiting.stir(outcome.touched)
         # Behind what others have asked for meanwhile; and not when this is the end.
@@ -165,9 +166,14 @@ class Keeper:
         if not isinstance(outcome, MilepostError):
             self.waiting.stir(outcome.touched)
 
-    async def end(self) -> None:
-        """Write what was given, and give the log back; a server that does not answer is left."""
+    def hurry(self) -> None:
+        """The client leaves: nobody waits any longer for a server that does not answer."""
         self.store.hurry(CLOSING_S)
+        self._writer.hurry()
+
+    async def end(self) -> None:
+        """Write what was given, and give the log back."""
+        self.hurry()
         self._timer.cancel()
         if self._setting is not None:
             self._setting.cancel()

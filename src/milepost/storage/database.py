@@ -13,6 +13,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from milepost.storage import faults
 from milepost.storage.faults import Kind
+from milepost.storage.outage import Outage
 from milepost.storage.session import Session
 from milepost.storage.statement import Statement
 from milepost.storage.url import shown
@@ -21,6 +22,7 @@ __all__ = ["Database", "Session"]
 
 READERS: Final = 8  # connections for reading; threads beyond them wait for one
 READER_WAIT_S: Final = 30.0  # seconds for one, before the store counts as not answering
+MIGRATION_S: Final = 3_600.0  # seconds for one statement of a migration: it may rewrite a large table
 ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or somebody in the way
 
 T = TypeVar("T")
@@ -32,6 +34,7 @@ class Database(ABC):
     shared: bool  # several brokers may write
     begin: str  # the words that begin a transaction that writes
     reader_wait_s = READER_WAIT_S
+    outage: Outage | None = None  # of a server; None: there is none, and what fails is not waited for
 
     def __init__(self, url: sa.URL) -> None:
         self.place: Final = shown(url)
@@ -120,7 +123,7 @@ class Database(ABC):
                 if not self.again(kind, error, attempt, began, tried):
                     raise faults.fault(error, self.place) from error
             else:
-                self.answered()
+                self.answered(tried)
                 return found
             tried = time.monotonic()
 
@@ -128,24 +131,44 @@ class Database(ABC):
 
     def require(self) -> None:
         """Raise `StoreUnavailable` when it has been away for so long that nobody waits for it."""
+        if self.outage is not None:
+            self.outage.require()
 
-    def answered(self) -> None:
-        """Something was carried out."""
+    def answered(self, tried: float) -> None:
+        """Something was carried out that was begun at `tried`."""
+        if self.outage is not None:
+            self.outage.answered(tried)
 
     def again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
         """Whether to try again what failed, after waiting for what is in the way.
 
         It was the `attempt`-th of a call that began at `began`, and began itself at `tried`.
         """
-        return kind in (Kind.LOST, Kind.AGAIN) and attempt < ATTEMPTS
+        if self.outage is None:
+            return kind in (Kind.LOST, Kind.AGAIN) and attempt < ATTEMPTS
+        if kind is Kind.LOST:
+            return self.outage.failed(faults.said(error), began, tried)
+        if kind is Kind.AGAIN and time.monotonic() < began + self.outage.limit_s:
+            self.outage.pause()
+            return True
+        return False
 
     @contextmanager
     def patience(self) -> Iterator[None]:
         """While tables are made, before anybody else uses this: a statement may take long."""
-        yield
+        if self.outage is None:
+            yield
+            return
+        before, self.outage.limit_s = self.outage.limit_s, MIGRATION_S
+        try:
+            yield
+        finally:
+            self.outage.limit_s = before
 
     def hurry(self, seconds: float) -> None:
         """Let every wait for a server end within so many seconds."""
+        if self.outage is not None:
+            self.outage.hurry(seconds)
 
     @abstractmethod
     def halt(self) -> None:
@@ -159,3 +182,5 @@ class Database(ABC):
         """Close what is not in use."""
         self._reading.dispose()
         self._writing.dispose()
+        if self.outage is not None:
+            self.outage.close()

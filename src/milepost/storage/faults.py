@@ -34,18 +34,25 @@ _SQLITE: Final = {
     sqlite3.SQLITE_LOCKED: Kind.AGAIN,
 }
 _SHORT_READ: Final = 522  # SQLITE_IOERR_SHORT_READ: the file ends in the middle of a page
-# The first two characters of an SQLSTATE, or all five.
+# An SQLSTATE, or its first three or two characters: the longest that is here counts.
 _POSTGRESQL: Final = {
-    "53100": Kind.FULL,  # the disk
-    "53200": Kind.AGAIN,  # memory
-    "53300": Kind.LOST,  # too many connections: there may be room for one later
-    "XX001": Kind.CORRUPT, "XX002": Kind.CORRUPT,
-    "40": Kind.AGAIN,  # deadlocks and the like
+    "08": Kind.LOST,  # the connection
     "23505": Kind.AGAIN,  # two made the same thing at once: the second now finds it
-    "55P03": Kind.AGAIN,  # a lock was not to be had in time
+    "25006": Kind.LOST,  # read-only: a standby, perhaps; the next connection may find the server that took over
+    "25P03": Kind.LOST,  # the server ended an idle transaction, and its session
+    "25P04": Kind.LOST,  # … and one that took longer than transaction_timeout
+    "40": Kind.AGAIN,  # deadlocks, and transactions that cannot be put in an order
     "42P01": Kind.AGAIN,  # a queue's table that another broker has just dropped: the next look finds no such queue
-    "08": Kind.LOST, "57P": Kind.LOST, "25P03": Kind.LOST, "58": Kind.LOST,
+    "53": Kind.AGAIN,  # a resource, as memory
+    "53100": Kind.FULL,  # … the disk
+    "53300": Kind.LOST,  # … connections: there may be room for one later
+    "55P03": Kind.AGAIN,  # a lock was not to be had in time
+    "57014": Kind.AGAIN,  # statement_timeout, or an operator cancelled it
+    "57P": Kind.LOST,  # the server stops, starts, crashed, or ends sessions
+    "58": Kind.LOST,  # its disk or its system fails
+    "XX001": Kind.CORRUPT, "XX002": Kind.CORRUPT,
 }  # fmt: skip
+_AWAY: Final = frozenset({"08", "57", "58"})  # classes of a server that does not answer; others say what is in the way
 
 
 def kind(error: BaseException) -> Kind:
@@ -58,7 +65,7 @@ def kind(error: BaseException) -> Kind:
         if code is None:
             return Kind.LOST if isinstance(driver, sqlite3.ProgrammingError) else Kind.REFUSED
         return Kind.CORRUPT if code == _SHORT_READ else _SQLITE.get(code & 0xFF, Kind.REFUSED)
-    state = getattr(driver, "sqlstate", None)
+    state = _state(error)
     if state is None:  # psycopg: the connection failed, or was closed; the server said nothing
         return Kind.LOST if type(driver).__name__ in ("OperationalError", "ConnectionTimeout") else Kind.REFUSED
     return _POSTGRESQL.get(state, _POSTGRESQL.get(state[:3], _POSTGRESQL.get(state[:2], Kind.REFUSED)))
@@ -82,10 +89,20 @@ def fault(error: BaseException, place: str) -> StoreError:
                 f"the store {place} is damaged ({words}): stop the broker and restore it from a backup, "
                 "or take what can be read into a new one"
             )
+        case Kind.LOST | Kind.AGAIN if (_state(error) or "08")[:2] not in _AWAY:
+            return StoreUnavailable(
+                f"the store {place} cannot do it now ({words}): see what is in the way, then try again"
+            )
         case Kind.LOST | Kind.AGAIN:
             return StoreUnavailable(f"the store {place} does not answer ({words}): see that it runs, then try again")
         case _:
             return StoreError(f"the store {place} refused a statement: {words}")
+
+
+def _state(error: BaseException) -> str | None:
+    driver: Any = error.orig if isinstance(error, DBAPIError) else error
+    state: str | None = getattr(driver, "sqlstate", None)
+    return state
 
 
 def said(error: BaseException) -> str:

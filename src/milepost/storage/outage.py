@@ -31,8 +31,8 @@ class Line(Protocol):
 class Outage:
     """What is known of one server. Any thread may use it.
 
-    A call waits for the server for at most `limit_s` seconds. When the server has answered nobody for so long, `refusing`
-    begins: calls that still wait fail together, and those that come fail at once, until a thread that goes on asking
+    A call waits for the server for at most `limit_s` seconds. When the server has answered nobody for so long, it
+    begins to refuse: calls that still wait fail together, and new ones fail at once, until a thread that goes on asking
     (`probe`, which raises when it fails) has an answer. A wait that takes half of the limit is a reason to ask, too: so
     that at its end it is known whether the server is away, or only one statement slow. In both cases the wait ends.
     """
@@ -79,10 +79,10 @@ class Outage:
                 f"the store {self._place} does not answer ({self._said}): see that it runs, then try again"
             )
 
-    def answered(self) -> None:
-        """The server has answered."""
-        self._heard = time.monotonic()
-        if self._since is not None:
+    def answered(self, tried: float) -> None:
+        """The server has answered what was asked at `tried`; it may have gone since."""
+        self._heard = max(self._heard, tried)
+        if self._since is not None and tried > self._since:
             self._back()
 
     def failed(self, said: str, began: float, tried: float) -> bool:
@@ -91,6 +91,10 @@ class Outage:
         True: try again. False: the time is up.
         """
         with self._changed:
+            if time.monotonic() >= tried + self.limit_s:
+                said = (
+                    f"no answer within {self.limit_s:g} s"  # of a connection that was cut, the driver says other things
+                )
             if self._since is None:
                 self._since, self._said = max(tried, self._heard), said
                 self._tell()
@@ -144,17 +148,20 @@ class Outage:
 
     def _ask_until_back(self) -> None:
         while not self._closed.wait(PAUSE_S):
+            asked = time.monotonic()
             try:
                 self._probe()
             except Exception as error:
                 _log.debug("the store %s is asked in vain: %s", self._place, error)
                 continue
-            break
-        with self._changed:
-            self._probing = False
-            self._probes += 1
-            self._heard = time.monotonic()
-        self._back()
+            with self._changed:
+                self._heard = max(self._heard, asked)
+                if self._since is not None and asked <= self._since:
+                    continue  # it answered before it went away
+                self._probing = False
+                self._probes += 1
+                self._back()
+                return
 
     # What is known
 

@@ -7,23 +7,19 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
 import sqlalchemy as sa
 
-from milepost.storage import faults, statements
+from milepost.storage import statements
 from milepost.storage.database import READER_WAIT_S, Database, Session
-from milepost.storage.faults import Kind
 from milepost.storage.outage import Outage
 from milepost.storage.piped import PipedSession
 from milepost.storage.statement import Statement
 
 SCHEMA: Final = "milepost"  # the tables' own schema: a database may hold other things as well
 CONNECT_S: Final = 5  # seconds for a connection to be made; half a lease, if that is shorter, and 2 at least
-MIGRATION_S: Final = 3_600.0  # seconds for one statement of a migration: it may rewrite a large table
 _MAKING: Final = 0x6D696C65  # advisory lock: the tables are being made
 _HOLDING: Final = 0x706F7374  # advisory lock, with the log's name: a process writes it
 
@@ -70,7 +66,7 @@ class _Connection(psycopg.Connection[Any]):
             self.outage.remove(self)
         self._socket.close()
 
-    def __del__(self) -> None:
+    def __del__(self, *_: Any) -> None:
         # One that breaks while SQLAlchemy sets it up is closed by nobody.
         if hasattr(self, "_socket"):
             self.pgconn.finish()
@@ -88,7 +84,7 @@ class Postgresql(Database):
         self._halted = threading.Event()
         self.reader_wait_s = min(READER_WAIT_S, lease_s)
         super().__init__(url)
-        self.outage: Final = Outage(self.place, lease_s, self._probe)
+        self.outage: Outage = Outage(self.place, lease_s, self._probe)
         for engine in (self._writing, self._reading):
             sa.event.listen(engine, "do_connect", self._connect)
 
@@ -101,35 +97,6 @@ class Postgresql(Database):
     def _probe(self) -> None:
         with self._writing.connect() as connection:
             connection.exec_driver_sql("SELECT 1")
-
-    def require(self) -> None:
-        self.outage.require()
-
-    def answered(self) -> None:
-        self.outage.answered()
-
-    def again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
-        if kind is Kind.LOST:
-            return self.outage.failed(faults.said(error), began, tried)
-        if kind is Kind.AGAIN and time.monotonic() < began + self.outage.limit_s:
-            self.outage.pause()
-            return True
-        return False
-
-    @contextmanager
-    def patience(self) -> Iterator[None]:
-        before, self.outage.limit_s = self.outage.limit_s, MIGRATION_S
-        try:
-            yield
-        finally:
-            self.outage.limit_s = before
-
-    def hurry(self, seconds: float) -> None:
-        self.outage.hurry(seconds)
-
-    def close(self) -> None:
-        super().close()
-        self.outage.close()
 
     def arguments(self) -> dict[str, Any]:
         half = self._lease_ms // 2

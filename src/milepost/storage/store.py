@@ -181,6 +181,7 @@ class Store:
                     if committed is not None:
                         return self._with_late(committed)
                 committed = self._attempt(session, operations, time_us, refused, until, asked_s)
+                self._database.answered(tried)
                 return self._with_late(committed)._replace(asked_s=asked_s)
             except _Overtaken:
                 self._pending = None  # it was found out before the commit
@@ -239,7 +240,6 @@ class Store:
         self._database.require_there(session)  # otherwise the outcome is open, until the file is back
         self._landed(session)
         self._beaten = time.monotonic()
-        self._database.answered()
         return committed
 
     def _require_held(self, touched: Any) -> None:

@@ -84,9 +84,11 @@ class Writer:
     `done(results, entries)` is called in the writer's thread after each group: `results` pairs each operation's context
     with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, its sessions are
     broken: what they give after it fails in the same way, so that nothing overtakes what failed, until `resume` has
-    come through the queue. A group whose commit is in doubt is held, and nobody is told anything, until the store is back
-    and says whether it happened; if it did not, it is written then. What is given meanwhile fails. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
+    come through the queue. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
     out, `done` is called without results.
+
+    A group whose commit is in doubt is held: `done` is not called for it until the store is back and says whether the
+    commit happened; if it did not, the group is written then. What is given meanwhile fails.
     """
 
     def __init__(self, store: Store, *, time_us: Callable[[], int], done: Done, maintain_s: float = MAINTAIN_S) -> None:
@@ -104,6 +106,7 @@ class Writer:
         self._resting: deque[_Given] = deque()  # what they want, until `_rested`
         self._rested = 0.0
         self._held: _Held | None = None
+        self._hurries = False  # what is in doubt is not held
         self._begin()
 
     def _begin(self) -> None:
@@ -126,6 +129,10 @@ class Writer:
     def call(self, function: Callable[[], None]) -> None:
         """Run something in the writer's thread, after what was given before it and before what comes after."""
         self._put(_Given(None, None, None, function))
+
+    def hurry(self) -> None:
+        """Somebody waits for all outcomes, to end: tell of a commit in doubt that it is, with the next look at it."""
+        self._hurries = True
 
     def close(self) -> None:
         """Write what was given, then end. Does not close the store. Not to be called from `done`."""
@@ -279,9 +286,13 @@ class Writer:
             return committed.entries
         return []
 
-    def _settle_held(self, *, last: bool = False) -> None:
-        """Find out what became of a commit in doubt, before anything else is written. Nobody asks after the `last` time."""
+    def _take_held(self) -> _Held | None:
         held, self._held = self._held, None
+        return held
+
+    def _settle_held(self, *, last: bool = False) -> None:
+        """Find out what became of a commit in doubt, before anything else is written; the `last` time, tell anyhow."""
+        held = self._take_held()
         if held is None:
             return
         results: list[tuple[Any, Any]] = [(given.context, None) for given in held.chosen]
@@ -289,7 +300,8 @@ class Writer:
         entries = self._together(held.chosen, places, results, held.operations)
         if self._held is None:
             self._report(held.chosen, places, results, entries)
-        elif last:
+        elif last or self._hurries:
+            self._held = None
             self._tell([(given.context, held.error) for given in held.chosen], [])
 
     def _apart(

@@ -12,13 +12,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+import psycopg
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from milepost.errors import ConfigError, Fenced, StoreFull, StoreUnavailable
-from milepost.storage import Append, Appended, Enrol, Part
+from milepost.storage import Append, Appended, Enrol, Part, faults
+from milepost.storage.faults import Kind
 from tests.conftest import Server
 from tests.unit.storage.conftest import Rig, rows
 
@@ -148,6 +152,88 @@ def test_a_full_disk(small_disk: Path) -> None:
 
 # PostgreSQL: the server
 
+STATES = {
+    "08000": Kind.LOST, "08003": Kind.LOST, "08006": Kind.LOST, "08P01": Kind.LOST,
+    "25006": Kind.LOST, "25P03": Kind.LOST, "25P04": Kind.LOST,
+    "40001": Kind.AGAIN, "40P01": Kind.AGAIN, "23505": Kind.AGAIN, "42P01": Kind.AGAIN,
+    "53000": Kind.AGAIN, "53100": Kind.FULL, "53200": Kind.AGAIN, "53300": Kind.LOST, "53400": Kind.AGAIN,
+    "55P03": Kind.AGAIN, "57014": Kind.AGAIN,
+    "57P01": Kind.LOST, "57P02": Kind.LOST, "57P03": Kind.LOST, "57P05": Kind.LOST,
+    "58000": Kind.LOST, "58030": Kind.LOST, "58P01": Kind.LOST,
+    "XX001": Kind.CORRUPT, "XX002": Kind.CORRUPT,
+    "22012": Kind.REFUSED, "23514": Kind.REFUSED, "42601": Kind.REFUSED, "42501": Kind.REFUSED, "XX000": Kind.REFUSED,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_a_state_of_the_server_means(state: str) -> None:
+    error = DBAPIError(None, None, psycopg.errors.lookup(state)("as the server says it"))
+    assert faults.kind(error) is STATES[state]
+    told = faults.fault(error, "postgresql://there")
+    assert "as the server says it" in str(told) or STATES[state] is Kind.FULL
+    assert told.retriable is (STATES[state] in (Kind.LOST, Kind.AGAIN, Kind.FULL))
+    assert told.code == {
+        Kind.FULL: "store_full", Kind.CORRUPT: "corrupt_log", Kind.REFUSED: "store",
+    }.get(STATES[state], "store_unavailable")  # fmt: skip
+
+
+def test_a_connection_that_breaks_without_a_state_is_lost() -> None:
+    error = DBAPIError(None, None, psycopg.OperationalError("the connection is lost"))
+    assert faults.kind(error) is Kind.LOST
+    assert "does not answer" in str(faults.fault(error, "postgresql://there"))
+
+
+SETTINGS = {"statement_timeout": "due to statement timeout", "transaction_timeout": "due to transaction timeout"}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_write_that_the_server_gives_up_is_written_when_it_can_be(postgresql_rig: Rig, setting: str) -> None:
+    """A lock that another session holds is in the way; it is given back when the server has given up at least once."""
+    rig = postgresql_rig
+    store = rig.open(lease_s=60.0)
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    seen = threading.Event()
+    kind = faults.kind
+
+    def watched(error: BaseException) -> Kind:
+        if SETTINGS[setting] in str(error):
+            seen.set()
+        return kind(error)
+
+    rig.sql(f"ALTER DATABASE {rig.url.partition('?')[0].rpartition('/')[2]} SET {setting} = '1s'")
+    rig.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND datname = current_database()")  # fmt: skip
+    with psycopg.connect(rig.url, options="-c search_path=milepost -c transaction_timeout=0") as other:
+        other.execute("SELECT * FROM publishers FOR UPDATE")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(faults, "kind", watched)
+            with ThreadPoolExecutor(1) as pool:
+                task = pool.submit(rig.append, store, topic, publisher, [1])
+                assert seen.wait(60)
+                other.rollback()
+                assert task.result(60) == Appended(1, 0)
+    assert stamps(rig) == [1]
+
+
+def test_a_server_that_only_reads(postgresql_rig: Rig) -> None:
+    """As one does that was the primary before another took over: writes fail, and go on when it writes again."""
+    rig = postgresql_rig
+    store = rig.open()
+    topic, publisher = rig.topic(store), rig.enrol(store)
+    rig.append(store, topic, publisher, [1])
+    name = rig.url.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(rig.url, autocommit=True) as server:
+        server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
+        server.execute(b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+                       b" AND datname = current_database()")  # fmt: skip
+        store._database.outage.limit_s = 0.5
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            rig.append(store, topic, publisher, [2])
+        assert stamps(rig) == [1]  # reading goes on
+        store._database.outage.limit_s = 60.0
+        server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only".encode())
+    assert rig.append(store, topic, publisher, [2]) == Appended(1, 0)
+
 
 @pytest.mark.slow
 def test_a_server_that_is_restarted(postgresql_rig: Rig, postgresql_server: Server) -> None:
@@ -190,7 +276,7 @@ def test_a_server_that_stays_away(postgresql_rig: Rig, postgresql_server: Server
     rig = postgresql_rig
     store = rig.open()
     # Only now: a server ends a session that idles for half of it, and busy cores let it idle.
-    store._database.outage.limit_s = 0.5  # type: ignore[attr-defined]
+    store._database.outage.limit_s = 0.5
     topic, publisher = rig.topic(store), rig.enrol(store)
     rig.append(store, topic, publisher, [1])
     postgresql_server.stop()
@@ -296,8 +382,6 @@ def test_a_killed_brokers_log_is_free_at_once(postgresql_rig: Rig) -> None:
 @pytest.mark.slow
 def test_a_lock_that_nobody_gives_back(postgresql_rig: Rig) -> None:
     """A session that is not ours, and so has no limits, holds a publisher's row: the write gives up after its lease."""
-    import psycopg
-
     rig = postgresql_rig
     store = rig.open(lease_s=3.0)
     topic, publisher = rig.topic(store), rig.enrol(store)

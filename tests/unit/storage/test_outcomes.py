@@ -89,7 +89,7 @@ def test_an_outcome_that_is_found_out_later(rig: Rig, when: str, upkeep: bool) -
     store = rig.open()
     topic, publisher = rig.topic(store), rig.enrol(store)
     if rig.shared:  # only now: a server ends a session that idles for half of it, and busy cores let it idle
-        store._database.outage.limit_s = 0.3  # type: ignore[attr-defined]
+        store._database.outage.limit_s = 0.3
 
     def fail(_number: int) -> None:
         raise lost(rig)

@@ -9,6 +9,7 @@ from milepost.errors import ProtocolError
 from milepost.wire import (
     LINKED,
     Ack,
+    CaughtUp,
     Credit,
     Declare,
     Dropped,
@@ -20,6 +21,7 @@ from milepost.wire import (
     Look,
     Marks,
     Ping,
+    Positions,
     Publish,
     Published,
     Resume,
@@ -233,6 +235,25 @@ def test_a_deliver_with_the_same_marks_for_all_rows():
     assert (found.topic, found.marks, bytes(found.data)) == (3, (1, 2, 9), BATCH)
 
 
+def test_a_delivery_from_a_durable_topic_says_how_far_it_is():
+    head, data = deliver_parts(3, (1,), BATCH, (2, 5))
+    assert head.hex() == f"{len(head) - 8 + len(data):02x}00000021024d50" + (
+        "0300000001000000"  # topic, marks
+        "02000000000000000500000000000000"  # log, zero, offset
+        "0100000000000000"  # the mark, padding
+    )
+    found = read_deliver(head[5], head[8:] + data)
+    assert (found.topic, found.marks, bytes(found.data), found.place) == (3, (1,), BATCH, (2, 5))
+    rows = Marks(np.array([0, 1, 2], np.uint32), np.array([7, 8], np.uint32))
+    head, data = deliver_parts(3, rows, BATCH, (2, 5))
+    found = read_deliver(head[5], head[8:] + data)
+    assert head[5] == 3
+    assert (found.marks.subscriptions.tolist(), bytes(found.data), found.place) == ([7, 8], BATCH, (2, 5))
+    for cut in range(len(head) - 8):
+        with pytest.raises(ProtocolError):
+            read_deliver(head[5], head[8 : 8 + cut])
+
+
 def test_a_deliver_with_marks_row_by_row():
     marks = Marks(np.array([0, 1, 3], np.uint32), np.array([4, 4, 5], np.uint32))
     head, data = deliver_parts(3, marks, BATCH)
@@ -268,6 +289,9 @@ def test_a_deliver_with_marks_row_by_row():
         Ack(request=1, subscription=2, sequence=3, again={4: [[5, 6], [8, 8]]}),
         Declare(request=1, name="q", durable=True, retain={"age_s": 1.5, "bytes": None, "hold": False}),
         Dropped({1: 2}, [[1, 3, 4, 9]]),
+        CaughtUp(1, 7, {2: 9}),
+        Positions(request=3),
+        Subscribe(request=1, subscription=2, pattern="q", resume={7: {2: 9}}),
         Stored(9),
         Resume(9),
         Trim(request=1, topic="q", before={3: 4}),

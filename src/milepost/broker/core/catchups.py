@@ -113,6 +113,17 @@ class CatchUps:
         if error is not None and not (is_pattern(subscription.pattern) and isinstance(error, UnknownTopic)):
             self._fail(subscription, error, effects)
 
+    def positions(self, connection: Connection) -> dict[int, dict[int, int]]:
+        """How far plain subscriptions of a connection are in durable topics that have moved since it was last told.
+
+        A predicate that nothing satisfies would leave its client where it began, and a lot to be read for it later.
+        """
+        if connection.outbox is not None:
+            return {}  # what waits is before these positions
+        since, connection.positioned = connection.positioned, self._core.moves
+        known = [self._core.numbered.get(number) for number in connection.announced or ()]
+        return {topic.stored: topic.position for topic in known if topic and topic.stored and topic.moved > since}
+
     def left(self, connection: Connection, subscription: int | None = None) -> None:
         """A client is gone, or one of its subscriptions."""
         for (number, _), stream in list((connection.catchups or {}).items()):

@@ -53,9 +53,9 @@ class Connection:
     __slots__ = (
         "ahead", "announced", "asked", "asking", "blocked", "busy", "bytes_in", "bytes_out", "catchups", "coming",
         "credit", "dequeuing", "dropped", "dropped_rows", "frames_out", "greeted", "grown", "grown_at", "halted",
-        "heard", "heard_part", "instance", "keys", "link", "linked", "members", "moved", "name", "number", "open", "outbox",
-        "outstanding", "owner", "partial", "passes", "paused", "peer", "places", "positioned", "publisher", "puts",
-        "queued", "ready", "receiver", "rows_in", "rows_out", "slow", "subscriptions", "taken", "took", "types",
+        "heard", "heard_part", "instance", "keys", "link", "linked", "members", "moved", "name", "number", "open",
+        "outbox", "outstanding", "owner", "partial", "passes", "paused", "peer", "places", "positioned", "publisher",
+        "puts", "queued", "ready", "receiver", "rows_in", "rows_out", "slow", "subscriptions", "taken", "took", "types",
         "unsent", "window",
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from milepost.broker.core.attempts import Attempts
 from milepost.broker.core.catalogue import Catalogue
 from milepost.broker.core.catchups import CatchUps
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Close, Deliver, Effect, Learn, Mend, Say
+from milepost.broker.core.effects import Close, Deliver, Effect, Mend, Say
 from milepost.broker.core.holds import move_hold
 from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
 from milepost.broker.core.liveness import Bytes, Liveness
@@ -29,6 +29,7 @@ from milepost.broker.core.pattern import require_pattern
 from milepost.broker.core.publishers import Publishers
 from milepost.broker.core.queues import Queues
 from milepost.broker.core.share import shares
+from milepost.broker.core.slow import overfull, tell_dropped
 from milepost.broker.core.staging import Staging
 from milepost.broker.core.statistics import described, statistics
 from milepost.broker.core.topic import Topic
@@ -38,7 +39,6 @@ from milepost.errors import (
     MilepostError,
     NotDurable,
     ProtocolError,
-    SlowConsumer,
     TimedOut,
     UnknownTopic,
 )
@@ -52,7 +52,6 @@ from milepost.wire import (
     Declare,
     Delete,
     Dequeue,
-    Dropped,
     Enqueue,
     Finish,
     Hello,
@@ -80,7 +79,6 @@ from milepost.wire.payload import Buffer
 if TYPE_CHECKING:
     from milepost.match import Matches
 
-DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
 LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
 JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
 REQUESTS: Final = (
@@ -166,7 +164,7 @@ class Core:
         effects += self.keeper.streams.left(connection) if connection.members or connection.linked else []
         effects += self.queues.leases.lost(connection) if connection.owner is not None else []
         if connection.outbox is not None:
-            self._release(connection.outbox, effects)
+            self.release(connection.outbox, effects)
             connection.outbox = None
         effects += self.memory.left(connection)
         if connection.publisher.enrolled:
@@ -227,7 +225,7 @@ class Core:
         effects: list[Effect] = []
         if isinstance(request, Subscribe) and request.resume is not None and self.keeper.shared and not again:
             # How far the logs of other brokers are is known a little late: what they had must not be missed.
-            return [Learn(partial(self._learned, connection, request, time_us))]
+            return self.keeper.learn(partial(self._learned, connection, request, time_us))
         try:
             later = self._asked_store(connection, request)
             if later is not None:
@@ -245,7 +243,7 @@ class Core:
                     self.catchups.left(connection, request.subscription)
                     return self.catalogue.unsubscribe(connection, request)
                 case Positions():
-                    value = self._positions(connection)
+                    value = self.catchups.positions(connection)
                 case List():
                     require_pattern(request.pattern)
                     value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
@@ -255,7 +253,7 @@ class Core:
         except MilepostError as error:
             if isinstance(error, UnknownTopic) and self.keeper.shared and not again:
                 # Another broker may have made it a moment ago, and its client come here since.
-                return [Learn(partial(self._learned, connection, request, time_us))]
+                return self.keeper.learn(partial(self._learned, connection, request, time_us))
             self.errors[error.code] += 1
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
@@ -268,18 +266,10 @@ class Core:
             self.keeper.streams.pump(stream, effects)
         return effects
 
-    def _positions(self, connection: Connection) -> dict[int, dict[int, int]]:
-        if connection.outbox is not None:
-            return {}  # what waits is before these positions
-        since, connection.positioned = connection.positioned, self.moves
-        known = [self.numbered.get(number) for number in connection.announced or ()]
-        return {topic.stored: topic.position for topic in known if topic and topic.stored and topic.moved > since}
-
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError) and isinstance(request, Subscribe) and request.resume is not None:
             return self.keeper.failed(connection, request.request, outcome)
-        effects = [] if isinstance(outcome, MilepostError) else self.keeper.restore(outcome)
-        return effects + self._asked(connection, request, time_us, again=True) if connection.open else effects
+        return self._asked(connection, request, time_us, again=True) if connection.open else []
 
     def _asked_store(self, connection: Connection, request: Any) -> list[Effect] | None:
         """Requests about what is durable; None for the others."""
@@ -473,8 +463,6 @@ class Core:
             placeless = [connection for connection in connections if not connection.places]
             self._deliver(topic, batch, marks, placeless, effects, full)
             connections = [connection for connection in connections if connection.places]
-            if not connections:
-                return
         if (len(batch.data) > LARGE_BATCH or isinstance(marks, Marks)) and too_long(batch, marks):
             for half in Waiting(topic, batch, marks, 0, place=place).halves():
                 self._deliver(topic, half.batch, half.marks, connections, effects, full, half.place)
@@ -505,46 +493,7 @@ class Core:
             memory.queued(connection)
             # One delivery alone is not a queue: whoever is given more than fits at once is not slow for that.
             if outbox.bytes > most and len(outbox.waiting) > 1:
-                self._overfull(connection, topic, outbox, most, effects, full)
-
-    def _overfull(
-        self, connection: Connection, topic: Topic, outbox: Outbox, most: int, effects: list[Effect], full: list[Outbox]
-    ) -> None:
-        policy = connection.policy(topic)
-        if policy == "disconnect":
-            waiting = f"{outbox.rows} rows in {outbox.bytes} bytes were waiting for it"
-            self._count_dropped(connection, outbox.drop_all())
-            self._tell_dropped(connection, effects)
-            effects += self.refused(
-                connection, SlowConsumer(f"this client did not take its messages as fast as they came: {waiting}")
-            )
-        elif policy == "drop":
-            lost = outbox.drop(most, connection.slow)
-            self.memory.queued(connection)
-            if outbox.bytes <= self.settings.queue_bytes // 2:
-                self._release(outbox, effects)
-            self._count_dropped(connection, lost)
-            if lost and not connection.blocked:
-                # It reads, but gives no credit: it can be told already now.
-                self._tell_dropped(connection, effects)
-        else:
-            full.append(outbox)
-
-    def _count_dropped(self, connection: Connection, lost: dict[int, int]) -> None:
-        if connection.dropped is None:
-            connection.dropped = {}
-        for mark, rows in lost.items():
-            connection.dropped[mark] = connection.dropped.get(mark, 0) + rows
-        dropped = sum(lost.values())
-        connection.dropped_rows += dropped
-        self.totals["rows_dropped"] += dropped
-
-    def _tell_dropped(self, connection: Connection, effects: list[Effect]) -> None:
-        if connection.dropped:
-            told = list(connection.dropped.items())
-            connection.dropped = None
-            for start in range(0, len(told), DROPPED_TOLD):
-                effects.append(Say(connection, Dropped(dict(told[start : start + DROPPED_TOLD]))))
+                overfull(self, connection, topic, outbox, most, effects, full)
 
     # Flow
 
@@ -587,24 +536,21 @@ class Core:
         effects: list[Effect] = []
         outbox = connection.outbox
         if connection.open and not connection.blocked:
-            self._tell_dropped(connection, effects)
+            tell_dropped(connection, effects)
         if connection.open and outbox is not None:
             if outbox.waiting and not connection.blocked and connection.credit > 0:
                 self._send_next(connection, outbox, effects)
                 self.memory.queued(connection)
             if outbox.bytes <= self.settings.queue_bytes // 2:
-                self._release(outbox, effects)
+                self.release(outbox, effects)
             if not outbox.waiting:
                 connection.outbox = None
         connection.settle()
-        if connection.ready and connection.catchups:
-            for stream in list(connection.catchups.values()):
+        if connection.ready and (connection.members or connection.catchups):
+            mine = [found[0] for found in (connection.members or {}).values() if not isinstance(found, Subscribe)]
+            for stream in [*(connection.catchups or {}).values(), *mine]:
                 if connection.ready:
                     self.keeper.streams.pump(stream, effects)
-        if connection.ready and connection.members:
-            for found in list(connection.members.values()):
-                if not isinstance(found, Subscribe) and connection.ready:
-                    self.keeper.streams.pump(found[0], effects)
         return effects
 
     def _send_next(self, connection: Connection, outbox: Outbox, effects: list[Effect]) -> None:
@@ -630,7 +576,7 @@ class Core:
         for outbox in full:
             outbox.holds.append(hold)
 
-    def _release(self, outbox: Outbox, effects: list[Effect]) -> None:
+    def release(self, outbox: Outbox, effects: list[Effect]) -> None:
         holds, outbox.holds = outbox.holds, []
         for hold in holds:
             hold.outboxes -= 1

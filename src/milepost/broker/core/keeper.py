@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Ask, Effect, Say, Store
+from milepost.broker.core.effects import Ask, Effect, Learn, Say, Store
 from milepost.broker.core.pattern import require_name
 from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.core.start import start_of
@@ -102,6 +102,8 @@ class Keeper:
         self.log = 0  # the number of this broker's own
         self.streams = Streams(core, self)
         self._restoring: dict[str, TopicRecord] = {}  # topics of other brokers that need something compiled first
+        self._learning: list[Callable[[Any], list[Effect]]] = []  # hear what the store is being asked about its topics
+        self._learners: list[Callable[[Any], list[Effect]]] = []  # are to hear of a later question
         self._settled: dict[Connection, int] = {}  # in this round: the last put that is stored
         self._sources: dict[int, list[Source | Row]] = {}  # in this round: topic number -> whose credit is to go back
 
@@ -163,6 +165,26 @@ class Keeper:
             topic.moved = self.core.moves
             for stream in list(topic.streams.values()):
                 self.streams.pump(stream, effects)
+
+    def learn(self, then: Callable[[Any], list[Effect]]) -> list[Effect]:
+        """Know of a shared store what it has by now, before `then`: it takes None, or the error.
+
+        Many clients come at once when they have lost another broker: those that wait share one question.
+        """
+        self._learners.append(then)
+        return [] if self._learning else self._learn()
+
+    def _learn(self) -> list[Effect]:
+        self._learning, self._learners = self._learners, []
+        return [Learn(self._learned)]
+
+    def _learned(self, outcome: Any) -> list[Effect]:
+        learning, self._learning = self._learning, []
+        error = outcome if isinstance(outcome, MilepostError) else None
+        effects = [] if error is not None else self.restore(outcome)
+        for then in learning:
+            effects += then(error)
+        return effects + self._learn() if self._learners and not self._learning else effects
 
     def polled(self, records: list[TopicRecord], known: set[int]) -> list[Effect]:
         """All topics of a shared store; `known` are those that this broker knew before they were read."""

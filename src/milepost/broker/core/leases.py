@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from milepost.broker.core.connection import Connection
 from milepost.broker.core.dealing import Dealing, Owner
 from milepost.broker.core.effects import Effect, Store
-from milepost.errors import MilepostError, TransactionAborted
+from milepost.errors import MilepostError, StoreUnavailable, TransactionAborted
 from milepost.queues import operations
 
 if TYPE_CHECKING:
@@ -121,7 +121,9 @@ class Leases:
     def swept(self, outcome: Any) -> list[Effect]:
         """The store has looked after its queues."""
         effects: list[Effect] = []
-        if isinstance(outcome, MilepostError):
+        if isinstance(outcome, StoreUnavailable):
+            pass  # the store says in the log that it is away
+        elif isinstance(outcome, MilepostError):
             log.warning("queues cannot be looked after: %s", outcome)
         else:
             self._queues.waiting.stir(outcome.touched, effects)
@@ -131,6 +133,6 @@ class Leases:
 
 
 def _renewed(outcome: Any) -> list[Effect]:
-    if isinstance(outcome, MilepostError):
+    if isinstance(outcome, MilepostError) and not isinstance(outcome, StoreUnavailable):
         log.warning("the leases of transactions cannot be renewed: %s", outcome)
     return []

@@ -66,6 +66,7 @@ class Publishers:
         key = hello.name or (f"~{hello.instance.hex()}" if hello.resume and hello.instance else "")
         if not self._core.keeper.on or not key:
             return [*effects, *self._welcome(connection, hello, time_us)]
+        self._core.greeting.pop(connection.number, None)  # it has said HELLO; from here on the store is waited for
         # Whoever was called so before, through whichever broker of the store: nothing more of it is stored from now on.
         enrol = Enrol(key, publisher.number, create=bool(hello.name))
         return [*effects, Store(enrol, partial(self._enrolled, connection, hello, time_us))]
