@@ -228,3 +228,17 @@ def test_a_subscription_is_found_by_its_name_alone(rig):
         assert rig.answer(desk, number).value["topics"] == ["quotes"]
         rig.lose(desk)
         desk = rig.client()
+
+
+def test_a_hand_out_that_survives_a_kill_is_one_delivery(rig, begin):
+    """What a gateway has handed on before it is killed with the broker is still in the same hands."""
+    dying = {"most": 3, "dead": "dead"}
+    for _ in range(2):
+        desk, told = rig.gateway(**dying)
+        rig.hand_on(desk, 1, *({0, 1} & set(rig.offsets(desk))))
+        rig = begin()
+    desk, told = rig.gateway(**dying)
+    assert told.value["handed"] == {1: [0, 1]}
+    rig.request(desk, Ack, subscription=1, sequence=9, again={1: [[0, 0], [1, 1]]})
+    tries = [counts for _, _, counts in rig.hands[desk]]
+    assert tries == [[1, 1]], "that it was sent back is the first delivery that came to nothing"
