@@ -12,15 +12,17 @@ import errno
 import os
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import ConnectionLost, MilepostError, Overloaded
 from milepost.transport.address import Address
-from milepost.transport.admission import Admission
 from milepost.transport.link import Link, Receiver
 from milepost.wire import encode_control
 from milepost.wire.control import failure
 from milepost.wire.reader import SHARED_BYTES, FrameReader
+
+if TYPE_CHECKING:
+    from milepost.transport.admission import Admission
 
 CONNECT_SECONDS: Final = 10.0  # to reach a host at all; the handshake has a limit of its own
 LINGER_SECONDS: Final = 5.0  # that a peer has to take the last words
@@ -313,6 +315,8 @@ async def connect(address: Address, receiver: Receiver) -> Link:
 
 async def listen(address: Address, accept: Callable[[], Receiver], backlog: int, per_address: int = 0) -> TcpListener:
     """A listener; `OSError` when the port is taken."""
+    from milepost.transport.admission import Admission  # clients need none
+
     found = await asyncio.get_running_loop().getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

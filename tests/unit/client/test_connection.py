@@ -120,6 +120,24 @@ def test_silence_is_a_lost_connection():
     with_peer(test, heartbeat_s=0.01)
 
 
+def test_a_long_frame_that_still_comes_is_no_silence():
+    async def test(peer, client):
+        peer.answers_pings = False
+        connection = client._session.connection
+        parts = b"".join(deliver_parts(7, (1,), bytes(100_000)))
+        for start in range(0, 20_000, 1_000):
+            peer.links[-1].write(parts[start : start + 1_000])
+            while connection._link.partial < start + 1_000:
+                await asyncio.sleep(0)
+            connection._beat(30.0)
+        assert connection.alive
+        for _ in range(6):
+            connection._beat(30.0)  # nothing more of it comes
+        assert "nothing was heard" in str(connection._fatal)
+
+    with_peer(test)
+
+
 def test_a_quiet_client_says_something():
     async def test(peer, client):
         for _ in range(3):

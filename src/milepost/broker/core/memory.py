@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost.broker.core.effects import Effect, Store
 from milepost.errors import Overloaded
-from milepost.storage.database import Session
-from milepost.storage.operations import Place, Work
+from milepost.storage.operations import Work
 from milepost.wire import Dequeue
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.dealing import Dealing, Owner
     from milepost.broker.core.stream import Stream
+    from milepost.storage.database import Session
+    from milepost.storage.operations import Place
 
 SOME_KEPT: Final = 1 << 20  # bytes said to a client that it has not read: it is not listened to until it has
 MOST_KEPT: Final = 16 << 20  # bytes: with so many, it is closed
