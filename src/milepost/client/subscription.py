@@ -73,6 +73,7 @@ class Subscription:
         # Of durable topics, by the store's number: the position before which everything has arrived. While it is live,
         # `KnownTopic.reached` is ahead of it.
         self._positions: dict[int, dict[int, int]] = {}
+        self._on: Connection | None = None  # the connection that it is on
         self._behind: dict[str, int] = {}  # topics whose missed rows come out of the log: name -> store's number
         self.hand: Callable[[Any], Any] | None = None  # a callback, while it waits for its next message
         self._outcome: Awaitable[Any] | BaseException | None = None  # what `hand` left to do to the task that serves it
@@ -303,6 +304,7 @@ class Subscription:
     def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:
         """The broker has it, on this connection."""
         self.confirmed = True
+        self._on = connection
         self.topics.update(reply["topics"])
         self.skipped.update(reply["skipped"])
         self._behind = dict(reply.get("behind", {}))
@@ -316,7 +318,13 @@ class Subscription:
             self.detached(connection)
 
     def detached(self, connection: Connection) -> None:
-        """The connection is gone: remember how far it has delivered."""
+        """A connection is gone: remember how far it has delivered, if this subscription was on it.
+
+        One that is lost while subscriptions come back may have delivered rows to others, and none to this one.
+        """
+        if self._on is not connection:
+            return
+        self._on = None
         for topic in connection.topics.values():
             mine = topic.name == self.pattern or not WILD.isdisjoint(self.pattern)
             if topic.stored and mine and topic.name not in self._behind:

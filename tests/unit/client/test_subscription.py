@@ -1,6 +1,7 @@
 """A subscription hands out what was delivered to it, and says when it is done with it."""
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -155,3 +156,27 @@ def test_a_waiting_callback_is_handed_a_message_at_once_and_what_it_raises_ends_
         assert ledger.consumed_bytes == 40
 
     asyncio.run(test())
+
+
+def line(**reached):
+    """A connection that has delivered rows of the topic `kept` up to an offset of log 1."""
+    topic = SimpleNamespace(name="kept", stored=7, reached={1: reached["reached"]})
+    return SimpleNamespace(alive=True, resumable=False, topics={3: topic})
+
+
+@pytest.mark.parametrize("pattern", ["kept", ">"])
+def test_it_resumes_behind_what_was_delivered_on_its_own_connections_only(pattern):
+    subscription = Subscription(None, 1, pattern, None)
+    first, second, third = line(reached=5), line(reached=50), line(reached=60)
+    subscription.attached(first, {"topics": ["kept"], "skipped": {}, "positions": {7: {1: 3}}, "behind": {}})
+    subscription.detached(first)
+    assert subscription.request(1, back=True).resume == {7: {1: 5}}
+    subscription.detached(second)  # lost before it was there, while another subscription was
+    assert subscription.request(2, back=True).resume == {7: {1: 5}}
+    subscription.attached(third, {"topics": ["kept"], "skipped": {}, "positions": {}, "behind": {"kept": 7}})
+    subscription.detached(third)  # lost while it caught up, and others had
+    assert subscription.request(3, back=True).resume == {7: {1: 5}}
+    subscription.attached(third, {"topics": ["kept"], "skipped": {}, "positions": {}, "behind": {"kept": 7}})
+    subscription.caught_up(7, {1: 55})
+    subscription.detached(third)
+    assert subscription.request(4, back=True).resume == {7: {1: 60}}
