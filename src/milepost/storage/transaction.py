@@ -100,11 +100,9 @@ class Transaction:
         self.asked_s: dict[int, float] = {}  # place of an operation: seconds that its clients' expressions took
 
     def run(
-        self,
-        operations: Sequence[Operation],
-        refused: Mapping[int, MilepostError] | None = None,
+        self, operations: Sequence[Operation], refused: Mapping[int, MilepostError] | None = None,
         until: float = math.inf,
-    ) -> Committed:
+    ) -> Committed:  # fmt: skip
         """Carry out operations. Errors of the database are raised: then nothing holds. `refused` are left out.
 
         Pieces of work that would begin after the time `until`, of the monotonic clock, are `POSTPONED`.
