@@ -213,6 +213,7 @@ def _send(hostile, data):
         pass  # closed by the broker
 
 
+@pytest.mark.slow
 def test_honest_frames_get_through_while_memory_is_short(tmp_path):
     """More large puts at once than there is memory for: each is stored, some later than others."""
 
@@ -310,6 +311,7 @@ def test_transactions_that_keep_what_they_took(tmp_path):
     run(body())
 
 
+@pytest.mark.slow
 def test_answers_to_requests_that_are_many_at_once(tmp_path):
     async def body():
         async with Process(tmp_path, **SETTINGS) as broker, AsyncClient(broker.address, timeout=PATIENCE) as client:
