@@ -61,7 +61,8 @@ def _got(session: Session, known: Catalogue, found: list[Head], most_bytes: int 
         some = messages.got(session, known, found[start : start + step]).groups
         size += sum(len(group.batch.data) for group in some)
         groups += some
-        start, step = start + step, min(2 * step, STEP)
+        start += step
+        step = min(2 * step, STEP, max(1, (most_bytes - size) * start // max(1, size) + 1))  # if they go on like this
     return Got([_joined(list(run)) for _, run in groupby(groups, key=attrgetter("type"))])
 
 

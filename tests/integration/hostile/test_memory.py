@@ -142,7 +142,7 @@ def test_clients_that_peek_and_do_not_read(tmp_path, store):
                     for number in range(1, 21):
                         each.send(encode_control(Dequeue(request=number, queue="notes", count=400, peek=True)))
                 await work(client)
-                most(await client.status(), 64 * MB + 16 * MB)
+                most(await client.status(), 64 * MB + 32 * MB)  # two are looked up at a time
                 figures = await settled(client)
                 assert figures["errors"]["timed_out"] == 24
                 await work(client)
@@ -213,6 +213,7 @@ def _send(hostile, data):
         pass  # closed by the broker
 
 
+@pytest.mark.slow
 def test_honest_frames_get_through_while_memory_is_short(tmp_path):
     """More large puts at once than there is memory for: each is stored, some later than others."""
 
@@ -310,6 +311,7 @@ def test_transactions_that_keep_what_they_took(tmp_path):
     run(body())
 
 
+@pytest.mark.slow
 def test_answers_to_requests_that_are_many_at_once(tmp_path):
     async def body():
         async with Process(tmp_path, **SETTINGS) as broker, AsyncClient(broker.address, timeout=PATIENCE) as client:
