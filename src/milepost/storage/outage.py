@@ -14,6 +14,7 @@ from milepost.errors import StoreUnavailable
 
 PAUSE_S: Final = 0.05  # between questions to a server that is away; it is away for seconds, if at all
 CHECKS: Final = 20  # times in the limit that waits are looked at: a wait ends at most a twentieth late
+LOOK_S: Final = 0.5  # … and so often at least
 QUIET_S: Final = 10.0  # between two lines in the log about outages: a server that comes and goes does not fill it
 
 _log: Final = logging.getLogger(__name__)
@@ -49,6 +50,9 @@ class Outage:
         self._probes = 0  # that had an answer
         self._probing = False
         self._heard = 0.0  # when the server last gave an answer
+        self._checked = self._resumed = (
+            0.0  # when waits were last looked at; and when this process last went on after a stop
+        )
         self._end = math.inf  # of every wait, whatever `limit_s` says
         self._logged = -math.inf
         self._told = False  # of this outage, in the log
@@ -63,6 +67,7 @@ class Outage:
             self._lines.add(line)
             if not self._watches:
                 self._watches = True
+                self._checked = time.monotonic()
                 threading.Thread(target=self._watch, name="milepost-watch", daemon=True).start()
 
     def remove(self, line: Line) -> None:
@@ -91,6 +96,8 @@ class Outage:
         True: try again. False: the time is up.
         """
         with self._changed:
+            self._look_at_itself()
+            began, tried = max(began, self._resumed), max(tried, self._resumed)
             if time.monotonic() >= tried + self.limit_s:
                 said = (
                     f"no answer within {self.limit_s:g} s"  # of a connection that was cut, the driver says other things
@@ -137,15 +144,23 @@ class Outage:
     # In threads of its own
 
     def _watch(self) -> None:
-        while not self._closed.wait(min(self.limit_s / CHECKS, 0.5)):
-            now = time.monotonic()
+        while not self._closed.wait(min(self.limit_s / CHECKS, LOOK_S)):
             with self._changed:
+                now = self._look_at_itself()
                 for line in self._lines:
-                    since = line.since
+                    since = max(line.since, self._resumed) if line.since else 0.0
                     if since and now >= min(since + self.limit_s, self._end):
                         line.cut()
                     elif since and now >= since + self.limit_s / 2:
                         self._ask()
+
+    def _look_at_itself(self) -> float:
+        """The time. Nobody has waited for the server while this process was stopped itself."""
+        now = time.monotonic()
+        if self._watches and now - self._checked > self.limit_s / 2 + LOOK_S:
+            self._resumed = now
+        self._checked = now
+        return now
 
     def _ask(self) -> None:
         """Begin to ask whether the server is there, unless that is under way."""

@@ -148,6 +148,19 @@ def test_one_slow_statement_does_not_count_as_an_outage(made: Any, server: FakeS
     outage.require()
 
 
+def test_a_process_that_was_stopped_itself_has_waited_for_nobody(made: Any, server: FakeServer) -> None:
+    """When it goes on, the time that passed is not the server's: what was asked before is waited for anew."""
+    outage = made(LONG_S)
+    line = FakeLine(time.monotonic() - 2 * LONG_S)
+    with outage._changed:  # as if all threads had been stopped just after this
+        outage.add(line)
+        outage._checked = time.monotonic() - 2 * LONG_S
+    server.there.set()
+    assert failed(outage, line.since)
+    assert not line.gone.is_set()
+    outage.require()
+
+
 def test_whoever_hurries_ends_all_waits(made: Any, server: FakeServer, pool: ThreadPoolExecutor) -> None:
     outage = made(LONG_S)
     line = FakeLine(time.monotonic())
