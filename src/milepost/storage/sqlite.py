@@ -52,6 +52,8 @@ class Sqlite(Database):
         self._log: tuple[int, int] | None = None  # the write-ahead log's, once there is one
         self._missing = False  # somebody was told that it is not there any more
         super().__init__(url)
+        for engine in (self._writing, self._reading):
+            sa.event.listen(engine, "do_connect", self._connect)
 
     def _take(self) -> None:
         beside = self.path.with_name(self.path.name + ".lock")
@@ -82,9 +84,9 @@ class Sqlite(Database):
 
     def arguments(self) -> dict[str, Any]:
         # "named": the statements' own form. Connections change threads between uses, never during one.
-        return {"paramstyle": "named", "creator": self._connection}
+        return {"paramstyle": "named"}
 
-    def _connection(self) -> sqlite3.Connection:
+    def _connect(self, *_: Any) -> sqlite3.Connection:
         """A connection to the file that is there already: another one of its name would be the wrong one."""
         self._require_file()
         place = f"file:{quote(str(self.path))}?mode=rw"
