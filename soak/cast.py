@@ -38,7 +38,10 @@ CONSUMERS = (
     Role("shared-zeromq", "request", FIRST, "shared"),
     Role("second", "get", SECOND, "second"),
 )
-ROLES = PUBLISHERS + CONSUMERS
+MORTALS = PUBLISHERS + CONSUMERS
+# It begins before everybody else and is never killed: where it is, only its client knows. Brokers and databases are.
+FOLLOWER = Role("follower", "follow", FIRST, "follower")
+ROLES = (FOLLOWER, *MORTALS)
 
 
 def row(publisher: str, sequence: int) -> dict[str, Any]:
@@ -55,5 +58,6 @@ def ledger() -> Ledger:
     # ZeroMQ tells of no redelivery.
     made.subscription("shared", FIRST, "at least once", wants=lambda _, sequences: sequences % FEW == 0, marked=False)
     made.subscription("second", SECOND, "once")
+    made.subscription("follower", FIRST, "once")
     made.together("pair", (FIRST, SECOND))
     return made

@@ -13,7 +13,7 @@ from milepost import AsyncClient
 from milepost.errors import MilepostError
 from milepost.testing.ledger import Recorder, Verdict
 from soak import cast
-from soak.cast import CONSUMERS, FIRST, PUBLISHERS, ROLES, SECOND, Role
+from soak.cast import CONSUMERS, FIRST, FOLLOWER, MORTALS, PUBLISHERS, ROLES, SECOND, Role
 from soak.stage import Broker, Stuck, Troupe
 
 LOAD_S = 0.12  # the longest that everything runs between a recovery and the next kill
@@ -52,7 +52,9 @@ class Play:
         self.broker.wait()
         asyncio.run(self._declare())
         marks = self.marks()
-        for role in ROLES:
+        self.troupe.start(FOLLOWER)
+        asyncio.run(self._followed())
+        for role in MORTALS:
             self.troupe.start(role)
         self.recovered(ROLES, marks)
 
@@ -66,7 +68,9 @@ class Play:
             self._served(self.marks())
             self.forgiven(since)  # and then the kill of this cycle
         broker = self.dice.random() < 0.5
-        workers = self.dice.sample(ROLES, 0 if broker and self.dice.random() < 0.7 else self.dice.choice((1, 1, 1, 2)))
+        workers = self.dice.sample(
+            MORTALS, 0 if broker and self.dice.random() < 0.7 else self.dice.choice((1, 1, 1, 2))
+        )
         marks = self.marks()
         killed = time.monotonic_ns()
         if broker:
@@ -111,7 +115,7 @@ class Play:
         """Stop the publishers, drain, stop the rest, and decide."""
         self.troupe.stop(PUBLISHERS)
         self._drain()
-        self.troupe.stop(CONSUMERS)
+        self.troupe.stop((*CONSUMERS, FOLLOWER))
         code = self.broker.stop()
         if code:
             self.complaints.append(f"the broker ended with code {code} when told to end")
@@ -190,6 +194,15 @@ class Play:
         async with AsyncClient(self.broker.address) as client:
             for topic in (FIRST, SECOND):
                 await client.declare_topic(topic, cast.SCHEMA, durable=True)
+
+    async def _followed(self) -> None:
+        """Wait until the follower has subscribed."""
+        deadline = time.monotonic() + RECOVERY_S
+        async with AsyncClient(self.broker.address) as client:
+            while not (await client.status())["subscriptions"]:
+                if time.monotonic() > deadline:
+                    raise Stuck(f"the follower has not subscribed:\n{self.troupe.last_words()}")
+                await asyncio.sleep(LOOK_S)
 
     async def _observe(self) -> int:
         """Note the cursors; how many messages wait for consumers."""

@@ -188,6 +188,16 @@ class Worker:
             empty = empty + 1 if self.ending.is_set() and not messages else 0
         self.book.ended(member)
 
+    async def follow(self, client: AsyncClient) -> None:
+        """Everything, by a plain subscription: what it missed while its broker was away comes when that is back."""
+        following = await client.subscribe(self.role.topic)
+        while True:
+            message = await following.get(timeout=WAIT_S)
+            if message is not None:
+                self.book.got(self.role.subscription, *columns([message]), member=self.role.name)
+            elif self.ending.is_set():
+                return
+
     async def share(self, client: AsyncClient) -> None:
         """The same, with a filter, and beside a ZeroMQ client: one message at a time, so that it gets some too."""
         await self.acknowledge(client, FEW_FILTER, prefetch=1)
