@@ -327,6 +327,6 @@ def test_without_an_event_loop_and_with_a_name(postgresql):
 
 def test_an_address_is_shown_without_its_password():
     address = parse_address("postgresql://shop:secret@db.example:5433/shop?password=secret")
-    assert str(address) == "postgresql://shop@db.example:5433/shop"
+    assert str(address) == "postgresql://shop:***@db.example:5433/shop"
     with pytest.raises(ConfigError, match="mysql"):
         parse_address("mysql://db.example/shop")

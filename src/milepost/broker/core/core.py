@@ -12,7 +12,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.administration import administer
 from milepost.broker.core.attempts import Attempts
@@ -24,7 +23,7 @@ from milepost.broker.core.holds import move_hold
 from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
 from milepost.broker.core.liveness import Bytes, Liveness
 from milepost.broker.core.memory import Memory
-from milepost.broker.core.outbox import Hold, Outbox, Place, Waiting
+from milepost.broker.core.outbox import LARGE_BATCH, Hold, Outbox, Place, Waiting, too_long
 from milepost.broker.core.pattern import require_pattern
 from milepost.broker.core.publishers import Publishers
 from milepost.broker.core.queues import Queues
@@ -79,7 +78,6 @@ from milepost.wire.payload import Buffer
 if TYPE_CHECKING:
     from milepost.match import Matches
 
-LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
 JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
 REQUESTS: Final = (
     Declare, Delete, Subscribe, Unsubscribe, Positions, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage,
@@ -96,12 +94,6 @@ class Source(NamedTuple):
     connection: Connection
     size: int  # bytes
     rows: int
-
-
-def too_long(batch: Batch, marks: tuple[int, ...] | Marks) -> bool:
-    """Whether a delivery does not fit into one frame; of one row, nothing can be split off."""
-    marked = len(marks.subscriptions) + len(marks.offsets) if isinstance(marks, Marks) else len(marks)
-    return len(batch.data) + 4 * marked + 64 > limits.FRAME_BYTES and len(batch) > 1
 
 
 class Core:

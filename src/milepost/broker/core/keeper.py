@@ -530,7 +530,7 @@ class Keeper:
                     topic.rows_in += len(entry.batch)
                     topic.batches_in += 1
                     topic.bytes_in += len(entry.batch.data)
-                full.setdefault(topic.number, []).extend(self.streams.entered(topic, entry, effects))
+                full.setdefault(topic.number, []).extend(self.streams.entries.entered(topic, entry, effects))
         for number, given in sources.items():
             topic = self.core.numbered.get(number)
             if topic is not None and topic.unmatched:  # they are dealt with when they are matched

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from milepost import limits
 from milepost.batch import Batch
 from milepost.errors import MilepostError
 from milepost.wire import Marks
@@ -16,6 +17,9 @@ from milepost.wire import Marks
 if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection
     from milepost.broker.core.topic import Topic
+
+
+LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its marks
 
 
 class Place(NamedTuple):
@@ -206,3 +210,9 @@ def row_by_row(marks: tuple[int, ...] | Marks, rows: int) -> Marks:
     return Marks(
         np.arange(rows + 1, dtype=np.uint32) * np.uint32(len(marks)), np.tile(np.array(marks, np.uint32), rows)
     )
+
+
+def too_long(batch: Batch, marks: tuple[int, ...] | Marks) -> bool:
+    """Whether a delivery does not fit into one frame; of one row, nothing can be split off."""
+    marked = len(marks.subscriptions) + len(marks.offsets) if isinstance(marks, Marks) else len(marks)
+    return len(batch.data) + 4 * marked + 64 > limits.FRAME_BYTES and len(batch) > 1

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,14 +14,15 @@ from milepost.broker.core.acknowledging import Acknowledging, Sending
 from milepost.broker.core.bounds import begin_of, gone, stop_of
 from milepost.broker.core.burial import Burial
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Ask, Deliver, Effect, Match, Read, Say, Store
+from milepost.broker.core.effects import Ask, Deliver, Effect, Read, Say, Store
+from milepost.broker.core.entries import Entries
 from milepost.broker.core.ranges import Seen, seen_of
 from milepost.broker.core.reach import Chosen, Reach
 from milepost.broker.core.releases import Releases
 from milepost.broker.core.start import require_there, start_of
-from milepost.broker.core.stream import Found, Stream
+from milepost.broker.core.stream import Stream
 from milepost.broker.core.terms import require_terms, require_token
-from milepost.broker.core.topic import Topic, Unmatched
+from milepost.broker.core.topic import Topic
 from milepost.errors import (
     BrokerError,
     MilepostError,
@@ -34,7 +33,6 @@ from milepost.errors import (
 )
 from milepost.storage.operations import (
     Attach,
-    Entry,
     Position,
     Remove,
     Start,
@@ -63,6 +61,7 @@ class Streams:
         self.named: dict[str, Stream] = {}
         self.acks = Acknowledging(self)
         self._burial = Burial(core, self)
+        self.entries = Entries(core, self)
         self._serving: dict[int, Stream] = {}  # replays too, by their identity
         self._starved: dict[int, Stream] = {}  # those of them for which nothing is read, for want of memory
         self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
@@ -360,92 +359,6 @@ class Streams:
 
     # Rows
 
-    def entered(self, topic: Topic, entry: Entry, effects: list[Effect]) -> list[Any]:
-        """Rows are in the log: give them to whoever is at its end, and to plain subscribers; the queues that are full.
-
-        When many predicates must be evaluated for them, that is done elsewhere, and `Topic.unmatched` has them.
-        """
-        topic.ends[entry.log] = entry.first + len(entry.batch)
-        version = topic.versions.get(entry.batch.schema.fingerprint)
-        if version is None:
-            topic.entered[entry.log] = topic.ends[entry.log]
-            return []
-        plain = version.index.snapshot() if topic.subscriptions else None
-        followers = None if version.followers is None else version.followers.snapshot()
-        rows = len(entry.batch)
-        if not topic.unmatched and not any(each is not None and each.long(rows) for each in (plain, followers)):
-            matches = None if plain is None else plain.match(version.view(entry.batch))
-            found = None if followers is None else lambda: followers.match(version.view(entry.batch))
-            return self._enter(topic, entry, matches, found, topic.streams, effects)
-
-        def work(pause: Callable[[], None]) -> tuple[Any, Any]:
-            view = version.view(entry.batch)
-            matches = None if plain is None else plain.match(view, pause)
-            return matches, None if followers is None else followers.match(view, pause)
-
-        topic.examining += 1
-        topic.unmatched.append(Unmatched([]))
-        effects.append(Match(topic, work, partial(self._matched, topic, entry, dict(topic.streams))))
-        return []
-
-    def _matched(self, topic: Topic, entry: Entry, streams: dict[int, Stream], outcome: Any) -> list[Effect]:
-        effects: list[Effect] = []
-        sources = topic.unmatched.popleft().sources
-        topic.examined()
-        full: list[Any] = []
-        if self.core.numbered.get(topic.number) is topic:
-            if isinstance(outcome, MilepostError):  # a fault of ours, which is in the log: durable ones read them again
-                log.error("rows of %s did not reach its plain subscribers: %s", topic.name, outcome)
-                outcome, streams = (None, None), {}
-            matches, found = outcome
-            full = self._enter(topic, entry, matches, None if found is None else lambda: found, streams, effects)
-        self.core.give_back(sources, full, effects)
-        return effects
-
-    def _enter(
-        self,
-        topic: Topic,
-        entry: Entry,
-        matches: Any,
-        found: Callable[[], Any] | None,
-        streams: dict[int, Stream],
-        effects: list[Effect],
-    ) -> list[Any]:
-        """`matches` are those of plain subscribers; `found` gives those of durable ones, which `streams` were then."""
-        batch, end = entry.batch, entry.first + len(entry.batch)
-        topic.entered[entry.log] = end
-        self.core.moves += 1
-        topic.moved = self.core.moves
-        full: list[Any] = self.core.distribute(topic, entry, matches, effects) if topic.receivers else []
-        wanted: dict[int, np.ndarray] | None = None
-        if not topic.streams:
-            return full
-        failed: dict[int, MilepostError] = {}
-        offsets = np.arange(entry.first, end, dtype=np.uint64)
-        for key, stream in list(topic.streams.items()):
-            if stream.stop is not None:
-                continue  # all that it reads was there when it began
-            reach = stream.reach(entry.log)
-            at_end = stream.idle and not stream.again and reach.next == entry.first and not stream.full(reach)
-            if at_end and stream.wants and (stream.where is None or streams.get(key) is stream):
-                part = Found(entry.log, entry.first, end, batch, offsets, entry.after)
-                if stream.where is not None:
-                    if wanted is None:
-                        matched = None if found is None else found()
-                        wanted = {} if matched is None else _by_key(matched)
-                        failed = {} if matched is None else dict(matched.failed)
-                    if key in failed:
-                        effects += self._unread(stream, failed[key])
-                        continue
-                    rows = wanted.get(key)
-                    if rows is None:
-                        part = part._replace(batch=None)
-                    elif len(rows) < len(batch):
-                        part = part._replace(batch=batch.take(rows), offsets=offsets[rows])
-                stream.take(part)
-            self.pump(stream, effects)
-        return full
-
     def pump(self, stream: Stream, effects: list[Effect]) -> None:
         """Hand out what is here, as far as members have room, and see to it that more is read."""
         if stream.spent and not stream.ended:
@@ -528,7 +441,7 @@ class Streams:
             self.let_go(stream, effects)
             return effects
         if isinstance(outcome, MilepostError):
-            return self._unread(stream, outcome)
+            return self.unread(stream, outcome)
         self.core.memory.pending(stream)
         before = stream.reach(log).next
         for found in outcome:
@@ -558,7 +471,7 @@ class Streams:
         if stream.ended:
             return effects
         if isinstance(outcome, MilepostError):
-            return self._unread(stream, outcome)
+            return self.unread(stream, outcome)
         if stream.returns != returns:
             self.pump(stream, effects)
             self.let_go(stream, effects)
@@ -575,7 +488,8 @@ class Streams:
             self.let_go(stream, effects)
         return effects
 
-    def _unread(self, stream: Stream, error: MilepostError) -> list[Effect]:
+    def unread(self, stream: Stream, error: MilepostError) -> list[Effect]:
+        """Rows of a subscription could not be read, or not be matched: it waits, or ends."""
         if error.retriable:
             stream.failed = True  # until the next tick
             return []
@@ -622,12 +536,3 @@ class Streams:
                 self.acks.save(stream, effects)
             self.let_go(stream, effects)
         return [*effects, *self.releases.again()]
-
-
-def _by_key(matches: Any) -> dict[int, np.ndarray]:
-    """Rows by key, ascending."""
-    owners = np.repeat(np.arange(len(matches.offsets) - 1), np.diff(matches.offsets))
-    order = np.argsort(matches.keys, kind="stable")
-    keys, rows = matches.keys[order], owners[order]
-    cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
-    return {int(keys[a]): rows[a:b] for a, b in pairwise(cuts) if a < b}
