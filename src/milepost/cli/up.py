@@ -105,7 +105,7 @@ def run(
     console = Console(stderr=True)
     if not kernels.compiled():
         warm.compile_kernels(console)
-    if store is not None and os.environ.get("MILEPOST_STORE") != store and _has_password(store):
+    if store and os.environ.get("MILEPOST_STORE") != store and _has_password(store):
         _warn(console, "the password in --store is seen by everybody who lists processes: set MILEPOST_STORE instead")
     _raise_descriptors()
     with logged(""), asyncio.Runner(loop_factory=_loop_factory(console)) as runner:

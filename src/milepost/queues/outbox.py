@@ -97,6 +97,7 @@ class _Borrowed(Session):
 
         self.connection: Any = SimpleNamespace(dialect=SimpleNamespace(name="postgresql"))
         self._driver = driver
+        self.left_s = self.asked_s = 0.0  # whose statements they are decides how long they may take
         self._cursor: Callable[[], Any] = lambda: RawCursor(driver)
 
     def _asked(self, statement: Statement, values: dict[str, Any]) -> Any:
@@ -113,6 +114,15 @@ class _Borrowed(Session):
 
     def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
         found: Sequence[Any] = self._asked(statement, values).fetchall()
+        return found
+
+    def bounded(self, statement: Statement, check: Any = None, **values: Any) -> Sequence[Any]:
+        """As `rows`: how long a statement of the caller's may take is the caller's to say."""
+        answer = self._asked(statement, values)
+        if check is not None:
+            check(answer)
+            return ()
+        found: Sequence[Any] = answer.fetchall()
         return found
 
     def row(self, statement: Statement, **values: Any) -> Any:

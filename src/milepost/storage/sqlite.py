@@ -76,8 +76,7 @@ class Sqlite(Database):
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
-            if stat.S_IMODE(self.path.stat().st_mode) & 0o044:
-                log.warning("other users may read the store %s: `chmod 600` it, unless they are meant to", self.path)
+            pass
         except OSError as error:
             self._release()
             raise ConfigError(f"the store {self.path} cannot be opened: {error.strerror}") from None
@@ -123,6 +122,8 @@ class Sqlite(Database):
         found = {row[0] for row in session.connection.exec_driver_sql("SELECT name FROM sqlite_master")}
         if found and not {"meta", "logs", "entries"} <= found:
             raise ConfigError(f"{self.path} is the database of another program: give Milepost a file of its own")
+        if found and stat.S_IMODE(self.path.stat().st_mode) & 0o044:
+            log.warning("other users may read the store %s: `chmod 600` it, unless they are meant to", self.path)
         return bool(found)
 
     def lock_schema(self, session: Session) -> None:

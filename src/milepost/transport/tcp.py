@@ -278,8 +278,9 @@ class TcpListener:
 
     async def close(self) -> None:
         for each in self._sockets:
-            self._loop.remove_reader(each.fileno())
-            each.close()
+            if each.fileno() >= 0:  # it may have been closed before
+                self._loop.remove_reader(each.fileno())
+                each.close()
         if self._resuming is not None:
             self._resuming.cancel()
         if self._opening:

@@ -144,7 +144,7 @@ class Postgresql(Back):
     def bounded(self, text: str, lengths: Sequence[str], most: int) -> str:
         size = " * ".join(f"CAST(octet_length({each}) AS bigint)" for each in lengths)
         never = f"octet_length({text}) - octet_length({text})"
-        return f"(CASE WHEN {size} <= {most} THEN {text} WHEN 1 / ({never}) = 0 THEN {text} END)"
+        return f"(CASE WHEN {size} > {most} THEN CASE WHEN 1 / ({never}) = 0 THEN {text} END ELSE {text} END)"
 
     def text_function(self, name: str, arguments: tuple[Value, ...], constants: tuple[Any, ...]) -> str:
         texts = [value.text for value in arguments]

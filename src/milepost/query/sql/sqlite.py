@@ -107,7 +107,7 @@ class Sqlite(Back):
 
     def bounded(self, text: str, lengths: Sequence[str], most: int) -> str:
         size = " * ".join(f"length({each})" for each in lengths)
-        return f"(CASE WHEN {size} <= {most} THEN {text} ELSE abs({-BIAS} + 0 * length({text})) END)"
+        return f"(CASE WHEN {size} > {most} THEN abs({-BIAS} + 0 * length({text})) ELSE {text} END)"
 
     def text_function(self, name: str, arguments: tuple[Value, ...], constants: tuple[Any, ...]) -> str:
         if name == "substring" and _ordinary(constants[1:]):
