@@ -19,8 +19,9 @@ GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten millisec
 GROUP_OPERATIONS: Final = 10_000  # the same for what has no batches
 PARTS: Final = 8  # that a group falls into of which too much fails
 MAINTAIN_S: Final = 1.0  # seconds from a cycle of upkeep that found nothing to do to the next one
-MAINTAIN_SHARE: Final = 20  # times as long as a step took, until the next one: 5 % of the writer's time,
+MAINTAIN_SHARE: Final = 200  # times as long as a step took, until the next one: half a percent of the writer's time,
 BEHIND_SHARE: Final = 3  # and a quarter of it when it has been behind for long: no traffic outruns it for ever
+BEHIND_STEP: Final = 4  # by which the first becomes the second, each second: a burst of a minute is hardly disturbed
 MAINTAIN_MOST_S: Final = 3.0  # seconds until the next step, however long one took: what was slow may not be any more
 COSTLY_S: Final = 0.1  # seconds for a client's expressions, beyond which it is one of those that share half the time
 COSTLY_CLIENTS: Final = 10_000  # of these that are remembered
@@ -72,7 +73,7 @@ class Pace:
         at_once = step.worked and not self._wrote
         if not step.more:
             self._caught_up = now
-        share = max(BEHIND_SHARE, MAINTAIN_SHARE - int(now - self._caught_up))
+        share = max(BEHIND_SHARE, MAINTAIN_SHARE - BEHIND_STEP * int(now - self._caught_up))
         rest_s = 0.0 if at_once else min((now - began) * share, self._most_s)
         self.due = now + (rest_s if step.more else max(rest_s, self._rest_s))
         self._wrote = False

@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from milepost.errors import StoreUnavailable
-from milepost.storage import Append, Appended, Part, Store
+from milepost.storage import Append, Appended, Part, Store, sqlite
 from tests.unit.storage.conftest import Rig, rows
+
+
+@pytest.fixture(autouse=True)
+def looks_at_each_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not at most a hundred times a second."""
+    monkeypatch.setattr(sqlite, "LOOK_S", 0.0)
 
 
 def names(rig: Rig) -> list[Path]:

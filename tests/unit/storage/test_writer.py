@@ -217,8 +217,11 @@ def test_upkeep_rests_for_its_last_step_and_not_for_all_before_it() -> None:
     pace.stepped(now, now + 0.001, Step(more=False, worked=False))
     assert pace.due == pytest.approx(now + 1.001)
     pace.wrote()
-    pace.stepped(now, now + 0.01, Step(more=True, worked=True))  # beside writes: its share
-    assert pace.due == pytest.approx(now + 0.01 + 0.2)
+    pace.stepped(now, now + 0.01, Step(more=True, worked=True))  # beside writes: its share,
+    assert pace.due == pytest.approx(now + 0.01 + 2.0)
+    pace.wrote()
+    pace.stepped(now + 60, now + 60.01, Step(more=True, worked=True))  # which grows while it is behind
+    assert pace.due == pytest.approx(now + 60.01 + 0.03)
     pace.stepped(now, now + 60.0, Step(more=False, worked=False))  # a database that was away
     assert pace.due == pytest.approx(now + 63.0)
     assert Pace(1.0, 0.0, 0.1).due == 0.1
