@@ -182,7 +182,8 @@ class Store:
                         return self._with_late(committed)
                 committed = self._attempt(session, operations, time_us, refused, until, asked_s)
                 self._database.answered(tried)
-                return self._with_late(committed)._replace(asked_s=asked_s)
+                committed = self._with_late(committed)
+                return committed._replace(asked_s=asked_s) if asked_s else committed
             except _Overtaken:
                 self._pending = None  # it was found out before the commit
                 self._failed(Kind.REFUSED)
