@@ -9,7 +9,7 @@ index, in the same event: the next row that is stored is delivered, and no row b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.broker.core.effects import Effect, Say
@@ -18,7 +18,7 @@ from milepost.broker.core.reach import Reach
 from milepost.broker.core.start import position_of, require_there
 from milepost.broker.core.stream import Stream
 from milepost.errors import MilepostError, UnknownTopic
-from milepost.wire import CaughtUp, Subscribe
+from milepost.wire import CaughtUp, Reply, Subscribe
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -48,6 +48,14 @@ class CatchUps:
             topic = self._core.catalogue.stored.get(number)
             if topic is not None:
                 require_there(topic, ("position", position_of(position)))
+
+    def subscribed(self, connection: Connection, request: Subscribe, value: dict[str, Any]) -> list[Effect]:
+        """A plain subscription is there: its client is told, and what it missed is read behind that."""
+        behind = self.begin(connection, request, value["behind"])
+        effects: list[Effect] = [Say(connection, Reply(request=request.request, value=value))]
+        for stream in behind:
+            self._core.keeper.streams.pump(stream, effects)
+        return effects
 
     def begin(self, connection: Connection, request: Subscribe, topics: Iterable[str]) -> list[Stream]:
         """Read for a subscription what it missed of topics: streams that are to be pumped behind the reply."""

@@ -229,7 +229,7 @@ class Core:
                     value = self.catalogue.delete(request, effects)
                 case Subscribe():
                     self.catchups.require(request)
-                    then = partial(self._subscribed, connection, request)
+                    then = partial(self.catchups.subscribed, connection, request)
                     return self.catalogue.subscribe(connection, request, then)
                 case Unsubscribe():
                     self.catchups.left(connection, request.subscription)
@@ -249,14 +249,6 @@ class Core:
             self.errors[error.code] += 1
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
-
-    def _subscribed(self, connection: Connection, request: Subscribe, value: dict[str, Any]) -> list[Effect]:
-        """A plain subscription is there: its client is told, and what it missed is read behind that."""
-        behind = self.catchups.begin(connection, request, value["behind"])
-        effects: list[Effect] = [Say(connection, Reply(request=request.request, value=value))]
-        for stream in behind:
-            self.keeper.streams.pump(stream, effects)
-        return effects
 
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError) and isinstance(request, Subscribe) and request.resume is not None:
