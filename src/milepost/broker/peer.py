@@ -1,4 +1,4 @@
-"""One end of a connection, as the broker's shell holds it: frames in, to the right place."""
+"""One end of a connection, as the broker's shell holds it: frames in, to the right place, and messages as frames."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.beat import Beat
 from milepost.broker.core.memory import PASSED, PASSES
-from milepost.errors import BrokerError, MilepostError, ProtocolError
+from milepost.errors import BrokerError, LimitExceeded, MilepostError, ProtocolError
 from milepost.transport import Link
-from milepost.wire import LINKED, Frame, Kind, Ping, decode_control, read_enqueue, read_key, read_put, read_stage
+from milepost.wire import (
+    LINKED,
+    Frame,
+    Kind,
+    Ping,
+    Reply,
+    decode_control,
+    encode_control,
+    read_enqueue,
+    read_key,
+    read_put,
+    read_stage,
+)
+from milepost.wire.control import failure
 
 if TYPE_CHECKING:
     from milepost.broker.core import Connection, Topic
@@ -194,3 +207,13 @@ class Peer:
             self._held = []
             self._broker.halted.pop(self, None)
             self._broker.gone(connection)
+
+
+def frame_of(message: Control) -> bytes:
+    """The frame of a control message. A reply that came out too long becomes the failure of its request."""
+    try:
+        return encode_control(message)
+    except LimitExceeded as error:
+        if not isinstance(message, Reply):
+            raise
+        return encode_control(failure(error, request=message.request))

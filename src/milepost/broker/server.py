@@ -32,15 +32,14 @@ from milepost.broker.examine import (
     is_long,
     refusal,
 )
-from milepost.broker.peer import Peer
+from milepost.broker.peer import Peer, frame_of
 from milepost.broker.scheduler import Scheduler
 from milepost.broker.short import ShortWays
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
-from milepost.errors import LimitExceeded, MilepostError, UnknownTopic
+from milepost.errors import MilepostError, UnknownTopic
 from milepost.transport import Address, Listener, listen, parse_address
-from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Welcome, encode_control
-from milepost.wire.control import failure
+from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Welcome
 
 if TYPE_CHECKING:
     from milepost.broker.forwarding import Forwarding
@@ -522,7 +521,7 @@ class Broker:
         link = connection.link
         if type(message) is Welcome:
             link.set_limit(self.settings.frame_bytes)
-        frame = _told(message)
+        frame = frame_of(message)
         if type(message) is Reply or type(message) is Failure:
             self.core.memory.answered(connection, message.request)
             self._answered(connection)
@@ -584,16 +583,6 @@ class Broker:
             "connections_refused": 0 if listener is None else listener.refused,
             "elsewhere": {"compiling": len(self._compiling), "matching": len(self._matching)},
         }
-
-
-def _told(message: Control) -> bytes:
-    """The frame of a control message. A reply that came out too long becomes the failure of its request."""
-    try:
-        return encode_control(message)
-    except LimitExceeded as error:
-        if not isinstance(message, Reply):
-            raise
-        return encode_control(failure(error, request=message.request))
 
 
 _Job: TypeAlias = tuple[Peer, Arrival | Misput | Control | Enqueue]

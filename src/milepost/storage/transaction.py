@@ -1,4 +1,8 @@
-"""One attempt at writing operations: what each becomes, in one transaction."""
+"""One attempt at writing operations: what each becomes, in one transaction.
+
+It is long, since every kind of operation has its method here, and they share what the attempt has gathered so far:
+appends that join, marks that moved, topics that were dropped. Staging, keys and joining have modules of their own.
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,9 @@ A stream without a name is a replay: it is one client's, nothing of it is stored
 
 A client may hand rows on to clients of its own, as a gateway does. Such a hand-out is stored: after a restart it waits
 for the next client that hands on, as if its client had never left.
+
+It is long, since all these rules change the same columns, a row's owner and its tries, and each must hold beside the
+others: what is apart from that (members, portions, ranges, progress in a log) has modules of its own.
 """
 
 from __future__ import annotations
