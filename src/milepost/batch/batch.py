@@ -236,9 +236,7 @@ class Batch:
         for code, mine in found.groups:
             layout = form.boxed if code == BOXED else form.layout(code)
             n = rows if mine is None else len(mine)
-            if checked and n == 1 and form.single is not None and (end := form.single.end(data, position)) is not None:
-                block = Block(layout, data, position, 1, ((), (), end))
-            elif checked:
+            if checked:
                 reader.padding(position)
                 block = reader.block(layout, aligned(position), n)
             else:

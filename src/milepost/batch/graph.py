@@ -98,7 +98,7 @@ def _targets(value: Any, path: str, row: int) -> list[Any]:
 
 def linked_rows(message_type: MessageType, rows: list[Any]) -> list[dict[str, Any]]:
     """Lists of tuples as graphs of dicts. The tuples are made use of, and not to be used again."""
-    if not any(isinstance(member, Reference) for node in message_type.nodes for member in node.members):
+    if not message_type.refers:
         return [lists[message_type.root][0] for lists in rows]
     return [linked(message_type, lists) for lists in rows]
 
@@ -128,9 +128,12 @@ def check(batch: Batch) -> None:
     block = batch.groups[0].block
     assert isinstance(block.layout.root, TupleShape)
     lists = {name: shape for name, shape in block.layout.root.fields.items() if isinstance(shape, ListShape)}
-    counts = {name: np.diff(block.list_offsets(shape)) for name, shape in lists.items()}
-    if block.n and int(counts[message_type.root].min()) < 1:
+    roots = block.list_offsets(lists[message_type.root])
+    if int(roots[1]) < 1 if block.n == 1 else bool((roots[1:] == roots[:-1]).any()):  # they ascend
         raise MalformedBatch(f"{message_type.name}: a message without its root {message_type.root}")
+    if not message_type.refers:
+        return
+    counts = {name: np.diff(block.list_offsets(shape)) for name, shape in lists.items()}
     for kind in message_type.nodes:
         owners = np.repeat(np.arange(block.n), counts[kind.name])  # the message of each node
         nodes = block.items[lists[kind.name].slot]

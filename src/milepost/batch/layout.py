@@ -25,7 +25,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final
 
+from milepost.batch import atoms
+from milepost.batch.single import Single
 from milepost.schema.flat import AtomShape, BoxShape, FlatTuple, ListShape, width
+from milepost.schema.types import Atom
 
 
 def aligned(position: int) -> int:
@@ -54,6 +57,25 @@ class Layout:
         self.wide: Final = wide  # bytes per element of the 16-, 8- and 4-byte columns
         self.narrow: Final = narrow  # … of the 2- and 1-byte columns
         self.row_class: type[Any] | None = None  # how messages of this layout are viewed: made by `row`, kept here
+
+    # What the validator would otherwise find out again for each batch
+
+    @cached_property
+    def single(self) -> Single | None:
+        """How one element alone is checked in one go; None where it holds more than atoms."""
+        return Single.compile(self, 0)
+
+    @cached_property
+    def ranged(self) -> tuple[AtomShape, ...]:
+        """The fixed-width columns that do not hold just any number."""
+        atoms_ = [shape for shape in self.flat.fixed if isinstance(shape, AtomShape) and isinstance(shape.type, Atom)]
+        return tuple(each for each in atoms_ if each.type.kind in atoms.RANGES or each.type.kind == "decimal")  # type: ignore[union-attr]
+
+    @cached_property
+    def demanding(self) -> bool:
+        """Whether it has variants or dynamic values that must be there wherever the tuples around them are."""
+        boxes, cells = self.flat.boxes, self.flat.var
+        return any(not box.optional for box in boxes) or any(not isinstance(cell.type, Atom) for cell in cells)
 
     @cached_property
     def items(self) -> tuple[Layout, ...]:

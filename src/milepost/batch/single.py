@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost.batch import atoms
 from milepost.batch.checksum import crc32
 from milepost.batch.header import HEADER, VERSION, WITH_IDS, Buffer
-from milepost.batch.layout import Layout
 from milepost.schema.flat import AtomShape, BoxShape, Shape, TupleShape, width
 from milepost.schema.types import Atom
+
+if TYPE_CHECKING:
+    from milepost.batch.layout import Layout
 
 REFUSED: Final = (*atoms.REFUSED, KeyError)
 STAMPED_ROW: Final = 1 | (VERSION | WITH_IDS) << 24  # the header's second word of one row with its ID

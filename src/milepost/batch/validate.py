@@ -33,6 +33,8 @@ class Validator:
 
     def block(self, layout: Layout, base: int, n: int) -> Block:
         """The level of `n` elements at `base`, checked with all below it."""
+        if n == 1 and layout.single is not None and (end := layout.single.end(self.data, base)) is not None:
+            return Block(layout, self.data, base, 1, ((), (), end))
         what = layout.root.path or self.form.schema.name
         if layout.empty and n > limits.BATCH_EMPTY:
             raise MalformedBatch(f"{what}: {n} elements without any content; at most {limits.BATCH_EMPTY} may be")
@@ -43,9 +45,8 @@ class Validator:
             self._var(block, what)
         position = block.var_end
         self._bits(block, what)
-        for shape in flat.fixed:
-            if isinstance(shape, AtomShape):
-                self._range(block, shape)
+        for shape in layout.ranged:
+            self._range(block, shape)
         items = []
         for item, below in zip(flat.lists, layout.items, strict=True):
             offsets = block.list_offsets(item)
@@ -64,7 +65,8 @@ class Validator:
                 position = elements.end
                 cases[tag] = elements
             boxes.append(cases)
-        self._required(block, layout.root, None)
+        if layout.demanding:
+            self._required(block, layout.root, None)
         return Block(layout, self.data, base, n, (tuple(items), tuple(boxes), position))
 
     def _fits(self, base: int, size: int, what: str) -> None:
@@ -128,7 +130,7 @@ class Validator:
             low, high = atoms.RANGES[kind.kind]
             if int(column.min()) < low or int(column.max()) > high:
                 raise MalformedBatch(f"{shape.path}: a {kind} outside the years 1 to 9999")
-        elif kind.kind == "decimal":
+        else:
             self._digits(block.words(shape), kind, shape.path)
 
     def _digits(self, words: npt.NDArray[np.int64], kind: Atom, path: str) -> None:

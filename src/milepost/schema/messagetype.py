@@ -139,6 +139,11 @@ class MessageType:
         except KeyError:
             raise SchemaError(f"{self.name} has no node type {name!r}{did_you_mean(name, self._by_name)}") from None
 
+    @cached_property
+    def refers(self) -> bool:
+        """Whether any node refers to others."""
+        return any(isinstance(member, Reference) for node in self.nodes for member in node.members)
+
     def _require_attribute(self, path: str) -> None:
         node, _, name = path.partition(".")
         if not name:
