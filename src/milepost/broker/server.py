@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
-from milepost.broker.core.effects import Compile, Later, Match
+from milepost.broker.core.effects import Acknowledge, Compile, Later, Match
 from milepost.broker.core.keeper import Checked, Row
 from milepost.broker.core.memory import MOST_KEPT, SOME_KEPT
 from milepost.broker.core.staging import CheckedStage
@@ -39,7 +39,7 @@ from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import MilepostError, UnknownTopic
 from milepost.transport import Address, Listener, listen, parse_address
-from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Welcome
+from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Stored, Welcome, encode_control
 
 if TYPE_CHECKING:
     from milepost.broker.forwarding import Forwarding
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("milepost.broker")
 
-WAKE_S: Final = 0.05  # how often dequeues that wait are looked at, while there are any: so exact are their timeouts
+WAKE_S: Final = 0.05  # how often dequeues that wait are looked at, while there are any: resolution of their timeouts
 TICK_S: Final = 1.0  # how often those who connected and say nothing are looked at
 EXAMINED_AT_ONCE: Final = 256  # puts of one connection that are matched together, outside of the event loop
 CLOSING_S: Final = 5.0  # that clients have to take what is still under way when the broker ends
@@ -371,8 +371,8 @@ class Broker:
     def _process(self) -> None:
         self._scheduled = False
         arrivals, self._arrivals = self._arrivals, []
-        for rows, run in groupby(arrivals, key=_is_row):
-            if rows:
+        for kind, run in groupby(arrivals, key=type):
+            if kind is Row:
                 self._append_rows(list(run))  # type: ignore[arg-type]
                 continue
             for result in examine(self.core, list(run), self.settings.join_bytes):  # type: ignore[arg-type]
@@ -483,6 +483,10 @@ class Broker:
                             self._answered(connection)
                 elif type(effect) is Say:
                     self._say(effect.connection, effect.message)
+                elif type(effect) is Acknowledge:
+                    for connection, put in effect.puts.items():
+                        if connection.open:
+                            self._write(connection, encode_control(Stored(put)))
                 elif type(effect) is Close:
                     effect.connection.link.close()
                 elif type(effect) is Compile:
@@ -518,15 +522,17 @@ class Broker:
             peer.go_on()
 
     def _say(self, connection: Connection, message: Control) -> None:
-        link = connection.link
         if type(message) is Welcome:
-            link.set_limit(self.settings.frame_bytes)
+            connection.link.set_limit(self.settings.frame_bytes)
         frame = frame_of(message)
         if type(message) is Reply or type(message) is Failure:
             self.core.memory.answered(connection, message.request)
             self._answered(connection)
-        if not link.write(frame):
-            self.core.blocked(connection, link.waiting, len(frame))
+        self._write(connection, frame)
+
+    def _write(self, connection: Connection, frame: bytes) -> None:
+        if not connection.link.write(frame):
+            self.core.blocked(connection, connection.link.waiting, len(frame))
             self._choke(connection)
 
     def _answered(self, connection: Connection) -> None:
@@ -589,10 +595,6 @@ _Job: TypeAlias = tuple[Peer, Arrival | Misput | Control | Enqueue]
 _Result: TypeAlias = tuple[
     list[Peer], list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control | Enqueue]]
 ]
-
-
-def _is_row(arrival: Arrival | Row) -> bool:
-    return type(arrival) is Row
 
 
 def _random32() -> int:

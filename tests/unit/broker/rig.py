@@ -5,10 +5,10 @@ from itertools import count, pairwise
 import milepost
 from milepost.batch import Ids
 from milepost.broker.core import Close, Core, Deliver, Say
-from milepost.broker.core.effects import Compile, Later, Match
+from milepost.broker.core.effects import Acknowledge, Compile, Later, Match
 from milepost.broker.examine import Taken, arrival, examine
 from milepost.config import settings
-from milepost.wire import Declare, Hello, Marks, Reply, Subscribe, Unsubscribe, Welcome, read_deliver
+from milepost.wire import Declare, Hello, Marks, Reply, Stored, Subscribe, Unsubscribe, Welcome, read_deliver
 
 QUOTE = "quote: [symbol: string, price: double, size: int]"
 BROKER_ID = 7
@@ -39,6 +39,9 @@ class Rig:
                         self.elsewhere.append(effect)
                     case Say(connection, message):
                         self.said.setdefault(connection, []).append(message)
+                    case Acknowledge(puts):
+                        for connection, put in puts.items():
+                            self.said.setdefault(connection, []).append(Stored(put))
                     case Close(connection):
                         self.closed.add(connection)
                     case Deliver(parts, connections):

@@ -36,6 +36,12 @@ class Deliver(NamedTuple):
     answer: bool = False  # it took no credit: the client is not listened to before it has read most of it
 
 
+class Acknowledge(NamedTuple):
+    """Tell connections that their puts are stored, up to this number of each: one STORED frame to a connection."""
+
+    puts: dict[Connection, int]
+
+
 class Close(NamedTuple):
     """Send what was said, then close; `Core.lost` has already been taken care of."""
 
@@ -125,4 +131,6 @@ class Later(NamedTuple):
     then: Callable[[], list[Effect]]
 
 
-Effect: TypeAlias = Say | Deliver | Close | Store | Mend | Read | Ask | Inspect | Learn | Compile | Match | Later
+Effect: TypeAlias = (
+    Say | Deliver | Acknowledge | Close | Store | Mend | Read | Ask | Inspect | Learn | Compile | Match | Later
+)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.connection import Connection
-from milepost.broker.core.effects import Ask, Effect, Learn, Say, Store
+from milepost.broker.core.effects import Acknowledge, Ask, Effect, Learn, Say, Store
 from milepost.broker.core.pattern import require_name
 from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.core.start import start_of
@@ -47,7 +47,7 @@ from milepost.storage.operations import (
     TopicRecord,
     Trim,
 )
-from milepost.wire import Declare, Delete, Look, Reply, Stored
+from milepost.wire import Declare, Delete, Look, Reply
 from milepost.wire import Trim as TrimRequest
 from milepost.wire.control import failure
 
@@ -66,7 +66,7 @@ class Checked(NamedTuple):
     topic: Topic
     batch: Batch
     source: Source
-    put: int  # the how-manieth PUT of its connection
+    put: int  # 1-based number of the PUT on its connection
     key: bytes
     linked: bool  # it is stored together with the next one
 
@@ -518,9 +518,8 @@ class Keeper:
                 except Exception:  # a fault of ours: one request suffers, and everybody else goes on
                     log.exception("what the store did could not be dealt with")
         settled, self._settled = self._settled, {}
-        for connection, put in settled.items():
-            if connection.open:
-                effects.append(Say(connection, Stored(put)))
+        if settled:
+            effects.append(Acknowledge(settled))
         sources, self._sources = self._sources, {}
         full: dict[int, list[Any]] = {}
         for entry in entries:
