@@ -28,8 +28,8 @@ def order(number: int, customer: str, *items: int) -> dict:
 
 async def main() -> None:
     async with milepost.AsyncClient(BROKER) as shop, milepost.AsyncClient(BROKER) as desk:
-        await shop.define_type(TYPE)
-        await shop.create_queue("outstanding", "OrderMessage", priorities={"OrderMessage": WORTH})
+        await shop.declare_type(TYPE)
+        await shop.declare_queue("outstanding", "OrderMessage", priorities={"OrderMessage": WORTH})
 
         async with shop.transaction() as tx:  # all of them, or none
             await tx.enqueue("outstanding", order(1, "Smith", 0))
@@ -44,13 +44,13 @@ async def main() -> None:
         async with desk.transaction() as tx:
             orders = await tx.dequeue(
                 "outstanding", "OrderMessage", count=10, order=f"{ITEMS} desc",
-                select="select om from mt_OrderMessage om, om.root o where o.name = 'Smith'",
+                where="select om from mt_OrderMessage om, om.root o where o.name = 'Smith'",
             )  # fmt: skip
             for each in orders:
                 print(each.name, each.id, len(each.lines), "items, the first is", each.lines[0].item.name)
         # Here they are gone; Jones's order waits for somebody else.
         print("left:", [message.name async for message in desk.browse("outstanding")])
-        print(await desk.purge("outstanding", select="name = 'Jones'"), "purged")
+        print(await desk.purge("outstanding", where="name = 'Jones'"), "purged")
 
 
 asyncio.run(main())

@@ -264,7 +264,11 @@ SEEDS = [
     _seed(encode_control(Delete(request=1, name="r"))),
     _seed(encode_control(Subscribe(request=1, subscription=3, pattern="d", name="desk", start="earliest"))),
     _seed(
-        encode_control(Subscribe(request=1, subscription=3, pattern="d", name="e", where="a > 0", most=1, dead="dead")),
+        encode_control(
+            Subscribe(
+                request=1, subscription=3, pattern="d", name="e", where="a > 0", max_deliveries=1, dead_letter="dead"
+            )
+        ),
         encode_control(Ack(request=2, subscription=3, sequence=1, done={1: [[0, 0]]}, again={1: [[1, 9]]})),
         encode_control(Unsubscribe(request=3, name="e")),
     ),

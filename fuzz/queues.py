@@ -32,14 +32,14 @@ with atheris.instrument_imports(include=["milepost"], enable_loader_override=Fal
     from milepost.wire import (
         Browse,
         Bye,
-        CreateQueue,
         Decide,
         Decisions,
-        DefineType,
+        DeclareQueue,
+        DeclareType,
+        DeleteForward,
+        DeleteQueue,
+        DeleteType,
         Dequeue,
-        DropForward,
-        DropQueue,
-        DropType,
         Enqueue,
         Finish,
         ForgetDecision,
@@ -93,15 +93,17 @@ def tidy() -> None:
     todo: list[Any] = [operations.Decide(gid, False) for gid, *_ in gids]
     todo += [operations.ForgetDecision(gid) for gid, *_ in decisions]
     todo += [operations.Purge(queue.name, None, None, None) for queue in queues]
-    todo += [operations.DropQueue(queue.name) for queue in queues if queue.name not in KEPT] * 2  # dead ones come last
-    todo += [operations.DropType(each.name) for each in types if each.name not in NAMES]
-    todo += [operations.DefineType(str(schema)) for schema in TYPES if schema.name not in _names(types)]
     todo += [
-        operations.CreateQueue(name, NAMES, "none" if name == "mine" else name, "desc", 0.0, (), None, 0)
+        operations.DeleteQueue(queue.name) for queue in queues if queue.name not in KEPT
+    ] * 2  # dead ones come last
+    todo += [operations.DeleteType(each.name) for each in types if each.name not in NAMES]
+    todo += [operations.DeclareType(str(schema)) for schema in TYPES if schema.name not in _names(types)]
+    todo += [
+        operations.DeclareQueue(name, NAMES, "none" if name == "mine" else name, "desc", 0.0, (), None, 0)
         for name in KEPT - _names(queues)
     ]
     for operation, outcome in zip(todo, store(*todo), strict=True):
-        if isinstance(operation, operations.Purge | operations.DefineType | operations.CreateQueue):
+        if isinstance(operation, operations.Purge | operations.DeclareType | operations.DeclareQueue):
             assert not isinstance(outcome, MilepostError), f"{operation} fails: {outcome!r}"
 
 
@@ -256,7 +258,7 @@ def seeds() -> list[bytes]:
                 _ends("commit", 3),
                 _takes(level, 1, 2, count=2),
                 _ends("commit", 2, 2),
-                _takes(level, 3, 2, type="note", select="a > 1 and s like 'x%'", order="a desc"),
+                _takes(level, 3, 2, type="note", where="a > 1 and s like 'x%'", order="a desc"),
                 _ends("abort", 4, 2),
             )
         )
@@ -268,28 +270,30 @@ def seeds() -> list[bytes]:
         _seed(encode_control(Decisions(request=1)), encode_control(ForgetDecision(request=2, gid="g"))),
         _seed(encode_control(Settle(request=1, gid="g", number=4096)), encode_control(Holding(request=2, number=4096))),
         _seed(
-            encode_control(DefineType(request=1, text="t: [n: int, s: string?]")),
+            encode_control(DeclareType(request=1, text="t: [n: int, s: string?]")),
             encode_control(
-                CreateQueue(request=2, name="t", types=["t"], functions={"t": "n * 2"}, dead="u", most_aborts=1)
+                DeclareQueue(
+                    request=2, name="t", types=["t"], functions={"t": "n * 2"}, dead_letter="u", max_deliveries=1
+                )
             ),
             encode_control(Queues(request=3)),
-            encode_control(DropQueue(request=4, name="t")),
-            encode_control(DropType(request=5, name="t")),
+            encode_control(DeleteQueue(request=4, name="t")),
+            encode_control(DeleteType(request=5, name="t")),
             encode_control(Types(request=6)),
         ),
         _seed(
             _put("none", due_us=1 << 62),
             _put("none", step=2, ends_us=1),
             _ends("commit", 3),
-            encode_control(Browse(request=1, queue="none", type=note, select="s = 'x' or l is null", count=5)),
-            encode_control(MoveMessages(request=2, source="none", target="ordered", type=note, select="a = 1")),
+            encode_control(Browse(request=1, queue="none", type=note, where="s = 'x' or l is null", count=5)),
+            encode_control(MoveMessages(request=2, source="none", target="ordered", type=note, where="a = 1")),
             encode_control(Purge(request=3, queue="ordered", type=order, count=1)),
             encode_control(Dequeue(request=4, queue="none", peek=True, type=order, order="id asc, name desc")),
         ),
         _seed(
             encode_control(SetForward(request=1, queue="none", address="milepost://127.0.0.1:1", target="x")),
             encode_control(Forwards(request=2)),
-            encode_control(DropForward(request=3, queue="none")),
+            encode_control(DeleteForward(request=3, queue="none")),
         ),
     ]
     return made

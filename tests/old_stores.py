@@ -41,9 +41,9 @@ async def fill(store: str) -> None:
         await client.stage("sink", 1, 0, 1, "audit", [{"what": "published"}])
         await client.publish("sink", 1, [(0, 1)])
         await client.stage("sink", 2, 0, 1, "audit", [{"what": "staged"}])
-        await client.define_type("note: [n: long, text: string]")
-        await client.create_queue("notes", ["note"], level="ordered")
-        await client.create_queue("dead", ["note"])
+        await client.declare_type("note: [n: long, text: string]")
+        await client.declare_queue("notes", ["note"], level="ordered")
+        await client.declare_queue("dead", ["note"])
         async with client.transaction() as transaction:
             for number in range(4):
                 await transaction.enqueue("notes", {"n": number, "text": f"text {number}"})

@@ -46,8 +46,8 @@ def tick(queue: str, indexed: bool = False) -> str:
 
 async def make(client: Any, queue: str, definition: str, level: str = "none") -> None:
     """A queue, and its type."""
-    await client.define_type(definition)
-    await client.create_queue(queue, types=[type_of(queue)], level=level)
+    await client.declare_type(definition)
+    await client.declare_queue(queue, types=[type_of(queue)], level=level)
 
 
 class Ticks:
@@ -159,7 +159,7 @@ async def _take(
     for _ in range(times):
         began = time.monotonic_ns()
         async with client.transaction() as tx:
-            found = await tx.dequeue(queue, type_of(queue), count=count, select=select, order=order)
+            found = await tx.dequeue(queue, type_of(queue), count=count, where=select, order=order)
             sizes = [message.size for message in found]
             had = time.monotonic_ns()
         taken.append((had - began, time.monotonic_ns() - had))

@@ -155,9 +155,9 @@ class QueuesPlay:
 
     async def _create(self) -> None:
         async with AsyncClient(self._address) as client:
-            await client.define_type(cast.SCHEMA)
+            await client.declare_type(cast.SCHEMA)
             for queue in QUEUES:
-                await client.create_queue(queue, cast.TYPE, level=cast.level_of(queue))
+                await client.declare_queue(queue, cast.TYPE, level=cast.level_of(queue))
 
     def _watch(self, role: Role, moment: str) -> None:
         """Wait, not for long, until a client is in the middle of a transaction, or asks for its commit."""

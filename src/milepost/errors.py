@@ -302,7 +302,7 @@ class QueueExists(BrokerError):
 class QueueInUse(BrokerError):
     """A queue has messages that transactions under way have written or taken, or another queue sends its dead there.
 
-    Wait until they are done, and drop it then.
+    Wait until they are done, and delete it then.
     """
 
     code = "queue_in_use"
@@ -310,7 +310,7 @@ class QueueInUse(BrokerError):
 
 
 class UnknownType(BrokerError, LookupError):
-    """A message type that nobody has defined, or that was dropped: define it first."""
+    """A message type that nobody has declared, or that was deleted: declare it first."""
 
     code = "unknown_type"
 

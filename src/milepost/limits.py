@@ -71,6 +71,7 @@ STAGED_BYTES: Final = 1 << 30  # of one sink and not yet published: publishing h
 STAGED_PARTS: Final = 100_000  # of one epoch
 HANDED_ROWS: Final = 1_000  # of a subscription, handed on and not acknowledged: all are stored with each cursor
 PREFETCH_ROWS: Final = 1_000_000  # handed out to one client and not acknowledged
+DELIVERIES: Final = 1_000_000  # of a message before it is dead, out of a topic or a queue: more is a mistake
 
 # Queues: what one transaction, or one request about a queue, may take.
 TRANSACTIONS: Final = 10_000  # of one client, under way at once; each is a row and a few objects

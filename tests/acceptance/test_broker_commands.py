@@ -471,8 +471,8 @@ def test_nothing_of_another_client_is_obeyed_by_an_operators_terminal(broker, as
         client.subscribe(topic, f"a = '{ATTACK}x'")
         client.subscribe(topic, f"a = '{ATTACK}y'", name="evil-name").detach()
         client.put(topic, {"a": f"{ATTACK}z"})
-        client.define_type("eviltype: [a: string]")
-        client.create_queue(queue, ["eviltype"])
+        client.declare_type("eviltype: [a: string]")
+        client.declare_queue(queue, ["eviltype"])
         with client.transaction() as transaction:
             transaction.enqueue(queue, {"a": ATTACK})
         commands = [
@@ -481,7 +481,7 @@ def test_nothing_of_another_client_is_obeyed_by_an_operators_terminal(broker, as
             ("type", "list"), ("sub", topic, "--start", "earliest", "--count", 1), ("topic", "show", f"no{ATTACK}"),
             ("sub", topic, "--start", "earliest", "--count", 1, "--format", "table"), ("queue", "show", f"no{ATTACK}"),
             ("topic", "trim", topic, "--before", "new", "--yes"), ("queue", "purge", queue, "--yes"),
-            ("unsubscribe", topic, "--name", "evil-name"), ("topic", "delete", topic), ("queue", "drop", queue),
+            ("unsubscribe", topic, "--name", "evil-name"), ("topic", "delete", topic), ("queue", "delete", queue),
         ]  # fmt: skip
         for arguments in commands:
             done = ask(*arguments)

@@ -29,8 +29,8 @@ def broker(tmp_path_factory):
     up = Up(folder / "stderr", "--listen", "127.0.0.1:0", "--http", "", "--zmq", "", "--store", folder / "milepost.db")
     assert up.address, (up.lines, up.errors.read_text())
     with Client(up.address) as client:
-        client.define_type(QUOTE)
-        client.define_type(NOTE)
+        client.declare_type(QUOTE)
+        client.declare_type(NOTE)
     yield SimpleNamespace(address=up.address)
     up.stop()
 
@@ -45,7 +45,7 @@ def client(broker):
 def queue(client, request):
     """A queue of its own for each test."""
     name = re.sub(r"\W+", "_", request.node.name)
-    client.create_queue(name, "quote")
+    client.declare_queue(name, "quote")
     return name
 
 
@@ -78,13 +78,13 @@ def counts(client, queue):
 # type
 
 
-def test_types_are_defined_listed_shown_and_dropped(ask, tmp_path):
+def test_types_are_made_listed_shown_and_deleted(ask, tmp_path):
     file = tmp_path / "orders.txt"
     file.write_text(ORDER)
-    made = ask("type", "define", file)
+    made = ask("type", "create", file)
     assert re.fullmatch(r"OrderMessage [0-9a-f]{16}\n", made.stdout), made.stderr
-    assert ask("type", "define", f"@{file}").stdout == ask("type", "define", "-", text=ORDER).stdout == made.stdout
-    assert ask("type", "define", "pair: [a: int, b: int]").stdout.startswith("pair ")
+    assert ask("type", "create", f"@{file}").stdout == ask("type", "create", "-", text=ORDER).stdout == made.stdout
+    assert ask("type", "create", "pair: [a: int, b: int]").stdout.startswith("pair ")
     listed = ask("type", "list").stdout.splitlines()
     assert listed[0].split() == ["type", "fingerprint", "queues", "definition"]
     assert {line.split()[0] for line in listed[1:]} >= {"OrderMessage", "pair", "quote", "note"}
@@ -93,17 +93,17 @@ def test_types_are_defined_listed_shown_and_dropped(ask, tmp_path):
     shown = ask("type", "show", "OrderMessage")
     assert "order_line: *(tuple)*" in shown.stdout
     assert shown.stdout == ask("type", "show", file).stdout
-    refused(ask("type", "define", "pair: [a: int]"), "pair is defined in another way")
-    assert ask("type", "drop", "pair").stdout == "pair is gone\n"
+    refused(ask("type", "create", "pair: [a: int]"), "pair is declared in another way")
+    assert ask("type", "delete", "pair").stdout == "pair is gone\n"
     refused(ask("type", "show", "pair"), "neither a file 'pair' nor a message type")
     refused(ask("type", "show", "OrderMesage"), "did you mean 'OrderMessage'?")
 
 
 def test_types_that_cannot_be_are_refused(ask, queue, tmp_path):
-    refused(ask("type", "define", "quote: [symbol string]"), "line 1, column", "^")
-    refused(ask("type", "define", f"@{tmp_path / 'none'}"), "there is no file")
-    refused(ask("type", "drop", "qote"), "did you mean 'quote'?")
-    refused(ask("type", "drop", "quote"), "is taken by", queue)
+    refused(ask("type", "create", "quote: [symbol string]"), "line 1, column", "^")
+    refused(ask("type", "create", f"@{tmp_path / 'none'}"), "there is no file")
+    refused(ask("type", "delete", "qote"), "did you mean 'quote'?")
+    refused(ask("type", "delete", "quote"), "is taken by", queue)
     nowhere = f"milepost://127.0.0.1:{free_port()}"
     heard = refused(ask("type", "show", "quote", "--broker", nowhere), "no file 'quote'", nowhere)
     assert len(heard.splitlines()) == 1
@@ -115,11 +115,11 @@ def test_types_that_cannot_be_are_refused(ask, queue, tmp_path):
 def test_a_queue_from_its_making_to_its_end(ask, client):
     made = ask(
         "queue", "create", "orders", "-t", "quote", "-t", "note", "--level", "ordered", "--direction", "asc",
-        "--priority", "quote=price * size", "--priority", "5", "--dead", "orders.dead",
+        "--priority", "quote=price * size", "--priority", "5", "--dead-letter", "orders.dead",
     )  # fmt: skip
     assert made.stdout == "orders takes quote, note, ordered\n", made.stderr
     known = client.queue("orders")
-    assert (known.priority, known.priorities, known.dead, known.most_aborts) == (
+    assert (known.priority, known.priorities, known.dead_letter, known.max_deliveries) == (
         5.0, {"quote": "price * size"}, "orders.dead", 3
     )  # fmt: skip
     assert known.direction == "asc"
@@ -134,18 +134,18 @@ def test_a_queue_from_its_making_to_its_end(ask, client):
     shown = ask("queue", "show", "orders").stdout
     for words in (
         "takes  quote  priority price * size", "takes  note  priority 5", "level  ordered", "low priorities first",
-        "to orders.dead, after 3 aborts", f"waiting      {'█' * 40}  1  can be taken now; the oldest for",
+        "to orders.dead, after 3 deliveries", f"waiting      {'█' * 40}  1  can be taken now; the oldest for",
         f"delayed      {'█' * 40}  1  not before", "taken  ", "uncommitted  ",
     ):  # fmt: skip
         assert words in shown
     (told,) = lines(ask("queue", "show", "orders", "--json"))
     assert (told["waiting"], told["delayed"], told["types"], told["level"]) == (1, 1, ["quote", "note"], "ordered")
     assert told in lines(ask("queue", "list", "--json"))
-    refused(ask("queue", "drop", "orders"), "has 2 messages", "purge it")
-    refused(ask("queue", "drop", "orders.dead"), "takes the dead messages of orders")
+    refused(ask("queue", "delete", "orders"), "has 2 messages", "purge it")
+    refused(ask("queue", "delete", "orders.dead"), "takes the dead messages of orders")
     assert ask("queue", "purge", "orders", "--yes").stdout == "2 messages removed from orders\n"
-    assert ask("queue", "drop", "orders").stdout == "orders is gone\n"
-    assert ask("queue", "drop", "orders.dead").returncode == 0
+    assert ask("queue", "delete", "orders").stdout == "orders is gone\n"
+    assert ask("queue", "delete", "orders.dead").returncode == 0
     refused(ask("queue", "show", "orders"), "there is no queue 'orders'")
 
 
@@ -158,7 +158,7 @@ def test_bars_show_who_has_what(ask, client, filled):
         assert re.search(rf"^waiting +{'█' * 26}▋ +2 ", shown, re.MULTILINE)
         assert re.search(rf"^taken +{'█' * 40} +3 ", shown, re.MULTILINE)
         assert re.search(rf"^uncommitted +{'█' * 13}▍ +1 ", shown, re.MULTILINE)
-        refused(ask("queue", "drop", filled), "has 6 messages")
+        refused(ask("queue", "delete", filled), "has 6 messages")
         tx.abort()
     assert counts(client, filled) == (5, 0, 0)
 
@@ -174,7 +174,7 @@ def test_bars_show_who_has_what(ask, client, filled):
         (["--type", "quote", "--priority", "1; drop table queues"], ["';'"]),
         (["-t", "quote", "-t", "note", "--priority", "price"], ["say for which type"]),
         (["-t", "quote", "--priority", "price", "--priority", "quote=size"], ["given twice"]),
-        (["--type", "quote", "--dead", "x"], ["cannot take its own dead"]),
+        (["--type", "quote", "--dead-letter", "x"], ["cannot take its own dead"]),
         (["--type", "quote", "--type", "quote"], ["one type twice"]),
         (["--type", "quote", "--priority", "inf"], ["finite"]),
     ],
@@ -187,7 +187,7 @@ def test_queues_that_cannot_be_are_refused(ask, options, words):
 
 def test_what_the_flags_exclude_is_told(ask, filled):
     for arguments in (
-        ["create", "x"], ["create", "x", "-t", "quote", "--most-aborts", "2"],
+        ["create", "x"], ["create", "x", "-t", "quote", "--max-deliveries", "2"],
         ["create", "x", "-t", "quote", "--direction", "up"], ["get", filled, "--peek", "--keep"],
         ["get", filled, "--count", "0"], ["put", filled, "size=1", "--file", __file__], ["browse"],
     ):  # fmt: skip
@@ -208,7 +208,7 @@ def test_names_and_values_with_quotes_and_semicolons_are_only_that(ask, client):
     assert counts(client, ODD) == (2, 0, 0)
     assert ask("queue", "purge", ODD, "--where", f"symbol = '{written}'").stdout == f"1 message removed from {ODD}\n"
     assert ask("queue", "purge", ODD, "--yes").returncode == 0
-    assert ask("queue", "drop", ODD).stdout == f"{ODD} is gone\n"
+    assert ask("queue", "delete", ODD).stdout == f"{ODD} is gone\n"
 
 
 def test_a_queue_that_is_there_stays_as_it_is(ask, filled):
@@ -275,7 +275,7 @@ def test_what_does_not_fit_is_told_with_its_line_and_its_transaction_is_undone(a
 
 
 def test_a_queue_of_several_types_wants_to_know_which(ask, client):
-    client.create_queue("mixed", ["quote", "note"])
+    client.declare_queue("mixed", ["quote", "note"])
     refused(ask("queue", "put", "mixed", "text=hello"), "takes messages of quote, note", "--type")
     refused(ask("queue", "put", "mixed", "text=hello", "--type", "notes"), "does not take", "quote, note")
     assert ask("queue", "put", "mixed", "text=hello", "--type", "note").returncode == 0
@@ -290,10 +290,10 @@ def test_a_queue_of_several_types_wants_to_know_which(ask, client):
 def test_messages_are_taken_by_content_and_order_once(ask, filled):
     found = ask("queue", "get", filled, "--count", "2", "--where", "size > 1", "--order", "size desc")
     assert sizes(found) == [4, 3]
-    assert sizes(ask("queue", "get", filled, "--select", "size > 0 and symbol = 'IBM'")) == [1]
+    assert sizes(ask("queue", "get", filled, "--where", "size > 0 and symbol = 'IBM'")) == [1]
     assert sizes(ask("queue", "get", filled, "-n", "10")) == [0, 2]
     assert refused(ask("queue", "get", filled)) == f"milepost: there was nothing in {filled}\n"
-    refused(ask("queue", "get", filled, "--where", "size > 9", "--wait", "0.1"), "that qualifies within 0.1 s")
+    refused(ask("queue", "get", filled, "--where", "size > 9", "--timeout", "0.1"), "that qualifies within 0.1 s")
 
 
 def test_what_is_kept_goes_back_and_what_is_peeked_at_stays(ask, client, filled):
@@ -306,7 +306,7 @@ def test_what_is_kept_goes_back_and_what_is_peeked_at_stays(ask, client, filled)
 
 def test_a_get_waits_for_what_comes(broker, ask, client, queue):
     waiting = started(
-        "queue", "get", queue, "--wait", "inf", "--where", "size = 2", "--broker", broker.address,
+        "queue", "get", queue, "--timeout", "inf", "--where", "size = 2", "--broker", broker.address,
         stdout=subprocess.PIPE,
     )  # fmt: skip
     assert ask("queue", "put", queue, json.dumps(quote(1)), json.dumps(quote(2))).returncode == 0
@@ -323,7 +323,7 @@ def test_what_nobody_reads_is_not_taken(broker, client, filled):
 
 
 def test_an_order_of_the_paper_goes_in_and_out(ask, client, tmp_path):
-    assert ask("type", "define", ORDER).returncode == 0
+    assert ask("type", "create", ORDER).returncode == 0
     items = "count(select ol.item from mt_OrderMessage om, om.root o, o.lines ol)"
     assert ask("queue", "create", "paper", "-t", "OrderMessage", "--priority", items).returncode == 0
     made = [
@@ -333,7 +333,7 @@ def test_an_order_of_the_paper_goes_in_and_out(ask, client, tmp_path):
     ]  # fmt: skip
     assert ask("queue", "put", "paper", text="".join(json.dumps(each) + "\n" for each in made)).returncode == 0
     select = "select om from mt_OrderMessage om, om.root o where o.name = 'Smith'"
-    assert lines(ask("queue", "get", "paper", "-n", "2", "--select", select, "--order", f"{items} desc")) == [
+    assert lines(ask("queue", "get", "paper", "-n", "2", "--where", select, "--order", f"{items} desc")) == [
         made[3], made[2]
     ]  # fmt: skip
     assert [each["id"] for each in lines(ask("queue", "get", "paper", "-n", "9"))] == [1, 0]
@@ -341,7 +341,7 @@ def test_an_order_of_the_paper_goes_in_and_out(ask, client, tmp_path):
 
 
 def test_a_block_is_taken_whole_or_not_at_all(ask, client):
-    client.create_queue("blocks", "quote", level="blockwise")
+    client.declare_queue("blocks", "quote", level="blockwise")
     with client.transaction() as tx:
         receipt = tx.enqueue("blocks", [quote(1), quote(2)])
     heard = ask("queue", "get", "blocks")
@@ -383,7 +383,7 @@ def test_messages_are_shown_without_what_a_terminal_would_obey(ask, client, queu
 
 
 def test_the_dead_are_found_and_brought_back(ask, client):
-    ask("queue", "create", "work", "--type", "quote", "--dead", "work.dead", "--most-aborts", "2")
+    ask("queue", "create", "work", "--type", "quote", "--dead-letter", "work.dead", "--max-deliveries", "2")
     assert ask("queue", "put", "work", json.dumps(quote(1)), json.dumps(quote(2, "B"))).returncode == 0
     for _ in range(2):
         assert sizes(ask("queue", "get", "work", "--keep", "--where", "size = 1")) == [1]
@@ -397,7 +397,7 @@ def test_the_dead_are_found_and_brought_back(ask, client):
 
 
 def test_a_message_moves_only_to_a_queue_that_takes_it(ask, client, filled):
-    client.create_queue("notes", "note")
+    client.declare_queue("notes", "note")
     refused(ask("queue", "move", filled, "notes"), "does not take messages of type quote")
     assert counts(client, filled) == (5, 0, 0)
 
@@ -414,7 +414,7 @@ def test_purge_asks_unless_it_is_told_what(ask, client, filled):
 def test_without_a_broker_each_command_is_one_sentence(ask):
     nowhere = f"milepost://127.0.0.1:{free_port()}"
     for arguments in (
-        ["create", "x", "-t", "quote"], ["list"], ["show", "x"], ["drop", "x"], ["put", "x", "size=1"], ["get", "x"],
+        ["create", "x", "-t", "quote"], ["list"], ["show", "x"], ["delete", "x"], ["put", "x", "size=1"], ["get", "x"],
         ["browse", "x"], ["move", "x", "y"], ["purge", "x", "--yes"],
     ):  # fmt: skip
         heard = refused(ask("queue", *arguments, "--broker", nowhere), nowhere, "milepost up")
@@ -428,8 +428,8 @@ def test_a_queue_goes_on_to_another_broker(ask, filled, tmp_path):
     other = Up(tmp_path / "stderr", "--listen", "127.0.0.1:0", "--http", "", "--zmq", "", "--store", tmp_path / "o.db")
     try:
         with Client(other.address) as there:
-            there.define_type(QUOTE)
-            there.create_queue("there", "quote")
+            there.declare_type(QUOTE)
+            there.declare_queue("there", "quote")
             went = ask("queue", "forward", filled, f"{other.address}/there", "--once")
             assert went.stdout == f"5 messages of {filled} went to there at {other.address}\n", went.stderr
             assert [message.size for message in there.browse("there")] == [0, 1, 2, 3, 4]

@@ -35,13 +35,13 @@ def shop(postgresql):
 def test_the_rights_of_the_page_are_enough_and_needed(postgresql, shop):
     async def whole():
         async with testing.broker(store=postgresql) as broker, AsyncClient(broker.uri) as client:
-            await client.define_type("note: [text: string, lines: *(string)*]")
-            await client.create_queue("before", "note", priorities={"note": "length(text)"})
+            await client.declare_type("note: [text: string, lines: *(string)*]")
+            await client.declare_queue("before", "note", priorities={"note": "length(text)"})
             await asyncio.to_thread(_refused, postgresql)
             await asyncio.to_thread(_grant, postgresql)
-            await client.define_type("late: [text: string]")
+            await client.declare_type("late: [text: string]")
             for level in ("ordered", "blockwise"):  # with tables that were not there when the rights were given
-                await client.create_queue(level, "late", level=level)
+                await client.declare_queue(level, "late", level=level)
             await asyncio.to_thread(_enqueue, postgresql)
             async with client.transaction() as tx:
                 (first,) = await tx.dequeue("before", count=5)

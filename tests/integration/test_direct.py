@@ -32,8 +32,8 @@ def on(url, body, clients=2, broker=False):
                 running = await stack.enter_async_context(testing.broker(listen="127.0.0.1:0", store=url))
                 addresses[-1] = str(running.address)
             made = [await stack.enter_async_context(AsyncClient(each, timeout=PATIENCE)) for each in addresses]
-            await made[0].define_type(QUOTE)
-            await made[0].create_queue("quotes", ["quote"])
+            await made[0].declare_type(QUOTE)
+            await made[0].declare_queue("quotes", ["quote"])
             await body(*made)
 
     run(whole())
@@ -135,8 +135,8 @@ def test_a_catalogue_that_somebody_else_changes_is_seen(postgresql):
     async def body(here, there):
         await fill(there, 1)
         assert await drain(here) == [1]
-        await here.drop_queue("quotes")
-        await here.create_queue("quotes", ["quote"], level="ordered", direction="asc")
+        await here.delete_queue("quotes")
+        await here.declare_queue("quotes", ["quote"], level="ordered", direction="asc")
         await fill(there, 2, 3)
         assert await drain(here) == [2, 3]
 
@@ -237,9 +237,7 @@ def test_the_event_loop_goes_on_while_the_database_does_not_answer(postgresql):
         await fill(client, 1, 2)
         tx = client.transaction()
         with Stopped(client):
-            task = asyncio.create_task(
-                tx.dequeue("quotes", select="size > 0", order="size desc")
-            )  # asked for first now
+            task = asyncio.create_task(tx.dequeue("quotes", where="size > 0", order="size desc"))  # asked for first now
             await fill(other, 3)
         assert len(await task) == 1
         await tx.commit()
@@ -285,8 +283,8 @@ def test_what_needs_a_broker_says_so(postgresql):
 
 def test_messages_that_need_no_batch_and_those_that_do_are_the_same(postgresql, monkeypatch):
     async def body(client, other):
-        await client.define_type("note: [text: string, size: int?, price: double]")
-        await client.create_queue("notes", ["note"])
+        await client.declare_type("note: [text: string, size: int?, price: double]")
+        await client.declare_queue("notes", ["note"])
         given = [
             {"text": 'it\'s "quoted", \\ and {braced}, NULL', "size": None, "price": -0.0},
             {"text": "", "size": -(1 << 31), "price": 1e300},
@@ -313,8 +311,8 @@ def test_messages_that_need_no_batch_and_those_that_do_are_the_same(postgresql, 
 
 def test_without_an_event_loop_and_with_a_name(postgresql):
     with Client(postgresql, name="shop") as client:
-        client.define_type(QUOTE)
-        client.create_queue("quotes", ["quote"])
+        client.declare_type(QUOTE)
+        client.declare_queue("quotes", ["quote"])
         with client.transaction() as tx:
             first = tx.enqueue("quotes", quote(1))
     with Client(postgresql, name="shop") as client:

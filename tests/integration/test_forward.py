@@ -105,8 +105,8 @@ class Nodes:
         self.writer = await enter(AsyncClient(self.source.address, timeout=PATIENCE))
         self.reader = await enter(AsyncClient(self.target.address, timeout=PATIENCE))
         for client, level in zip((self.writer, self.reader), self._levels, strict=True):
-            await client.define_type(NOTE)
-            await client.create_queue("notes", ["note"], level=level)
+            await client.declare_type(NOTE)
+            await client.declare_queue("notes", ["note"], level=level)
         return self
 
     async def __aexit__(self, *what):
@@ -191,8 +191,8 @@ def test_a_connection_breaks_at_each_step():
             writer, reader = [await enter(AsyncClient(str(each.address), timeout=PATIENCE)) for each in brokers]
             traps = [await enter(Trap(each.address.port)) for each in brokers]
             for client in (writer, reader):
-                await client.define_type(NOTE)
-                await client.create_queue("notes", ["note"])
+                await client.declare_type(NOTE)
+                await client.declare_queue("notes", ["note"])
             stop = asyncio.Event()
             forwarder = Forwarder(traps[0].address, "notes", traps[1].address, "notes")
             task = asyncio.create_task(forwarder.run(stop))

@@ -70,8 +70,8 @@ async def _goes_on(store, version, clock):
         expected = ["keyed", "published", "staged"][:published]
         assert [message.what for message in await audit.get_many(published)] == expected
         if version < 3:
-            await client.define_type("note: [n: long, text: string]")
-            await client.create_queue("notes", ["note"], level="ordered")
+            await client.declare_type("note: [n: long, text: string]")
+            await client.declare_queue("notes", ["note"], level="ordered")
             async with client.transaction() as transaction:
                 for number in range(1, 4):
                     await transaction.enqueue("notes", {"n": number, "text": f"text {number}"})

@@ -159,8 +159,8 @@ def test_deliveries_are_counted_over_all_brokers_of_a_cell(postgresql):
 def test_a_message_that_kills_readers_without_a_broker_is_dead_after_most_aborts(postgresql):
     async def body():
         async with AsyncClient(postgresql, timeout=PATIENCE) as client:
-            await client.define_type("job: [n: long]")
-            await client.create_queue("work", "job", dead="work.dead", most_aborts=3)
+            await client.declare_type("job: [n: long]")
+            await client.declare_queue("work", "job", dead_letter="work.dead", max_deliveries=3)
             async with client.transaction() as tx:
                 await tx.enqueue("work", [{"n": n} for n in range(LAST + 1)])
         runs = []

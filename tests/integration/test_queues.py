@@ -107,8 +107,8 @@ def at(body, clients=2, direct=None, **settings):
             try:
                 for each in made:
                     await each.connect()
-                await made[0].define_type(QUOTE)
-                await made[0].create_queue("quotes", ["quote"])
+                await made[0].declare_type(QUOTE)
+                await made[0].declare_queue("quotes", ["quote"])
                 await body(Place(broker, *made), *made)
             finally:
                 for each in made:
@@ -242,7 +242,7 @@ def test_a_large_transaction_flows_through_a_small_window():
 
 def test_priorities_delays_ends_selections_and_orders(store):
     async def body(place, client, _):
-        await client.create_queue("by size", ["quote"], priorities={"quote": "size * 2"}, direction="asc")
+        await client.declare_queue("by size", ["quote"], priorities={"quote": "size * 2"}, direction="asc")
         async with client.transaction() as tx:
             for number in (3, 1, 2):
                 await tx.enqueue("by size", quote(number))
@@ -252,9 +252,7 @@ def test_priorities_delays_ends_selections_and_orders(store):
             assert [(message.size, message.priority) for message in found] == [(9, -1), (1, 2), (2, 4), (3, 6)]
         await fill(client, *range(10))
         async with client.transaction() as tx:
-            found = await tx.dequeue(
-                "quotes", "quote", count=3, select="size > 4 and symbol = 'IBM'", order="size desc"
-            )
+            found = await tx.dequeue("quotes", "quote", count=3, where="size > 4 and symbol = 'IBM'", order="size desc")
             assert sizes(found) == [9, 8, 7]
             assert sizes(await client.peek("quotes", count=2)) == [0, 1]
         async with client.transaction() as tx:
@@ -270,8 +268,8 @@ def test_priorities_delays_ends_selections_and_orders(store):
 
 def test_messages_are_nodes_or_classes(store):
     async def body(place, client, _):
-        await client.define_type(ORDER_MESSAGE)
-        await client.create_queue("orders", "OrderMessage")
+        await client.declare_type(ORDER_MESSAGE)
+        await client.declare_queue("orders", "OrderMessage")
         made = classes(ORDER_MESSAGE)
         typed = made["order"](id=3, date=date(2026, 1, 3), lines=[])
         async with client.transaction() as tx:
@@ -304,9 +302,9 @@ def test_messages_are_nodes_or_classes(store):
 
 def test_a_queue_of_several_types(store):
     async def body(place, client, _):
-        await client.define_type("note: [text: string]")
-        await client.define_type(ORDER_MESSAGE)
-        await client.create_queue("mixed", ["quote", "note", "OrderMessage"])
+        await client.declare_type("note: [text: string]")
+        await client.declare_type(ORDER_MESSAGE)
+        await client.declare_queue("mixed", ["quote", "note", "OrderMessage"])
         node = classes(ORDER_MESSAGE)["order"](id=3, date=date(2026, 1, 3))
         async with client.transaction() as tx:
             await tx.enqueue("mixed", quote(1), "quote")
@@ -360,9 +358,9 @@ def test_what_is_wrong_is_told_and_nothing_is_stored(store):
                 ({"count": True}, InvalidValue),
                 ({"count": 1 << 40}, LimitExceeded),
                 ({"timeout": -1}, InvalidValue),
-                ({"select": "size >"}, QueryError),
-                ({"select": "seize > 1"}, QueryError),
-                ({"select": "'; drop table q1 --'"}, QueryError),
+                ({"where": "size >"}, QueryError),
+                ({"where": "seize > 1"}, QueryError),
+                ({"where": "'; drop table q1 --'"}, QueryError),
                 ({"order": "symbol ||"}, QueryError),
                 ({"type": "no'te"}, UnknownType),
             ):
@@ -379,7 +377,7 @@ def test_what_is_wrong_is_told_and_nothing_is_stored(store):
 
 def test_what_the_broker_has_against_an_enqueue_ends_the_transaction(store):
     async def body(place, client, _):
-        await client.define_type("note: [text: string]")
+        await client.declare_type("note: [text: string]")
         await fill(client, 1)
         tx = client.transaction()
         assert sizes(await tx.dequeue("quotes")) == [1]
@@ -410,7 +408,7 @@ def test_an_error_of_a_request_leaves_what_was_enqueued_before_it():
         async with client.transaction() as tx:
             first = await tx.enqueue("quotes", quote(1))
             with pytest.raises(QueryError):
-                await tx.dequeue("quotes", "quote", select="seize > 1")
+                await tx.dequeue("quotes", "quote", where="seize > 1")
             second = await tx.enqueue("quotes", quote(2))
         assert len({*first.mids, *second.mids}) == 2
         async with client.transaction() as tx:
@@ -421,7 +419,7 @@ def test_an_error_of_a_request_leaves_what_was_enqueued_before_it():
 
 def test_a_commit_in_the_middle_of_a_block_is_refused_and_can_go_on(store):
     async def body(place, client, _):
-        await client.create_queue("blocks", ["quote"], level="blockwise")
+        await client.declare_queue("blocks", ["quote"], level="blockwise")
         async with client.transaction() as tx:
             receipt = await tx.enqueue("blocks", [quote(1), quote(2), quote(3)])
         tx = client.transaction()
@@ -438,7 +436,7 @@ def test_a_commit_in_the_middle_of_a_block_is_refused_and_can_go_on(store):
 
 def test_leaving_a_transaction_in_the_middle_of_a_block_undoes_it_before_the_error_is_heard(store):
     async def body(place, client, other):
-        await client.create_queue("blocks", ["quote"], level="blockwise")
+        await client.declare_queue("blocks", ["quote"], level="blockwise")
         async with client.transaction() as tx:
             await tx.enqueue("blocks", [quote(1), quote(2)])
         with pytest.raises(BlockIncomplete):
@@ -455,48 +453,48 @@ def test_leaving_a_transaction_in_the_middle_of_a_block_undoes_it_before_the_err
 def test_administration(store):
     async def body(place, client, _):
         with pytest.raises(TypeExists):
-            await client.define_type("quote: [symbol: string]")
+            await client.declare_type("quote: [symbol: string]")
         with pytest.raises(TypeInUse, match="quotes"):
-            await client.drop_type("quote")
+            await client.delete_type("quote")
         with pytest.raises(QueueExists):
-            await client.create_queue("quotes", ["quote"], level="ordered")
+            await client.declare_queue("quotes", ["quote"], level="ordered")
         with pytest.raises(UnknownType):
-            await client.create_queue("other", ["nothing"])
+            await client.declare_queue("other", ["nothing"])
         with pytest.raises(InvalidValue):
-            await client.create_queue("other", ["quote"], level="chaotic")
+            await client.declare_queue("other", ["quote"], level="chaotic")
         with pytest.raises(UnknownQueue):
             await client.queue("other")
         with pytest.raises(UnknownType):
-            await client.drop_type("nothing")
-        assert (await client.create_queue("quotes", ["quote"])).level == "none"
-        info = await client.create_queue(
-            "work", "quote", priority=2.5, priorities={"quote": "size"}, dead="dead", most_aborts=2
+            await client.delete_type("nothing")
+        assert (await client.declare_queue("quotes", ["quote"])).level == "none"
+        info = await client.declare_queue(
+            "work", "quote", priority=2.5, priorities={"quote": "size"}, dead_letter="dead", max_deliveries=2
         )
         assert (info.types, info.priority, info.priorities) == (("quote",), 2.5, {"quote": "size"})
-        assert (info.dead, info.most_aborts, info.direction) == ("dead", 2, "desc")
+        assert (info.dead_letter, info.max_deliveries, info.direction) == ("dead", 2, "desc")
         assert list(await client.types()) == ["quote"]
         assert [each.name for each in await client.queues()] == ["quotes", "dead", "work"]
         await fill(client, *range(5), queue="work")
         for _ in range(2):
             async with client.transaction() as tx:
-                assert sizes(await tx.dequeue("work", "quote", select="size = 3")) == [3]
+                assert sizes(await tx.dequeue("work", "quote", where="size = 3")) == [3]
                 await tx.abort()
         assert (await client.queue("dead")).figures["waiting"] == 1
         assert sizes([message async for message in client.browse("dead")]) == [3]
-        assert await client.move("dead", "work", "quote", select="size = 4") == 0
+        assert await client.move("dead", "work", "quote", where="size = 4") == 0
         assert await client.move("dead", "work") == 1
-        assert sizes([message async for message in client.browse("work", "quote", select="size > 1", count=2)]) == [
+        assert sizes([message async for message in client.browse("work", "quote", where="size > 1", count=2)]) == [
             2,
             3,
         ]
-        assert await client.purge("work", "quote", select="size < 2") == 2
+        assert await client.purge("work", "quote", where="size < 2") == 2
         with pytest.raises(QueueInUse):
-            await client.drop_queue("work")
+            await client.delete_queue("work")
         assert await client.purge("work") == 3
-        await client.drop_queue("work")
-        await client.drop_queue("dead")
-        await client.drop_queue("quotes")
-        await client.drop_type("quote")
+        await client.delete_queue("work")
+        await client.delete_queue("dead")
+        await client.delete_queue("quotes")
+        await client.delete_type("quote")
         assert await client.queues() == []
 
     at(body, **store)
@@ -547,7 +545,7 @@ def test_a_dequeue_waits_until_a_commit_an_abort_or_a_move(store):
         task = await waiting()
         await taken.abort()
         assert await task == [2]
-        await writer.create_queue("other", ["quote"])
+        await writer.declare_queue("other", ["quote"])
         await fill(writer, 3, queue="other")
         task = await waiting()
         assert await writer.move("other", "quotes") == 1
@@ -565,7 +563,7 @@ def test_a_dequeue_ends_at_its_timeout():
     async def body(place, client, _):
         async with client.transaction() as tx:
             assert await tx.dequeue("quotes", timeout=0.1) == []
-            assert await tx.dequeue("quotes", "quote", select="size > 5", timeout=0.01) == []
+            assert await tx.dequeue("quotes", "quote", where="size > 5", timeout=0.01) == []
         assert not place.broker.core.queues.waiting.some
 
     at(body)
@@ -613,8 +611,8 @@ def test_what_others_write_into_the_same_database_wakes_those_who_wait(postgresq
             await place.until(lambda: place.figures()["waiting"] == 1)
             await fill(far, 7)
             assert await task == [7]
-            await far.define_type("note: [text: string]")
-            await far.create_queue("notes", "note")
+            await far.declare_type("note: [text: string]")
+            await far.declare_queue("notes", "note")
             async with client.transaction() as tx:  # a type that this broker has not heard of
                 await tx.enqueue("notes", {"text": "x"})
             async with far.transaction() as tx:
@@ -743,7 +741,7 @@ def test_whatever_frame_is_lost_a_transaction_is_carried_out_once(direction, kin
                         first = await tx.enqueue("quotes", quote(number + 7, symbol="new"))
                         if number:
                             found = await tx.dequeue(
-                                "quotes", "quote", count=2, select="symbol = 'IBM'", timeout=PATIENCE
+                                "quotes", "quote", count=2, where="symbol = 'IBM'", timeout=PATIENCE
                             )
                             assert sizes(found) == [number, number + 1]
                         second = await tx.enqueue("quotes", quote(number + 8))
@@ -848,13 +846,13 @@ def test_a_broker_that_is_killed_undoes_what_was_under_way_and_knows_what_was_co
     async def body():
         async with Broker(tmp_path, tmp_path / "store.db") as broker, Proxy(("127.0.0.1", broker.port)) as proxy:
             async with AsyncClient(proxy.address, timeout=PATIENCE) as client:
-                await client.define_type(QUOTE)
-                await client.create_queue("quotes", ["quote"])
+                await client.declare_type(QUOTE)
+                await client.declare_queue("quotes", ["quote"])
                 await fill(client, 1, 2)
                 tx = client.transaction()
                 assert sizes(await tx.dequeue("quotes")) == [1]
                 idle = client.transaction()
-                assert await idle.dequeue("quotes", "quote", select="size = 9") == []
+                assert await idle.dequeue("quotes", "quote", where="size = 9") == []
                 # The reply to a commit is lost with the broker: it was done, and is not done again.
                 proxy.lose("down", Kind.REPLY)
                 at_once = client.transaction()
@@ -920,9 +918,9 @@ def test_nothing_is_lost_and_nothing_doubled_whatever_breaks(tmp_path, kills):
             clients = [AsyncClient(proxy.address, timeout=PATIENCE, name=name) for name in ("a", "", "c", "")]
             for each in clients:
                 await each.connect()
-            await clients[0].define_type(QUOTE)
-            await clients[0].create_queue("quotes", ["quote"])
-            await clients[0].create_queue("done", ["quote"])
+            await clients[0].declare_type(QUOTE)
+            await clients[0].declare_queue("quotes", ["quote"])
+            await clients[0].declare_queue("done", ["quote"])
 
             async def write(client, numbers):
                 for number in numbers:
@@ -998,7 +996,7 @@ def test_messages_and_requests_stay_in_order_with_puts_between_them(queues):
                 await client.put("feed", quote(number))
                 await tx.enqueue("quotes", [quote(number), quote(number + 100)])
                 await client.put("feed", quote(number))
-                assert len(await tx.dequeue("quotes", "quote", select=f"size = {number}")) == 1
+                assert len(await tx.dequeue("quotes", "quote", where=f"size = {number}")) == 1
                 await tx.enqueue("quotes", quote(number + 200))
 
         await asyncio.gather(*(one(number) for number in range(50)))
@@ -1011,7 +1009,7 @@ def test_workers(store):
     async def body(place, client, other):
         seen, busy, most = [], 0, 0
 
-        @client.worker("quotes", "quote", select="size < 100", concurrency=3, count=2)
+        @client.worker("quotes", "quote", where="size < 100", concurrency=3, count=2)
         async def handle(message, tx):
             nonlocal busy, most
             busy += 1
@@ -1045,9 +1043,9 @@ def test_numbers_and_names_that_cannot_travel():
                 await tx.enqueue("quotes", quote(1), priority=10**400)
             with pytest.raises(InvalidValue, match="surrogate"):
                 await tx.dequeue("quotes\ud800")
-        for wrong in ({"priority": 10**400}, {"dead": "dead", "most_aborts": 1 << 70}):
+        for wrong in ({"priority": 10**400}, {"priority": 1 << 70}):
             with pytest.raises(InvalidValue, match="63 bits"):
-                await client.create_queue("more", "quote", **wrong)
+                await client.declare_queue("more", "quote", **wrong)
         assert await client.status()
 
     at(body)
@@ -1118,15 +1116,15 @@ def test_the_same_verbs_without_an_event_loop(tmp_path):
 
     def use(address):
         with Client(address) as client:
-            client.define_type(QUOTE)
-            client.create_queue("quotes", ["quote"])
+            client.declare_type(QUOTE)
+            client.declare_queue("quotes", ["quote"])
             with client.transaction() as tx:
                 receipt = tx.enqueue("quotes", [quote(number) for number in range(600)])
                 tx.flush()
                 assert len(receipt.mids) == 600
             assert sizes(client.peek("quotes", count=2)) == [0, 1]
             assert len(list(client.browse("quotes"))) == 600
-            assert client.purge("quotes", "quote", select="size >= 3") == 597
+            assert client.purge("quotes", "quote", where="size >= 3") == 597
             with pytest.raises(ZeroDivisionError), client.transaction() as tx:
                 assert len(tx.dequeue("quotes", count=3)) == 3
                 raise ZeroDivisionError
@@ -1139,7 +1137,7 @@ def test_the_same_verbs_without_an_event_loop(tmp_path):
                 if sorted(seen) == [0, 1, 2, 7]:
                     client.stop_workers()
 
-            @client.worker("quotes", "quote", select="size < 0")
+            @client.worker("quotes", "quote", where="size < 0")
             def never(message):
                 raise AssertionError(message)
 
@@ -1147,8 +1145,8 @@ def test_the_same_verbs_without_an_event_loop(tmp_path):
             assert sorted(seen) == [0, 1, 2, 7]
             assert client.queue("quotes").figures["waiting"] == 0
             assert client.in_doubt() == []
-            client.drop_queue("quotes")
-            client.drop_type("quote")
+            client.delete_queue("quotes")
+            client.delete_type("quote")
             assert client.queues() == []
             assert client.types() == {}
 
@@ -1219,7 +1217,7 @@ def test_a_subscription_feeds_a_queue_in_one_transaction_with_its_cursor(brokere
 def test_a_commit_that_fails_acknowledges_nothing_and_can_be_tried_again():
     async def body(place, client, other):
         await other.declare_topic("feed", QUOTE, durable=True)
-        await client.create_queue("blocks", ["quote"], level="blockwise")
+        await client.declare_queue("blocks", ["quote"], level="blockwise")
         await fill(client, 1, 2, queue="blocks")
         subscription = await client.subscribe("feed", name="desk", ack="explicit")
         await other.put_many("feed", [quote(number) for number in range(3)])
@@ -1339,10 +1337,10 @@ def test_batches_and_arrays_are_enqueued_as_they_are():
         table = pa.table({"symbol": ["a", "b"], "price": [1.0, 2.0], "size": pa.array(np.arange(2), pa.int32())})
         async with client.transaction() as tx:
             assert (await tx.enqueue("quotes", table)).rows == 2
-            (only,) = await tx.dequeue("quotes", "quote", select="symbol = 'b'")
+            (only,) = await tx.dequeue("quotes", "quote", where="symbol = 'b'")
             assert (await tx.enqueue("quotes", only.batch)).rows == 1
             with pytest.raises(InvalidValue, match="a batch of quote"):
-                await client.define_type("note: [text: string]")
+                await client.declare_type("note: [text: string]")
                 await tx.enqueue("quotes", only.batch, "note")
 
     at(body)

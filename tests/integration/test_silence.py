@@ -40,8 +40,8 @@ def test_a_client_that_is_stopped_is_gone_and_its_messages_go_to_others(tmp_path
     async def body():
         async with Process(tmp_path, **SETTINGS) as broker, AsyncClient(broker.address, timeout=PATIENCE) as client:
             await client.declare_topic("live", EVENT, slow="drop")
-            await client.define_type("work: [n: long]")
-            await client.create_queue("work", ["work"])
+            await client.declare_type("work: [n: long]")
+            await client.declare_queue("work", ["work"])
             async with client.transaction() as tx:
                 await tx.enqueue("work", {"n": 7}, type="work")
             child = await asyncio.create_subprocess_exec(

@@ -447,12 +447,12 @@ def test_a_broker_that_goes_away_within_a_micro_batch_and_comes_back(session, gr
 
 
 def test_a_queue_is_a_table(session, broker, client):
-    client.define_type("""DEFINE MESSAGETYPE Basket;
+    client.declare_type("""DEFINE MESSAGETYPE Basket;
         NODE basket; id: IDENT; name: STRING; lines: REFERENCE TO line; END;
         NODE line; amount: INTEGER; END;
         ROOT basket; END;""")
-    client.define_type("parcel: [weight: double, note: string?]")
-    client.create_queue("baskets", types=["Basket", "parcel"])
+    client.declare_type("parcel: [weight: double, note: string?]")
+    client.declare_queue("baskets", types=["Basket", "parcel"])
     with client.transaction() as tx:
         for number in range(1500):
             tx.enqueue(
@@ -488,8 +488,8 @@ def test_a_queue_is_a_table(session, broker, client):
     ],
 )
 def test_an_option_of_a_queue_that_is_wrong_is_named(session, broker, client, options, said):
-    client.define_type("thing: [name: string]")
-    client.define_type("other: [name: string]")
-    client.create_queue("things", types=["thing", "other"])
+    client.declare_type("thing: [name: string]")
+    client.declare_type("other: [name: string]")
+    client.declare_queue("things", types=["thing", "other"])
     with pytest.raises(Exception, match=re.escape(said)):
         session.read.format("milepost").options(broker=broker.address, **options).load()

@@ -107,8 +107,8 @@ class Rig:
         await client.declare_topic("events", EVENT, durable=True)
         await client.declare_topic("acked", EVENT, durable=True)
         await client.declare_topic("live", EVENT)
-        await client.define_type(QUOTE)
-        await client.create_queue("quotes", ["quote"])
+        await client.declare_type(QUOTE)
+        await client.declare_queue("quotes", ["quote"])
         await fill(client, 1, 2, 3)
         self.auto = await client.subscribe("acked", name="auto", prefetch=1)
         self.explicit = await client.subscribe("acked", name="explicit", ack="explicit")
@@ -208,8 +208,8 @@ class Rig:
     async def queues(self):
         assert [each.name for each in await self.client.queues()] == ["quotes"]
 
-    async def create_queue(self):
-        await self.client.create_queue("more", ["quote"])
+    async def declare_queue(self):
+        await self.client.declare_queue("more", ["quote"])
 
     async def connect_with_a_name(self):
         async with AsyncClient(str(self.broker.address), name="someone", timeout=PATIENCE) as other:
@@ -221,7 +221,7 @@ READING = ["look", "read", "peek", "browse", "subscribe_from_a_start"]
 REMOVING = ["trim", "unsubscribe", "delete_topic"]
 WITHOUT_A_BROKER = [
     "enqueue_and_commit", "commit_what_was_enqueued", "dequeue", "dequeue_and_wait", "peek", "browse", "queues",
-    "create_queue",
+    "declare_queue",
 ]  # fmt: skip
 
 
@@ -353,8 +353,8 @@ def test_a_call_whose_commit_is_in_doubt_is_done_once_when_the_store_is_back(pos
 def test_without_a_broker_the_rule_is_the_same(postgresql, postgresql_server, how):
     async def body():
         async with AsyncClient(postgresql, timeout=PATIENCE) as client:
-            await client.define_type(QUOTE)
-            await client.create_queue("quotes", ["quote"])
+            await client.declare_type(QUOTE)
+            await client.declare_queue("quotes", ["quote"])
             await fill(client, 1, 2, 3)
             rig = Rig(None, client)
             rig.filled = client.transaction()
@@ -381,8 +381,8 @@ def test_without_a_broker_the_rule_is_the_same(postgresql, postgresql_server, ho
 def test_without_a_broker_a_commit_in_doubt_is_done_once(postgresql, postgresql_server, call, how):
     async def body():
         async with AsyncClient(postgresql, timeout=PATIENCE) as client:
-            await client.define_type(QUOTE)
-            await client.create_queue("quotes", ["quote"])
+            await client.declare_type(QUOTE)
+            await client.declare_queue("quotes", ["quote"])
             await fill(client, 1, 2)
             rig = Rig(None, client)
             async with Away(postgresql_server, how, own_outage(client)) as away:
@@ -404,8 +404,8 @@ def test_without_a_broker_a_commit_in_doubt_is_done_once(postgresql, postgresql_
 def test_a_client_that_leaves_with_a_commit_in_doubt_says_that_nobody_knows(postgresql, postgresql_server):
     async def body():
         async with AsyncClient(postgresql, timeout=PATIENCE) as client:
-            await client.define_type(QUOTE)
-            await client.create_queue("quotes", ["quote"])
+            await client.declare_type(QUOTE)
+            await client.declare_queue("quotes", ["quote"])
             async with Away(postgresql_server, "frozen", own_outage(client)) as away:
                 commit = AtCommit(away, client._session.connection._keeper.store, Perform)
                 task = asyncio.create_task(Rig(None, client).enqueue_and_commit())
@@ -424,8 +424,8 @@ def test_a_dequeue_that_waits_without_a_broker_hears_that_the_store_is_away_and_
 ):
     async def body():
         async with AsyncClient(postgresql, timeout=PATIENCE) as client:
-            await client.define_type(QUOTE)
-            await client.create_queue("quotes", ["quote"])
+            await client.declare_type(QUOTE)
+            await client.declare_queue("quotes", ["quote"])
             tx = client.transaction()
             waiting = asyncio.create_task(tx.dequeue("quotes", timeout=None))
             await client.queues()
@@ -440,8 +440,8 @@ def test_a_dequeue_that_waits_without_a_broker_hears_that_the_store_is_away_and_
 
 def test_a_client_without_an_event_loop_has_the_same_rule(postgresql, postgresql_server):
     with Client(postgresql, timeout=PATIENCE) as client:
-        client.define_type(QUOTE)
-        client.create_queue("quotes", ["quote"])
+        client.declare_type(QUOTE)
+        client.declare_queue("quotes", ["quote"])
         outage = own_outage(client._client)
         outage.limit_s = SHORT_S
         postgresql_server.freeze()

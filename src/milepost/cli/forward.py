@@ -58,7 +58,7 @@ def forward(
     The broker does it from now on, also after a restart, until --stop. Each
     message is there once, and gone here once, whatever breaks on the way:
     both brokers commit, or neither does. Types that the other broker does not
-    know are defined there; the queue has to be there. The order of a writer's
+    know are declared there; the queue has to be there. The order of a writer's
     messages is kept, and what was written in one transaction to a blockwise
     queue arrives in one. There, the writer is this forward.
     """
@@ -72,7 +72,7 @@ def forward(
     if source is None or (target is None) is not stop:
         raise typer.BadParameter("say QUEUE ADDRESS/QUEUE to forward, or QUEUE --stop")
     if stop:
-        talk(broker, lambda client: client.drop_forward(source))
+        talk(broker, lambda client: client.delete_forward(source))
         echo(f"{source} is no longer forwarded")
         return
     assert target is not None

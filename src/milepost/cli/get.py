@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +31,8 @@ def run(
     name: Name,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="how many messages")] = 1,
     timeout: Annotated[
-        float | None, typer.Option(min=0.1, metavar="SECONDS", help="wait no longer; usually as long as it takes")
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="wait no longer; usually, and with inf, as long as it takes"),
     ] = None,
     start: Start = None,
     where: Annotated[str | None, typer.Option(help="which messages; kept with a subscription that this makes")] = None,
@@ -49,6 +51,7 @@ def run(
     """
     from milepost.cli.printer import printer
 
+    timeout = None if timeout is None or math.isinf(timeout) else timeout
     chosen = None if start is None else position.start(start, "--start")
     shown = printer(form.value, envelope, sys.stdout.isatty())
 

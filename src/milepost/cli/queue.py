@@ -10,12 +10,13 @@ import typer
 
 from milepost.cli import queue_picture, values
 from milepost.cli.queue_options import LEVELS, Json, Queue
+from milepost.cli.renamed import Group
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import echo, write
 from milepost.errors import InvalidValue
 
 app = typer.Typer(
-    no_args_is_help=True, help="Transactional queues: make them, fill them, take from them, look after them."
+    cls=Group, no_args_is_help=True, help="Transactional queues: make them, fill them, take from them, look after them."
 )
 
 
@@ -29,14 +30,14 @@ class Direction(StrEnum):
 @app.command(
     epilog="""Examples:
   milepost queue create orders --type OrderMessage
-  milepost queue create orders -t OrderMessage --level ordered --dead orders.dead --most-aborts 3
+  milepost queue create orders -t OrderMessage --level ordered --dead-letter orders.dead --max-deliveries 3
   milepost queue create mixed -t quote -t note --priority quote='price * size' --priority 5
 """
 )
 def create(
     name: Annotated[str, typer.Argument(help="of printable characters")],
     types: Annotated[
-        list[str], typer.Option("--type", "-t", help="a message type that it takes; see `milepost type define`")
+        list[str], typer.Option("--type", "-t", help="a message type that it takes; see `milepost type create`")
     ],
     level: Annotated[
         str, typer.Option(metavar="LEVEL", help=f"what readers see of each other: {', '.join(LEVELS)}")
@@ -48,11 +49,11 @@ def create(
     direction: Annotated[Direction, typer.Option(help="whether high priorities come first, or low ones")] = (
         Direction.desc
     ),
-    dead: Annotated[
+    dead_letter: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="where messages go that nobody can handle; made if need be")
     ] = None,
-    most_aborts: Annotated[
-        int | None, typer.Option(min=1, help="dead is what was taken so often, each time in vain; 3 with --dead")
+    max_deliveries: Annotated[
+        int | None, typer.Option(min=1, help="of a message before it goes there; usually 3")
     ] = None,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
@@ -63,18 +64,18 @@ def create(
     about what they contain, or the number. Doing the same again changes
     nothing; a queue that is there with other rules is left as it is.
     """
-    if most_aborts is not None and dead is None:
-        raise typer.BadParameter("--most-aborts says when a message goes to --dead: give both")
+    if max_deliveries is not None and dead_letter is None:
+        raise typer.BadParameter("--max-deliveries says when a message goes to --dead-letter: give both")
     usual, functions = _priorities(types, priority or [])
     with connected(broker) as client:
-        made = client.create_queue(
-            name, types, level=level, direction=direction.value, priority=usual, priorities=functions, dead=dead,
-            most_aborts=0 if dead is None else most_aborts or MOST_ABORTS,
+        made = client.declare_queue(
+            name, types, level=level, direction=direction.value, priority=usual, priorities=functions,
+            dead_letter=dead_letter, max_deliveries=None if dead_letter is None else max_deliveries or MAX_DELIVERIES,
         )  # fmt: skip
     echo(f"{name} takes {', '.join(made.types)}{'' if level == 'none' else f', {level}'}")
 
 
-MOST_ABORTS = 3  # often enough for what passes by itself, and soon enough for what does not
+MAX_DELIVERIES = 3  # often enough for what passes by itself, and soon enough for what does not
 
 
 def _priorities(types: list[str], given: list[str]) -> tuple[float, dict[str, str]]:
@@ -130,12 +131,12 @@ def show(queue: Queue, as_json: Json = False, broker: Broker = DEFAULT_BROKER) -
         console.print(part)
 
 
-@app.command(epilog="Example:\n  milepost queue drop orders")
-def drop(queue: Queue, broker: Broker = DEFAULT_BROKER) -> None:
+@app.command(epilog="Example:\n  milepost queue delete orders")
+def delete(queue: Queue, broker: Broker = DEFAULT_BROKER) -> None:
     """Remove a queue that has no messages and is in no transaction.
 
     `milepost queue purge` removes messages, `milepost queue move` moves them.
     """
     with connected(broker) as client:
-        client.drop_queue(queue)
+        client.delete_queue(queue)
     echo(f"{queue} is gone")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from milepost.cli import queue_picture, values
-from milepost.cli.queue_options import Order, Queue, Select, Type, counted
+from milepost.cli.queue_options import Order, Queue, Type, Where, counted
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import echo, write
 from milepost.errors import TimedOut
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = """Examples:
   milepost queue get orders
   milepost queue get orders --count 10 --where "name = 'Smith'" --order "date, id desc"
-  milepost queue get orders --wait 30 --envelope
+  milepost queue get orders --timeout 30 --envelope
 """
 
 
@@ -28,10 +28,13 @@ def run(
     queue: Queue,
     type: Type = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="how many messages, at most")] = 1,
-    select: Select = None,
+    where: Where = None,
     order: Order = None,
-    wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="for the first to come, while there is none; inf: for ever")
+    timeout: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="wait no longer for a message; usually not at all. inf: as long as it takes"
+        ),
     ] = 0.0,
     keep: Annotated[
         bool, typer.Option("--keep", help="abort instead of commit: they go back, and the abort counts")
@@ -48,23 +51,23 @@ def run(
     is printed, they are in the queue again. When there is nothing to take, the
     exit code is 1.
     """
-    if peek and (keep or wait):
+    if peek and (keep or timeout):
         raise typer.BadParameter("--peek takes nothing, so there is nothing to keep or to wait for")
     with connected(broker) as client:
         if peek:
-            found = client.peek(queue, type, count=count, select=select, order=order)
+            found = client.peek(queue, type, count=count, where=where, order=order)
             _write(found, envelope)
         else:
             with client.transaction() as tx:
                 found = tx.dequeue(
-                    queue, type, count=count, select=select, order=order, timeout=None if math.isinf(wait) else wait
+                    queue, type, count=count, where=where, order=order, timeout=None if math.isinf(timeout) else timeout
                 )
                 _write(found, envelope)
                 if keep:
                     tx.abort()
     if not found:
-        that = " that qualifies" if select is not None else ""
-        within = f" within {wait:g} s" if wait else ""
+        that = " that qualifies" if where is not None else ""
+        within = f" within {timeout:g} s" if timeout else ""
         raise TimedOut(f"there was nothing in {queue}{that}{within}")
     if keep and sys.stderr.isatty():
         echo(f"milepost: {counted(len(found))} went back", err=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from milepost.cli import queue_picture, values
-from milepost.cli.queue_options import Json, Queue, Select, Type, counted, known_queues
+from milepost.cli.queue_options import Json, Queue, Type, Where, counted, known_queues
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import echo, write
 from milepost.errors import ConfigError, InvalidValue
@@ -35,7 +35,7 @@ Most = Annotated[int | None, typer.Option("--count", "-n", min=1, help="no more 
 def browse(
     queue: Queue,
     type: Type = None,
-    select: Select = None,
+    where: Where = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help=f"how many; usually {SHOWN}, with --json all")
     ] = None,
@@ -53,7 +53,7 @@ def browse(
     most = count if count is not None or as_json else SHOWN
     with connected(broker) as client:
         found = client.browse(
-            queue, type, select=select, after=_number(after), count=None if most is None else most + (not as_json)
+            queue, type, where=where, after=_number(after), count=None if most is None else most + (not as_json)
         )
         if as_json:
             while piece := list(islice(found, PIECE)):
@@ -62,7 +62,7 @@ def browse(
         messages = list(found)
     assert most is not None
     if not messages:
-        echo(f"nothing {f'behind {after} ' if after else ''}in {queue}{' that qualifies' if select else ''}")
+        echo(f"nothing {f'behind {after} ' if after else ''}in {queue}{' that qualifies' if where else ''}")
         return
     console = queue_picture.console()
     console.print(queue_picture.of_messages(messages[:most], console.width))
@@ -84,7 +84,7 @@ def move(
     queue: Queue,
     target: Annotated[str, typer.Argument(autocompletion=known_queues, help="the queue to move them to")],
     type: Type = None,
-    select: Select = None,
+    where: Where = None,
     count: Most = None,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
@@ -93,14 +93,14 @@ def move(
     They keep their IDs and begin anew: their aborts are counted from 0.
     """
     with connected(broker) as client:
-        moved = client.move(queue, target, type, select=select, count=count)
+        moved = client.move(queue, target, type, where=where, count=count)
     echo(f"{counted(moved)} moved from {queue} to {target}")
 
 
 def purge(
     queue: Queue,
     type: Type = None,
-    select: Select = None,
+    where: Where = None,
     count: Most = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="also without a predicate, and without asking")] = False,
     broker: Broker = DEFAULT_BROKER,
@@ -110,7 +110,7 @@ def purge(
     Without --where it asks before it removes all of them.
     """
     with connected(broker) as client:
-        if select is None and not yes:
+        if where is None and not yes:
             there = client.queue(queue).figures
             waiting = sum(there.get(state, 0) for state in ("waiting", "delayed", "expired"))
             what = counted(waiting if count is None else min(count, waiting))
@@ -120,5 +120,5 @@ def purge(
                     "or --where to choose"
                 )
             typer.confirm(f"Remove {what} from {queue}?", abort=True)
-        removed = client.purge(queue, type, select=select, count=count)
+        removed = client.purge(queue, type, where=where, count=count)
     echo(f"{counted(removed)} removed from {queue}")

@@ -33,11 +33,9 @@ Queue = Annotated[str, typer.Argument(autocompletion=known_queues, help="the nam
 Type = Annotated[
     str | None, typer.Option("--type", "-t", help="the type of the messages; needed where a queue takes several")
 ]
-Select = Annotated[
+Where = Annotated[
     str | None,
-    typer.Option(
-        "--select", "--where", metavar="PREDICATE", help="which messages: a predicate about what they contain"
-    ),
+    typer.Option("--where", metavar="PREDICATE", help="which messages: a predicate about what they contain"),
 ]
 Order = Annotated[
     str | None,

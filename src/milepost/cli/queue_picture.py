@@ -53,10 +53,12 @@ def table(*columns: str, right: Iterable[str] = ()) -> Table:
 def of_queues(queues: list[QueueInfo]) -> Table:
     """A line for each queue."""
     states = [state for state in STATES if state in ("waiting", "taken") or any(q.figures.get(state) for q in queues)]
-    made = table("queue", "types", "level", *states, "dead", right=states)
+    made = table("queue", "types", "level", *states, "dead letter", right=states)
     for queue in queues:
         counts = [f"{queue.figures.get(state, 0):,}" for state in states]
-        made.add_row(Text(queue.name), Text(", ".join(queue.types)), queue.level, *counts, Text(queue.dead or ""))
+        made.add_row(
+            Text(queue.name), Text(", ".join(queue.types)), queue.level, *counts, Text(queue.dead_letter or "")
+        )
     return made
 
 
@@ -71,8 +73,11 @@ def of_queue(queue: QueueInfo, now: datetime) -> Iterator[Table | Text]:
     rules.add_row(Text("level", "dim"), Text.assemble(queue.level, (f"  {RULES.get(queue.level, '')}", "dim")))
     way = "high" if queue.direction == "desc" else "low"
     rules.add_row(Text("order", "dim"), Text(f"{way} priorities first, then as they came"))
-    if queue.dead is not None:
-        rules.add_row(Text("dead", "dim"), Text(f"to {queue.dead}, after {queue.most_aborts:,} aborts or when expired"))
+    if queue.dead_letter is not None:
+        rules.add_row(
+            Text("dead", "dim"),
+            Text(f"to {queue.dead_letter}, after {queue.max_deliveries:,} deliveries or when expired"),
+        )
     rules.add_row(Text("made", "dim"), Text(moment(queue.created_at)))
     yield rules
     yield Text()
@@ -130,8 +135,8 @@ def as_json(queue: QueueInfo) -> dict[str, Any]:
     oldest = queue.figures.get("oldest_us", 0)
     return {
         "name": queue.name, "types": list(queue.types), "level": queue.level, "direction": queue.direction,
-        "priority": queue.priority, "priorities": dict(queue.priorities), "dead": queue.dead,
-        "most_aborts": queue.most_aborts, "created_at": queue.created_at, **figures,
+        "priority": queue.priority, "priorities": dict(queue.priorities), "dead_letter": queue.dead_letter,
+        "max_deliveries": queue.max_deliveries, "created_at": queue.created_at, **figures,
         "oldest_at": datetime.fromtimestamp(oldest / 1e6, UTC) if oldest else None,
     }  # fmt: skip
 

@@ -15,12 +15,15 @@ from milepost.batch.format import format_of
 from milepost.cli import parts, queue_picture, tree, values
 from milepost.cli.definition import METAVAR, file_of, given, read
 from milepost.cli.queue_options import Json
+from milepost.cli.renamed import Group
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import Console, echo, write
 from milepost.errors import BrokerError, IncompatibleSchema, UnknownType, did_you_mean
 from milepost.schema import Schema, breaks, dataclass_source, python_source
 
-app = typer.Typer(no_args_is_help=True, help="Schemas and message types: in files, and in a broker for its queues.")
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Schemas and message types: in files, and in a broker for its queues."
+)
 
 SHOWN_CASES = 4  # of a schema with variants; the rest is one sentence
 
@@ -29,11 +32,11 @@ File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="a schem
 
 @app.command(
     epilog="""Examples:
-  milepost type define 'quote: \\[symbol: string, price: double] index (symbol)'
-  milepost type define orders.txt
+  milepost type create 'quote: \\[symbol: string, price: double] index (symbol)'
+  milepost type create orders.txt
 """
 )
-def define(
+def create(
     definition: Annotated[
         str, typer.Argument(metavar=METAVAR, help="a file, the text itself, or - for standard input")
     ],
@@ -47,7 +50,7 @@ def define(
     """
     schema = given(definition)
     with connected(broker) as client:
-        made = client.define_type(schema)
+        made = client.declare_type(schema)
     echo(f"{made.name} {made.fingerprint:016x}")
 
 
@@ -70,7 +73,7 @@ def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
         write(values.to_json_lines(found))
         return
     if not types:
-        echo("There are no message types; make one with: milepost type define FILE", err=True)
+        echo("There are no message types; make one with: milepost type create FILE", err=True)
         return
     table = queue_picture.table("type", "fingerprint", "queues", "definition")
     for name, schema in sorted(types.items()):
@@ -145,9 +148,9 @@ def python(file: File) -> None:
     echo(source, end="")
 
 
-@app.command(epilog="Example:\n  milepost type drop OrderMessage")
-def drop(name: str, broker: Broker = DEFAULT_BROKER) -> None:
+@app.command(epilog="Example:\n  milepost type delete OrderMessage")
+def delete(name: str, broker: Broker = DEFAULT_BROKER) -> None:
     """Remove a message type from a broker, once no queue takes it."""
     with connected(broker) as client:
-        client.drop_type(name)
+        client.delete_type(name)
     echo(f"{name} is gone")

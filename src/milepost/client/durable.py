@@ -460,8 +460,8 @@ class DurableSubscription(Subscription):
             create=options.create and not (back and options.name),
             token=self.token,
             prefetch=options.prefetch,
-            most=options.most,
-            dead=options.dead,
+            max_deliveries=options.max_deliveries,
+            dead_letter=options.dead_letter,
             stop=options.stop,
             hands=options.hands,
         )

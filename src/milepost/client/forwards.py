@@ -13,7 +13,7 @@ from milepost.client.topic import require_text
 from milepost.wire import (
     Decide,
     Decisions,
-    DropForward,
+    DeleteForward,
     ForgetDecision,
     Forwards,
     Holding,
@@ -51,7 +51,7 @@ class ForwardVerbs:
     # Forwards
 
     async def forward(self, queue: str, address: str, target: str) -> None:
-        """Have the broker forward a queue to the queue `target` of the broker at `address`, until `drop_forward`.
+        """Have the broker forward a queue to the queue `target` of the broker at `address`, until `delete_forward`.
 
         Each message is there once and gone here once, whatever breaks in between. The same again changes nothing;
         `InvalidValue` when the queue goes elsewhere.
@@ -62,10 +62,10 @@ class ForwardVerbs:
             lambda request: SetForward(request=request, queue=queue, address=address, target=target)
         )
 
-    async def drop_forward(self, queue: str) -> None:
+    async def delete_forward(self, queue: str) -> None:
         """Forward a queue no more; `InvalidValue` when it was not."""
         require_text("the name of a queue", queue)
-        await self._session.ask(lambda request: DropForward(request=request, queue=queue), again=False)
+        await self._session.ask(lambda request: DeleteForward(request=request, queue=queue), again=False)
 
     async def forwards(self) -> list[ForwardInfo]:
         """All forwards, and how they are."""

@@ -18,8 +18,8 @@ class Options(NamedTuple):
     start: Any  # as on the wire
     explicit: bool
     prefetch: int  # rows that may be handed out and not acknowledged
-    most: int  # deliveries of a row before it is dead; 0: any number
-    dead: str  # topic for dead rows
+    max_deliveries: int  # of a row before it is dead; 0: any number
+    dead_letter: str  # topic for dead rows
     create: bool
     stop: dict[int, int] | None = None  # of a read: where it ends by itself
     hands: bool = False  # messages are handed on, and that is stored
@@ -47,13 +47,20 @@ def checked_options(
     if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
         raise InvalidValue(f"prefetch={prefetch!r}: takes a number of messages, from 1 on")
     limits.require("PREFETCH_ROWS", prefetch, "the messages that may be here and not acknowledged")
-    if max_deliveries is not None and (isinstance(max_deliveries, bool) or max_deliveries < 1):
-        raise InvalidValue(f"max_deliveries={max_deliveries!r}: takes a number from 1 on, or None for no bound")
-    if dead_letter is not None:
-        require_text("a dead-letter topic", dead_letter)
-        if max_deliveries is None:
-            raise InvalidValue("dead_letter takes messages that came max_deliveries times: give that too")
+    require_dead_letter("a dead-letter topic", max_deliveries, dead_letter)
     return Options(
         name or "", start, ack != "auto", prefetch, max_deliveries or 0, dead_letter or "", create,
         hands=ack == "handed",
     )  # fmt: skip
+
+
+def require_dead_letter(what: str, max_deliveries: Any, dead_letter: Any) -> None:
+    """Refuse a bound of deliveries, or a place for dead letters, that no topic and no queue can have."""
+    if max_deliveries is not None:
+        if isinstance(max_deliveries, bool) or not isinstance(max_deliveries, int) or max_deliveries < 1:
+            raise InvalidValue(f"max_deliveries={max_deliveries!r}: takes a number from 1 on, or None for no bound")
+        limits.require("DELIVERIES", max_deliveries, "max_deliveries")
+    if dead_letter is not None:
+        require_text(what, dead_letter)
+    if (max_deliveries is None) != (dead_letter is None):
+        raise InvalidValue("dead_letter takes messages that were delivered max_deliveries times: give both or neither")

@@ -91,7 +91,7 @@ class Queueing:
         self._types = {each["name"]: parsed(each["text"]) for each in found}
         if name not in self._types:
             near = did_you_mean(name, self._types)
-            raise UnknownType(f"there is no message type {name!r}{near or '; define it with define_type'}")
+            raise UnknownType(f"there is no message type {name!r}{near or '; make it with declare_type'}")
         return self._types[name]
 
     async def _fitting(self, queue: str, names: tuple[str, ...], messages: Any) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.batch.atoms import timestamp_of
 from milepost.client.forwards import ForwardVerbs
+from milepost.client.options import require_dead_letter
 from milepost.client.queueing import Queueing
 from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.topic import parsed, require_text, schema_from, schema_text
@@ -19,11 +20,11 @@ from milepost.errors import InvalidValue
 from milepost.schema import Schema
 from milepost.wire import (
     Browse,
-    CreateQueue,
-    DefineType,
+    DeclareQueue,
+    DeclareType,
+    DeleteQueue,
+    DeleteType,
     Dequeue,
-    DropQueue,
-    DropType,
     MoveMessages,
     Purge,
     Queues,
@@ -31,6 +32,14 @@ from milepost.wire import (
 )
 
 BROWSED: Final = 500  # messages that are asked for at once
+RENAMED: Final = {
+    "create_queue": "declare_queue",
+    "define_type": "declare_type",
+    "drop_forward": "delete_forward",
+    "drop_queue": "delete_queue",
+    "drop_type": "delete_type",
+}
+"""Verbs that had other names: whoever uses an old one is told the new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +52,8 @@ class QueueInfo:
     direction: str  # of priorities: "desc" takes the highest first
     priority: float  # of messages that come without one and have no function for it
     priorities: Mapping[str, str]  # by type: the function that gives a message its priority
-    dead: str | None  # the queue for messages whose transactions were undone too often
-    most_aborts: int  # what too often is; 0: never
+    dead_letter: str | None  # the queue for messages that were delivered too often, each time in vain
+    max_deliveries: int | None  # what too often is; None: nothing
     created_at: datetime
     figures: Mapping[str, int] = field(default_factory=dict)  # the broker's counts, where they were asked for
 
@@ -55,16 +64,21 @@ class QueueVerbs(ForwardVerbs):
     _queueing: Queueing
     _workers: Workers
 
+    if not TYPE_CHECKING:  # type checkers would take any name for one that is there
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_verb(self, name)
+
     # Types
 
-    async def define_type(self, definition: Any) -> Schema:
-        """Make a message type: a text in either notation, a `Schema`, a `MessageType` or a dataclass.
+    async def declare_type(self, definition: Any) -> Schema:
+        """Make a message type for queues: a text in either notation, a `Schema`, a `MessageType` or a dataclass.
 
-        One that is there as defined stays as it is; `TypeExists` when it is another of this name.
+        One that is there as declared stays as it is; `TypeExists` when it is another of this name.
         """
         schema = schema_from(definition)
         text = schema_text(schema)
-        reply = await self._session.ask(lambda request: DefineType(request=request, text=text))
+        reply = await self._session.ask(lambda request: DeclareType(request=request, text=text))
         self._queueing.forget()
         return parsed(reply["text"])
 
@@ -73,15 +87,15 @@ class QueueVerbs(ForwardVerbs):
         found = await self._session.ask(lambda request: Types(request=request))
         return {each["name"]: parsed(each["text"]) for each in found}
 
-    async def drop_type(self, name: str) -> None:
+    async def delete_type(self, name: str) -> None:
         """Remove a message type; `TypeInUse` while a queue takes it."""
         require_text("the name of a type", name)
-        await self._session.ask(lambda request: DropType(request=request, name=name), again=False)
+        await self._session.ask(lambda request: DeleteType(request=request, name=name), again=False)
         self._queueing.forget()
 
     # Queues
 
-    async def create_queue(
+    async def declare_queue(
         self,
         name: str,
         types: Sequence[str] | str,
@@ -90,29 +104,30 @@ class QueueVerbs(ForwardVerbs):
         direction: str = "desc",
         priority: float = 0.0,
         priorities: Mapping[str, str] | None = None,
-        dead: str | None = None,
-        most_aborts: int = 0,
+        dead_letter: str | None = None,
+        max_deliveries: int | None = None,
     ) -> QueueInfo:
         """Make a queue for messages of some types. One that is there as wanted stays; `QueueExists` for another one.
 
         `level` says what readers see of each other's: "none", "ordered" (a writer's messages in order), "blockwise"
         (a writer's transactions whole) or "ordered blockwise". Messages come by priority, in `direction`: the one that
         they were given, or what the expression in `priorities` says for their type, or `priority`; those of one
-        priority as they came. Messages taken by transactions that were undone `most_aborts` times go to queue `dead`.
+        priority as they came. A message that was delivered `max_deliveries` times, each time to a transaction that was
+        undone, goes to queue `dead_letter`, which is made if it is not there.
         """
         require_text("the name of a queue", name)
         named = [types] if isinstance(types, str) else list(types)
         for each in named:
             require_text("the name of a type", each)
-        for what, text in (("a level", level), ("a direction", direction), ("the name of a queue", dead or "")):
+        for what, text in (("a level", level), ("a direction", direction)):
             require_text(what, text)
         for kind, text in (priorities or {}).items():
             require_text("the name of a type", kind)
             require_text("a priority function", text)
         _require_number("priority", priority, int | float)
-        _require_number("most_aborts", most_aborts, int)
+        require_dead_letter("a dead-letter queue", max_deliveries, dead_letter)
         reply = await self._session.ask(
-            lambda request: CreateQueue(
+            lambda request: DeclareQueue(
                 request=request,
                 name=name,
                 types=named,
@@ -120,17 +135,17 @@ class QueueVerbs(ForwardVerbs):
                 direction=direction,
                 priority=float(priority),
                 functions=dict(priorities or {}),
-                dead=dead,
-                most_aborts=most_aborts,
+                dead_letter=dead_letter,
+                max_deliveries=max_deliveries or 0,
             )
         )
         self._queueing.forget()
         return _info(reply)
 
-    async def drop_queue(self, name: str) -> None:
+    async def delete_queue(self, name: str) -> None:
         """Remove a queue; `QueueInUse` while it has messages, or transactions under way."""
         require_text("the name of a queue", name)
-        await self._session.ask(lambda request: DropQueue(request=request, name=name), again=False)
+        await self._session.ask(lambda request: DeleteQueue(request=request, name=name), again=False)
         self._queueing.forget()
 
     async def queues(self) -> list[QueueInfo]:
@@ -149,16 +164,16 @@ class QueueVerbs(ForwardVerbs):
         type: str | None = None,
         *,
         count: int = 1,
-        select: str | None = None,
+        where: str | None = None,
         order: str | None = None,
         classes: Classes | None = None,
     ) -> list[QueueMessage]:
         """What `Transaction.dequeue` would take now. It is left where it is, and somebody else may take it."""
-        _require_texts(queue, type, select, order)
+        _require_texts(queue, type, where, order)
         _require_count(count)
         reply = await self._session.ask(
             lambda request: Dequeue(
-                request=request, queue=queue, type=type, count=count, select=select, order=order, peek=True
+                request=request, queue=queue, type=type, count=count, where=where, order=order, peek=True
             )
         )
         return [message for group in reply.get("groups", ()) for message in group.messages(classes)]
@@ -168,7 +183,7 @@ class QueueVerbs(ForwardVerbs):
         queue: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         after: int = 0,
         count: int | None = None,
         classes: Classes | None = None,
@@ -177,7 +192,7 @@ class QueueVerbs(ForwardVerbs):
 
         At most `count`, from the one behind number `after` on.
         """
-        async for part in self.browse_batches(queue, type, select=select, after=after, count=count):
+        async for part in self.browse_batches(queue, type, where=where, after=after, count=count):
             for message in part.messages(classes):
                 yield message
 
@@ -186,16 +201,16 @@ class QueueVerbs(ForwardVerbs):
         queue: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         after: int = 0,
         count: int | None = None,
     ) -> AsyncIterator[TakenBatch]:
         """The same, a batch at a time: `part.batch.to_arrow()`, `part.priorities`; each is of one type."""
-        _require_texts(queue, type, select, None)
+        _require_texts(queue, type, where, None)
         if count is not None:
             _require_count(count)
         while count is None or count > 0:
-            found = await self._browse(queue, type, select, after, BROWSED if count is None else min(count, BROWSED))
+            found = await self._browse(queue, type, where, after, BROWSED if count is None else min(count, BROWSED))
             parts = found.get("groups", ())
             for part in parts:
                 yield part
@@ -204,9 +219,9 @@ class QueueVerbs(ForwardVerbs):
             after = int(found["after"])
             count = None if count is None else count - sum(map(len, parts))
 
-    async def _browse(self, queue: str, kind: str | None, select: str | None, after: int, count: int) -> Any:
+    async def _browse(self, queue: str, kind: str | None, where: str | None, after: int, count: int) -> Any:
         return await self._session.ask(
-            lambda request: Browse(request=request, queue=queue, type=kind, select=select, after=after, count=count)
+            lambda request: Browse(request=request, queue=queue, type=kind, where=where, after=after, count=count)
         )
 
     async def move(
@@ -215,17 +230,17 @@ class QueueVerbs(ForwardVerbs):
         target: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         count: int | None = None,
     ) -> int:
-        """Move messages that nobody has taken to another queue, those that satisfy `select`; how many."""
-        _require_texts(source, type, select, None)
+        """Move messages that nobody has taken to another queue, those that satisfy `where`; how many."""
+        _require_texts(source, type, where, None)
         require_text("the name of a queue", target)
         if count is not None:
             _require_count(count, None)
         reply = await self._session.ask(
             lambda request: MoveMessages(
-                request=request, source=source, target=target, type=type, select=select, count=count
+                request=request, source=source, target=target, type=type, where=where, count=count
             ),
             again=False,
         )
@@ -236,15 +251,15 @@ class QueueVerbs(ForwardVerbs):
         queue: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         count: int | None = None,
     ) -> int:
-        """Remove messages that nobody has taken, those that satisfy `select`; how many."""
-        _require_texts(queue, type, select, None)
+        """Remove messages that nobody has taken, those that satisfy `where`; how many."""
+        _require_texts(queue, type, where, None)
         if count is not None:
             _require_count(count, None)
         reply = await self._session.ask(
-            lambda request: Purge(request=request, queue=queue, type=type, select=select, count=count), again=False
+            lambda request: Purge(request=request, queue=queue, type=type, where=where, count=count), again=False
         )
         return int(reply["messages"])
 
@@ -255,7 +270,7 @@ class QueueVerbs(ForwardVerbs):
 
         async with client.transaction() as tx:
             await tx.enqueue("orders", order)
-            found = await tx.dequeue("orders", "OrderMessage", count=10, select="...", order="...")
+            found = await tx.dequeue("orders", "OrderMessage", count=10, where="...", order="...")
         """
         self._session.require_open()
         return Transaction(self._queueing)
@@ -267,7 +282,7 @@ class QueueVerbs(ForwardVerbs):
         queue: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         order: str | None = None,
         concurrency: int = 4,
         count: int = 1,
@@ -277,7 +292,7 @@ class QueueVerbs(ForwardVerbs):
 
         ::
 
-            @client.worker("orders", "OrderMessage", select="...", concurrency=4)
+            @client.worker("orders", "OrderMessage", where="...", concurrency=4)
             async def handle(message, tx):
                 await tx.enqueue("invoices", invoice(message))
 
@@ -286,10 +301,10 @@ class QueueVerbs(ForwardVerbs):
         It may take the message alone, or the transaction too. An exception aborts: the messages come back, with one
         abort more. `concurrency` is how many transactions there are at once, `count` how many messages each takes.
         """
-        _require_texts(queue, type, select, order)
+        _require_texts(queue, type, where, order)
         _require_count(count)
         _require_count(concurrency, "TRANSACTIONS")
-        return self._workers.registering(queue, type, select, order, concurrency, count, classes)
+        return self._workers.registering(queue, type, where, order, concurrency, count, classes)
 
     async def run_workers(self) -> None:
         """Run all workers until `stop_workers`, or until the client has failed: then it raises that."""
@@ -301,16 +316,23 @@ class QueueVerbs(ForwardVerbs):
         self._workers.stop()
 
 
+def unknown_verb(client: Any, name: str) -> AttributeError:
+    """What is raised for a name that a client does not have."""
+    new = f"; it is called {RENAMED[name]} now" if name in RENAMED else ""
+    return AttributeError(f"{type(client).__name__!r} object has no attribute {name!r}{new}", name=name, obj=client)
+
+
 def _info(said: Mapping[str, Any]) -> QueueInfo:
     return QueueInfo(
         said["name"], tuple(said["types"]), said["level"], said["direction"], said["priority"], said["functions"],
-        said["dead"], said["most_aborts"], timestamp_of(said["created_us"]), said.get("statistics") or {},
+        said["dead_letter"], said["max_deliveries"] or None, timestamp_of(said["created_us"]),
+        said.get("statistics") or {},
     )  # fmt: skip
 
 
-def _require_texts(queue: Any, kind: Any, select: Any, order: Any) -> None:
+def _require_texts(queue: Any, kind: Any, where: Any, order: Any) -> None:
     require_text("the name of a queue", queue)
-    for what, text in (("the name of a type", kind), ("a selection", select), ("an ordering", order)):
+    for what, text in (("the name of a type", kind), ("a predicate", where), ("an ordering", order)):
         if text is not None:
             require_text(what, text)
 

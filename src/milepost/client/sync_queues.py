@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from milepost.client.forwards import ForwardInfo
-from milepost.client.queues import BROWSED, QueueInfo
+from milepost.client.queues import BROWSED, QueueInfo, unknown_verb
 from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.transaction import Receipt, Transaction
 from milepost.client.worker import Handler, takes_two
@@ -56,15 +56,16 @@ class SyncTransaction:
         type: str | None = None,
         *,
         count: int = 1,
-        select: str | None = None,
+        where: str | None = None,
         order: str | None = None,
         timeout: float | None = 0.0,
         classes: Classes | None = None,
+        select: str | None = None,
     ) -> list[QueueMessage]:
         """See `Transaction.dequeue`."""
         found: list[QueueMessage] = self._run(
             self.asynchronous.dequeue(
-                queue, type, count=count, select=select, order=order, timeout=timeout, classes=classes
+                queue, type, count=count, where=where, order=order, timeout=timeout, classes=classes, select=select
             )
         )
         return found
@@ -111,19 +112,24 @@ class SyncQueueVerbs:
 
         def _run(self, work: Coroutine[Any, Any, T]) -> T: ...
 
-    def define_type(self, definition: Any) -> Schema:
-        """See `AsyncClient.define_type`."""
-        return self._run(self._client.define_type(definition))
+    else:  # type checkers would take any name for one that is there
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_verb(self, name)
+
+    def declare_type(self, definition: Any) -> Schema:
+        """See `AsyncClient.declare_type`."""
+        return self._run(self._client.declare_type(definition))
 
     def types(self) -> dict[str, Schema]:
         """See `AsyncClient.types`."""
         return self._run(self._client.types())
 
-    def drop_type(self, name: str) -> None:
-        """See `AsyncClient.drop_type`."""
-        self._run(self._client.drop_type(name))
+    def delete_type(self, name: str) -> None:
+        """See `AsyncClient.delete_type`."""
+        self._run(self._client.delete_type(name))
 
-    def create_queue(
+    def declare_queue(
         self,
         name: str,
         types: Sequence[str] | str,
@@ -132,26 +138,26 @@ class SyncQueueVerbs:
         direction: str = "desc",
         priority: float = 0.0,
         priorities: Mapping[str, str] | None = None,
-        dead: str | None = None,
-        most_aborts: int = 0,
+        dead_letter: str | None = None,
+        max_deliveries: int | None = None,
     ) -> QueueInfo:
-        """See `AsyncClient.create_queue`."""
+        """See `AsyncClient.declare_queue`."""
         return self._run(
-            self._client.create_queue(
+            self._client.declare_queue(
                 name,
                 types,
                 level=level,
                 direction=direction,
                 priority=priority,
                 priorities=priorities,
-                dead=dead,
-                most_aborts=most_aborts,
+                dead_letter=dead_letter,
+                max_deliveries=max_deliveries,
             )
         )
 
-    def drop_queue(self, name: str) -> None:
-        """See `AsyncClient.drop_queue`."""
-        self._run(self._client.drop_queue(name))
+    def delete_queue(self, name: str) -> None:
+        """See `AsyncClient.delete_queue`."""
+        self._run(self._client.delete_queue(name))
 
     def queues(self) -> list[QueueInfo]:
         """See `AsyncClient.queues`."""
@@ -167,25 +173,25 @@ class SyncQueueVerbs:
         type: str | None = None,
         *,
         count: int = 1,
-        select: str | None = None,
+        where: str | None = None,
         order: str | None = None,
         classes: Classes | None = None,
     ) -> list[QueueMessage]:
         """See `AsyncClient.peek`."""
-        return self._run(self._client.peek(queue, type, count=count, select=select, order=order, classes=classes))
+        return self._run(self._client.peek(queue, type, count=count, where=where, order=order, classes=classes))
 
     def browse(
         self,
         queue: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         after: int = 0,
         count: int | None = None,
         classes: Classes | None = None,
     ) -> Iterator[QueueMessage]:
         """See `AsyncClient.browse`."""
-        for part in self.browse_batches(queue, type, select=select, after=after, count=count):
+        for part in self.browse_batches(queue, type, where=where, after=after, count=count):
             yield from part.messages(classes)
 
     def browse_batches(
@@ -193,16 +199,14 @@ class SyncQueueVerbs:
         queue: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         after: int = 0,
         count: int | None = None,
     ) -> Iterator[TakenBatch]:
         """See `AsyncClient.browse_batches`. As many cross threads at a time as the broker sends at once."""
         while count is None or count > 0:
             wanted = BROWSED if count is None else min(count, BROWSED)
-            found = self._run(
-                _listed(self._client.browse_batches(queue, type, select=select, after=after, count=wanted))
-            )
+            found = self._run(_listed(self._client.browse_batches(queue, type, where=where, after=after, count=wanted)))
             yield from found
             if not found:
                 return
@@ -215,22 +219,22 @@ class SyncQueueVerbs:
         target: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         count: int | None = None,
     ) -> int:
         """See `AsyncClient.move`."""
-        return self._run(self._client.move(source, target, type, select=select, count=count))
+        return self._run(self._client.move(source, target, type, where=where, count=count))
 
     def purge(
         self,
         queue: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         count: int | None = None,
     ) -> int:
         """See `AsyncClient.purge`."""
-        return self._run(self._client.purge(queue, type, select=select, count=count))
+        return self._run(self._client.purge(queue, type, where=where, count=count))
 
     def transaction(self) -> SyncTransaction:
         """See `AsyncClient.transaction`: a plain `with`."""
@@ -248,9 +252,9 @@ class SyncQueueVerbs:
         """See `AsyncClient.forward`."""
         self._run(self._client.forward(queue, address, target))
 
-    def drop_forward(self, queue: str) -> None:
-        """See `AsyncClient.drop_forward`."""
-        self._run(self._client.drop_forward(queue))
+    def delete_forward(self, queue: str) -> None:
+        """See `AsyncClient.delete_forward`."""
+        self._run(self._client.delete_forward(queue))
 
     def forwards(self) -> list[ForwardInfo]:
         """See `AsyncClient.forwards`."""
@@ -261,7 +265,7 @@ class SyncQueueVerbs:
         queue: str,
         type: str | None = None,
         *,
-        select: str | None = None,
+        where: str | None = None,
         order: str | None = None,
         concurrency: int = 4,
         count: int = 1,
@@ -269,7 +273,7 @@ class SyncQueueVerbs:
     ) -> Callable[[Handler], Handler]:
         """See `AsyncClient.worker`. The function runs in a thread of its own, with a `SyncTransaction`."""
         registering = self._client.worker(
-            queue, type, select=select, order=order, concurrency=concurrency, count=count, classes=classes
+            queue, type, where=where, order=order, concurrency=concurrency, count=count, classes=classes
         )
 
         def register(handler: Handler) -> Handler:

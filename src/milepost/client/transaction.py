@@ -187,19 +187,26 @@ class Transaction:
         type: str | None = None,
         *,
         count: int = 1,
-        select: str | None = None,
+        where: str | None = None,
         order: str | None = None,
         timeout: float | None = 0.0,
         classes: Classes | None = None,
+        select: str | None = None,
     ) -> list[QueueMessage]:
-        """Take up to `count` messages: those that satisfy `select`, in the order of `order`, or of their priorities.
+        """Take up to `count` messages: those that satisfy `where`, in the order of `order`, or of their priorities.
 
-        `select` is a predicate over the type's members, `order` one or several expressions, each with `asc` or `desc`.
+        `where` is a predicate over the type's members, `order` one or several expressions, each with `asc` or `desc`.
         When nothing qualifies it waits `timeout` seconds, None for ever, and gives an empty list. `classes` are those
         that were generated for the type: `NODE_CLASSES`. What is taken is hidden from others; the commit removes it,
         an abort puts it back. A dequeue that is cancelled aborts the transaction, so that nothing is lost.
+
+        `select` is what `where` was called before, and goes in the version after this one.
         """
-        found = await self.dequeue_batches(queue, type, count=count, select=select, order=order, timeout=timeout)
+        if select is not None:
+            if where is not None:
+                raise InvalidValue("dequeue takes where=, or select=, its old name, and not both; give where= alone")
+            where = select
+        found = await self.dequeue_batches(queue, type, count=count, where=where, order=order, timeout=timeout)
         return [message for part in found for message in part.messages(classes)]
 
     async def dequeue_batches(
@@ -208,14 +215,14 @@ class Transaction:
         type: str | None = None,
         *,
         count: int = 1,
-        select: str | None = None,
+        where: str | None = None,
         order: str | None = None,
         timeout: float | None = 0.0,
     ) -> list[TakenBatch]:
         """The same as batches, each of one type: `part.batch.to_arrow()`, `part.priorities`."""
         self._require_open()
         require_text("the name of a queue", queue)
-        for what, text in (("the name of a type", type), ("a selection", select), ("an ordering", order)):
+        for what, text in (("the name of a type", type), ("a predicate", where), ("an ordering", order)):
             if text is not None:
                 require_text(what, text)
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -229,7 +236,7 @@ class Transaction:
             def request(number: int, step: int, wait_s: float = wait_s) -> Control:
                 return Dequeue(
                     request=number, transaction=self._client, step=step, number=self._number, queue=queue, type=type,
-                    count=count, select=select, order=order, wait_s=wait_s,
+                    count=count, where=where, order=order, wait_s=wait_s,
                 )  # fmt: skip
 
             value, again = await self._ask(request, wait_s + self._session.timeout)

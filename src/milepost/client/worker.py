@@ -30,7 +30,7 @@ class Worker:
     with_transaction: bool  # it takes that as its second argument
     queue: str
     kind: str | None
-    select: str | None
+    where: str | None
     order: str | None
     concurrency: int
     count: int
@@ -50,7 +50,7 @@ class Workers:
         self,
         queue: str,
         kind: str | None,
-        select: str | None,
+        where: str | None,
         order: str | None,
         concurrency: int,
         count: int,
@@ -60,7 +60,7 @@ class Workers:
 
         def register(handler: Handler) -> Handler:
             both = takes_two(handler)
-            self._workers.append(Worker(handler, both, queue, kind, select, order, concurrency, count, classes))
+            self._workers.append(Worker(handler, both, queue, kind, where, order, concurrency, count, classes))
             return handler
 
         return register
@@ -119,7 +119,7 @@ async def _next(worker: Worker, transaction: Transaction, stop: asyncio.Event) -
         while not stop.is_set():
             taking = asyncio.ensure_future(
                 transaction.dequeue(
-                    worker.queue, worker.kind, count=worker.count, select=worker.select, order=worker.order,
+                    worker.queue, worker.kind, count=worker.count, where=worker.where, order=worker.order,
                     timeout=WAIT_S, classes=worker.classes,
                 )
             )  # fmt: skip

@@ -186,7 +186,7 @@ class DirectConnection(Connection):
         if unsure and not dealing.number and not dealing.held:
             try:
                 found = await self._keeper.look(
-                    operations.Peek(step.queue, step.type, select=step.select, order=step.order)
+                    operations.Peek(step.queue, step.type, where=step.where, order=step.order)
                 )
             except MilepostError:
                 found = None  # the store is away: who wants to write waits until it is back

@@ -58,4 +58,4 @@ class Dealing:
 
     def wish(self, said: Dequeue) -> Any:
         """What a dequeue looks for. Whoever holds messages of the queue may see others than the rest do."""
-        return said.type, said.select, self.client if self.taken[said.queue] else 0
+        return said.type, said.where, self.client if self.taken[said.queue] else 0

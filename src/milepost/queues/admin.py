@@ -19,27 +19,29 @@ MOST: Final = 10_000_000  # messages that are moved or removed at once, whatever
 T = TypeVar("T")
 
 
-def define(session: Session, place: Place, text: str) -> TypeRecord:
-    """See `operations.DefineType`."""
-    known, number = _change(session, place, lambda known: catalogue.define(session, known, text, place.time_us))
+def declare_type(session: Session, place: Place, text: str) -> TypeRecord:
+    """See `operations.DeclareType`."""
+    known, number = _change(session, place, lambda known: catalogue.declare_type(session, known, text, place.time_us))
     kind = known.types[number]
     return TypeRecord(kind.number, kind.name, kind.text, kind.schema)
 
 
-def drop_type(session: Session, place: Place, name: str) -> None:
-    """See `operations.DropType`."""
-    _change(session, place, lambda known: catalogue.drop_type(session, known, name))
+def delete_type(session: Session, place: Place, name: str) -> None:
+    """See `operations.DeleteType`."""
+    _change(session, place, lambda known: catalogue.delete_type(session, known, name))
 
 
-def create(session: Session, place: Place, wanted: Wanted) -> QueueRecord:
-    """See `operations.CreateQueue`."""
-    known, number = _change(session, place, lambda known: catalogue.create(session, known, wanted, place.time_us))
+def declare_queue(session: Session, place: Place, wanted: Wanted) -> QueueRecord:
+    """See `operations.DeclareQueue`."""
+    known, number = _change(
+        session, place, lambda known: catalogue.declare_queue(session, known, wanted, place.time_us)
+    )
     return known.record(known.queues[number], {})
 
 
-def drop(session: Session, place: Place, name: str) -> None:
-    """See `operations.DropQueue`."""
-    _change(session, place, lambda known: catalogue.drop(session, known, name))
+def delete_queue(session: Session, place: Place, name: str) -> None:
+    """See `operations.DeleteQueue`."""
+    _change(session, place, lambda known: catalogue.delete_queue(session, known, name))
 
 
 def _change(session: Session, place: Place, work: Callable[[Catalogue], T]) -> tuple[Catalogue, T]:
@@ -59,14 +61,14 @@ def _change(session: Session, place: Place, work: Callable[[Catalogue], T]) -> t
 
 
 def move(
-    session: Session, place: Place, source: str, target: str, kind: str | None, select: str | None, count: int | None
+    session: Session, place: Place, source: str, target: str, kind: str | None, where: str | None, count: int | None
 ) -> int:
     """See `operations.MoveMessages`."""
     known = engine_of(session, place).known(session, None)
     origin, goal = known.queue(source), known.queue(target)
     if origin.number == goal.number:
         raise InvalidValue(f"queue {source!r} is where these messages are")
-    found = _chosen(session, place, known, origin, kind, select, count)
+    found = _chosen(session, place, known, origin, kind, where, count)
     for number in {head.type for head in found}:
         if number not in goal.functions:
             raise WrongType(f"queue {target!r} does not take messages of type {known.types[number].name}")
@@ -76,20 +78,20 @@ def move(
     return len(mids)
 
 
-def purge(session: Session, place: Place, queue: str, kind: str | None, select: str | None, count: int | None) -> int:
+def purge(session: Session, place: Place, queue: str, kind: str | None, where: str | None, count: int | None) -> int:
     """See `operations.Purge`."""
     known = engine_of(session, place).known(session, None)
     origin = known.queue(queue)
-    mids = [head.mid for head in _chosen(session, place, known, origin, kind, select, count)]
+    mids = [head.mid for head in _chosen(session, place, known, origin, kind, where, count)]
     if mids:
         discard(session, known, origin, mids)
     return len(mids)
 
 
 def _chosen(
-    session: Session, place: Place, known: Catalogue, queue: Queue, kind: str | None, select: str | None,
+    session: Session, place: Place, known: Catalogue, queue: Queue, kind: str | None, where: str | None,
     count: int | None,
 ) -> list[looking.Head]:  # fmt: skip
     if count is not None and count < 1:
         raise InvalidValue(f"count = {count}: takes one message at least, or None for all")
-    return looking.committed(session, known, queue, Wish(kind, select), 0, min(count or MOST, MOST), lock=place.shared)
+    return looking.committed(session, known, queue, Wish(kind, where), 0, min(count or MOST, MOST), lock=place.shared)

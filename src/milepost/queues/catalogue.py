@@ -27,7 +27,6 @@ from milepost.storage.database import Session
 from milepost.storage.statement import Statement, worded
 
 NEVER_US: Final = (1 << 63) - 1  # of a message without an end
-ABORTS_MOST: Final = 1_000_000_000  # that a queue may ask for: more than any message lives to see
 
 # Whether what a broker remembers is still so.
 VERSION: Final = Statement("SELECT version FROM queue_catalogue")
@@ -42,7 +41,8 @@ _MAKE_TYPE: Final = Statement("""
     INSERT INTO queue_types (name, source, created_us) VALUES (:name, :source, :time_us) RETURNING number""")
 _MAKE_QUEUE: Final = Statement("""
     INSERT INTO queues (name, level, direction, priority, prioritized, dead, most_aborts, created_us)
-    VALUES (:name, :level, :direction, :priority, :prioritized, :dead, :most_aborts, :time_us) RETURNING number""")
+    VALUES (:name, :level, :direction, :priority, :prioritized, :dead_letter, :max_deliveries, :time_us)
+    RETURNING number""")
 _ACCEPT: Final = Statement("INSERT INTO queue_accepts (queue, type, function) VALUES (:queue, :type, :function)")
 _REFUSE: Final = Statement("DELETE FROM queue_accepts WHERE queue = :queue")
 _DROP_TYPE: Final = Statement("DELETE FROM queue_types WHERE number = :number")
@@ -74,8 +74,8 @@ class Queue(NamedTuple):
     direction: str
     priority: float
     prioritized: bool
-    dead: int | None
-    most_aborts: int
+    dead_letter: int | None
+    max_deliveries: int
     created_us: int
     functions: dict[int, str | None]  # the types that it takes, and what gives their priority
 
@@ -109,8 +109,8 @@ class QueueRecord(NamedTuple):
     priority: float
     types: tuple[str, ...]
     functions: dict[str, str]
-    dead: str | None
-    most_aborts: int
+    dead_letter: str | None
+    max_deliveries: int
     created_us: int
     statistics: dict[str, int]
 
@@ -147,7 +147,7 @@ class Catalogue:
         found = self.types_by_name.get(name)
         if found is None:
             near = did_you_mean(name, self.types_by_name)
-            raise UnknownType(f"there is no message type {name!r}{near or '; define it first'}")
+            raise UnknownType(f"there is no message type {name!r}{near or '; declare it first'}")
         return found
 
     def queue(self, name: str) -> Queue:
@@ -172,8 +172,8 @@ class Catalogue:
         return QueueRecord(
             queue.name, queue.level, queue.direction, queue.priority, tuple(names.values()),
             {names[number]: text for number, text in queue.functions.items() if text is not None},
-            self.queues[queue.dead].name if queue.dead is not None else None, queue.most_aborts, queue.created_us,
-            statistics,
+            self.queues[queue.dead_letter].name if queue.dead_letter is not None else None, queue.max_deliveries,
+            queue.created_us, statistics,
         )  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def _type(number: int, name: str, text: str) -> Type:
 # Types
 
 
-def define(session: Session, known: Catalogue, text: str, time_us: int) -> int:
+def declare_type(session: Session, known: Catalogue, text: str, time_us: int) -> int:
     """Make a type; its number. One that is there as defined stays as it is."""
     schema = parse_schema(text)
     Tables(schema, 0).indexes  # noqa: B018  # raises what cannot be kept in tables
@@ -229,7 +229,7 @@ def define(session: Session, known: Catalogue, text: str, time_us: int) -> int:
         if there.schema.fingerprint == schema.fingerprint:
             return there.number
         raise TypeExists(
-            f"message type {schema.name} is defined in another way: drop it, once no queue takes it, or choose "
+            f"message type {schema.name} is declared in another way: delete it, once no queue takes it, or choose "
             "another name"
         )
     source = schema.canonical
@@ -240,12 +240,12 @@ def define(session: Session, known: Catalogue, text: str, time_us: int) -> int:
     return int(row[0])
 
 
-def drop_type(session: Session, known: Catalogue, name: str) -> None:
+def delete_type(session: Session, known: Catalogue, name: str) -> None:
     """Remove a type that no queue takes."""
     found = known.type(name)
     users = [queue.name for queue in known.queues.values() if found.number in queue.functions]
     if users:
-        raise TypeInUse(f"message type {name} is taken by {', '.join(sorted(users))}: drop that first")
+        raise TypeInUse(f"message type {name} is taken by {', '.join(sorted(users))}: delete that first")
     session.run(_DROP_TYPE, number=found.number)
     for statement in found.tables.drop():
         session.say(statement)
@@ -264,11 +264,11 @@ class Wanted(NamedTuple):
     direction: str = "desc"
     priority: float = 0.0
     functions: dict[str, str] = {}  # noqa: RUF012  # nobody changes it
-    dead: str | None = None
-    most_aborts: int = 0
+    dead_letter: str | None = None
+    max_deliveries: int = 0
 
 
-def create(session: Session, known: Catalogue, wanted: Wanted, time_us: int) -> int:
+def declare_queue(session: Session, known: Catalogue, wanted: Wanted, time_us: int) -> int:
     """Make a queue; its number. One that is there as wanted stays as it is."""
     _require(wanted)
     types = {name: known.type(name) for name in wanted.types}
@@ -280,23 +280,24 @@ def create(session: Session, known: Catalogue, wanted: Wanted, time_us: int) -> 
     if there is not None:
         if known.record(there, {})[:8] == _as_record(wanted, types):
             return there.number
-        raise QueueExists(f"queue {wanted.name!r} is there, and is another: drop it, or choose another name")
-    dead: int | None = None
-    if wanted.dead is not None:
-        found = known.queues_by_name.get(wanted.dead)
+        raise QueueExists(f"queue {wanted.name!r} is there, and is another: delete it, or choose another name")
+    dead_letter: int | None = None
+    if wanted.dead_letter is not None:
+        found = known.queues_by_name.get(wanted.dead_letter)
         if found is None:
-            dead = _make(session, Wanted(wanted.dead, wanted.types), None, types, time_us)
+            dead_letter = _make(session, Wanted(wanted.dead_letter, wanted.types), None, types, time_us)
         else:
-            dead = found.number
+            dead_letter = found.number
             for each in wanted.types:
                 known.taken_by(found, each)
-    return _make(session, wanted, dead, types, time_us)
+    return _make(session, wanted, dead_letter, types, time_us)
 
 
-def _make(session: Session, wanted: Wanted, dead: int | None, types: dict[str, Type], time_us: int) -> int:
+def _make(session: Session, wanted: Wanted, dead_letter: int | None, types: dict[str, Type], time_us: int) -> int:
     row = session.row(
         _MAKE_QUEUE, name=wanted.name, level=wanted.level, direction=wanted.direction, priority=float(wanted.priority),
-        prioritized=int(bool(wanted.functions)), dead=dead, most_aborts=wanted.most_aborts, time_us=time_us,
+        prioritized=int(bool(wanted.functions)), dead_letter=dead_letter, max_deliveries=wanted.max_deliveries,
+        time_us=time_us,
     )  # fmt: skip
     number = int(row[0])
     for name in wanted.types:
@@ -330,19 +331,19 @@ def made_of(number: int, level: str, direction: str) -> list[str]:
     return made
 
 
-def drop(session: Session, known: Catalogue, name: str) -> None:
+def delete_queue(session: Session, known: Catalogue, name: str) -> None:
     """Remove a queue that has no messages and is in no transaction."""
     found = known.queue(name)
     if _dialect(session) == "postgresql":  # else another broker puts a message into it between the look and the end
         session.say(f"LOCK TABLE {found.table} IN ACCESS EXCLUSIVE MODE")
     count = int(session.row(Statement(f"SELECT count(*) FROM {found.table}"))[0])
     if count:
-        raise QueueInUse(f"queue {name!r} has {count} messages: purge it, or let them be dequeued, and drop it then")
+        raise QueueInUse(f"queue {name!r} has {count} messages: purge it, or let them be dequeued, and delete it then")
     if session.row(_OPEN, number=found.number)[0]:
-        raise QueueInUse(f"queue {name!r} is in a transaction under way: drop it when that has ended")
-    users = [each.name for each in known.queues.values() if each.dead == found.number]
+        raise QueueInUse(f"queue {name!r} is in a transaction under way: delete it when that has ended")
+    users = [each.name for each in known.queues.values() if each.dead_letter == found.number]
     if users:
-        raise QueueInUse(f"queue {name!r} takes the dead messages of {', '.join(sorted(users))}: drop that first")
+        raise QueueInUse(f"queue {name!r} takes the dead messages of {', '.join(sorted(users))}: delete that first")
     for statement in (_DROP_QUEUE, _DROP_GROUPS, _DROP_FORWARD):
         session.run(statement, number=found.number)
     session.run(_REFUSE, queue=found.number)
@@ -364,7 +365,7 @@ def require_function(text: str, kind: Type) -> None:
 
 
 def _require(wanted: Wanted) -> None:
-    for name in (wanted.name, *([] if wanted.dead is None else [wanted.dead])):
+    for name in (wanted.name, *([] if wanted.dead_letter is None else [wanted.dead_letter])):
         limits.require("NAME_CHARS", len(name), "the characters of a queue's name")
         if not name or not name.isprintable():
             raise InvalidValue("the name of a queue is shown to people: it takes printable characters, one at least")
@@ -379,11 +380,10 @@ def _require(wanted: Wanted) -> None:
         raise InvalidValue(f"queue {wanted.name!r} is to take one type twice")
     if not math.isfinite(wanted.priority):
         raise InvalidValue(f"priority {wanted.priority}: takes a finite number")
-    if wanted.most_aborts < 0 or bool(wanted.most_aborts) != (wanted.dead is not None):
-        raise InvalidValue("a queue for dead messages and the aborts after which a message is dead go together")
-    if wanted.most_aborts > ABORTS_MOST:
-        raise InvalidValue(f"most_aborts = {wanted.most_aborts}: takes up to {ABORTS_MOST}")
-    if wanted.dead == wanted.name:
+    if wanted.max_deliveries < 0 or bool(wanted.max_deliveries) != (wanted.dead_letter is not None):
+        raise InvalidValue("dead_letter takes messages that were delivered max_deliveries times: give both or neither")
+    limits.require("DELIVERIES", wanted.max_deliveries, "max_deliveries")
+    if wanted.dead_letter == wanted.name:
         raise InvalidValue(f"queue {wanted.name!r} cannot take its own dead messages")
 
 
@@ -392,7 +392,7 @@ def _as_record(wanted: Wanted, types: dict[str, Type]) -> tuple[Any, ...]:
     names = tuple(sorted(wanted.types, key=lambda name: types[name].number))
     return (
         wanted.name, wanted.level, wanted.direction, float(wanted.priority), names,
-        dict(wanted.functions), wanted.dead, wanted.most_aborts,
+        dict(wanted.functions), wanted.dead_letter, wanted.max_deliveries,
     )  # fmt: skip
 
 

@@ -50,8 +50,8 @@ def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool
             touched.add(queue.number)
             if kind == "e" and queue.group:
                 make_groups(session, queue, [s if queue.group == "s" else number])
-            if kind == "d" and counted and queue.most_aborts:
-                dying = [row[0] for row in changed if row[3] >= queue.most_aborts]
+            if kind == "d" and counted and queue.max_deliveries:
+                dying = [row[0] for row in changed if row[3] >= queue.max_deliveries]
                 if dying:
                     touched |= bury(session, known, queue, dying)
         if queue.group and kind == "d":
@@ -69,11 +69,11 @@ def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool
 
 def bury(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> set[int]:
     """Messages go to the queue for dead ones, if there is one, or for good; queues that got something."""
-    if queue.dead is None:
+    if queue.dead_letter is None:
         discard(session, known, queue, mids)
         return set()
-    transfer(session, queue, known.queues[queue.dead], mids, aborts="aborts")
-    return {queue.dead}
+    transfer(session, queue, known.queues[queue.dead_letter], mids, aborts="aborts")
+    return {queue.dead_letter}
 
 
 # From outside

@@ -210,7 +210,7 @@ class Carrier:
         ours, theirs = await self._source.types(), await self._target.types()
         for name in queue.types:
             if name not in theirs:
-                await self._target.define_type(ours[name])
+                await self._target.declare_type(ours[name])
             elif theirs[name].fingerprint != ours[name].fingerprint:
                 raise InvalidValue(
                     f"message type {name} is another one on the target of queue {self._queue!r}: its messages are none "

@@ -65,7 +65,7 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class SetForward(Work):
-    """Forward a queue from now on, until `DropForward`; the same again changes nothing."""
+    """Forward a queue from now on, until `DeleteForward`; the same again changes nothing."""
 
     queue: str
     address: str
@@ -87,7 +87,7 @@ class SetForward(Work):
 
 
 @dataclass(frozen=True)
-class DropForward(Work):
+class DeleteForward(Work):
     """Forward a queue no more."""
 
     queue: str

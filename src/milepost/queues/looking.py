@@ -25,26 +25,26 @@ _NOBODY: Final = -1  # a transaction that is none: peeking sees what everybody d
 
 
 def peek(
-    session: Session, place: Place, queue: str, kind: str | None, select: str | None, order: str | None, count: int,
+    session: Session, place: Place, queue: str, kind: str | None, where: str | None, order: str | None, count: int,
     most_bytes: int | None = None,
 ) -> Got:  # fmt: skip
     """See `operations.Peek`."""
     picking.require_count(count)
     known = engine_of(session, place).known(session, None)
     found = picking.pick(
-        session, known, known.queue(queue), Wish(kind, select, order), count, _NOBODY, False, place.time_us, lock=False
+        session, known, known.queue(queue), Wish(kind, where, order), count, _NOBODY, False, place.time_us, lock=False
     )
     return _got(session, known, found, most_bytes) if found else nothing(session, known.queue(queue), place.time_us)
 
 
 def browse(
-    session: Session, place: Place, queue: str, kind: str | None, select: str | None, after: int, count: int,
+    session: Session, place: Place, queue: str, kind: str | None, where: str | None, after: int, count: int,
     most_bytes: int | None = None,
 ) -> Got:  # fmt: skip
     """See `operations.Browse`."""
     picking.require_count(count)
     known = engine_of(session, place).known(session, None)
-    found = committed(session, known, known.queue(queue), Wish(kind, select), after, count, lock=False)
+    found = committed(session, known, known.queue(queue), Wish(kind, where), after, count, lock=False)
     return _got(session, known, found, most_bytes)
 
 
@@ -86,7 +86,7 @@ def committed(
     """Committed messages that nobody has taken or reserved, due or not, by number."""
     finding = picking.browsing(known, queue, wish, picking.dialect_of(session), lock)
     values = {"after": after, "count": count, "queue": queue.number} | finding.values
-    ask = session.bounded if wish.select else session.rows
+    ask = session.bounded if wish.where else session.rows
     return [Head(*row) for row in ask(finding.statement, **values)]
 
 

@@ -184,13 +184,13 @@ class Peek(Look):
     queue: str
     type: str | None = None
     count: int = 1
-    select: str | None = None
+    where: str | None = None
     order: str | None = None
     most_bytes: int | None = None  # of the messages, about: then there are fewer
 
     def run(self, session: Session, place: Place) -> Got:
         """See `looking`."""
-        return looking.peek(session, place, self.queue, self.type, self.select, self.order, self.count, self.most_bytes)
+        return looking.peek(session, place, self.queue, self.type, self.where, self.order, self.count, self.most_bytes)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Browse(Look):
 
     queue: str
     type: str | None = None
-    select: str | None = None
+    where: str | None = None
     after: int = 0
     count: int = 100
     most_bytes: int | None = None  # of the messages, about: then there are fewer
@@ -207,7 +207,7 @@ class Browse(Look):
     def run(self, session: Session, place: Place) -> Got:
         """See `looking`."""
         return looking.browse(
-            session, place, self.queue, self.type, self.select, self.after, self.count, self.most_bytes
+            session, place, self.queue, self.type, self.where, self.after, self.count, self.most_bytes
         )
 
 
@@ -236,29 +236,29 @@ class Types(Look):
 
 
 @dataclass(frozen=True)
-class DefineType(Work):
+class DeclareType(Work):
     """Make a message type, or find it as it is: `TypeRecord`."""
 
     text: str
 
     def run(self, session: Session, place: Place) -> TypeRecord:
         """See `catalogue`."""
-        return admin.define(session, place, self.text)
+        return admin.declare_type(session, place, self.text)
 
 
 @dataclass(frozen=True)
-class DropType(Work):
+class DeleteType(Work):
     """Remove a message type that no queue takes."""
 
     name: str
 
     def run(self, session: Session, place: Place) -> None:
         """See `catalogue`."""
-        admin.drop_type(session, place, self.name)
+        admin.delete_type(session, place, self.name)
 
 
 @dataclass(frozen=True)
-class CreateQueue(Work):
+class DeclareQueue(Work):
     """Make a queue, or find it as it is: `QueueRecord`."""
 
     name: str
@@ -267,27 +267,27 @@ class CreateQueue(Work):
     direction: str = "desc"
     priority: float = 0.0
     functions: tuple[tuple[str, str], ...] = ()
-    dead: str | None = None
-    most_aborts: int = 0
+    dead_letter: str | None = None
+    max_deliveries: int = 0
 
     def run(self, session: Session, place: Place) -> QueueRecord:
         """See `catalogue`."""
         wanted = Wanted(
-            self.name, self.types, self.level, self.direction, self.priority, dict(self.functions), self.dead,
-            self.most_aborts,
+            self.name, self.types, self.level, self.direction, self.priority, dict(self.functions), self.dead_letter,
+            self.max_deliveries,
         )  # fmt: skip
-        return admin.create(session, place, wanted)
+        return admin.declare_queue(session, place, wanted)
 
 
 @dataclass(frozen=True)
-class DropQueue(Work):
+class DeleteQueue(Work):
     """Remove a queue that is empty and in no transaction."""
 
     name: str
 
     def run(self, session: Session, place: Place) -> None:
         """See `catalogue`."""
-        admin.drop(session, place, self.name)
+        admin.delete_queue(session, place, self.name)
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ class MoveMessages(Work):
     source: str
     target: str
     type: str | None = None
-    select: str | None = None
+    where: str | None = None
     count: int | None = None
 
     @property
@@ -307,7 +307,7 @@ class MoveMessages(Work):
 
     def run(self, session: Session, place: Place) -> int:
         """See `admin`."""
-        return admin.move(session, place, self.source, self.target, self.type, self.select, self.count)
+        return admin.move(session, place, self.source, self.target, self.type, self.where, self.count)
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ class Purge(Work):
 
     queue: str
     type: str | None = None
-    select: str | None = None
+    where: str | None = None
     count: int | None = None
 
     @property
@@ -326,4 +326,4 @@ class Purge(Work):
 
     def run(self, session: Session, place: Place) -> int:
         """See `admin`."""
-        return admin.purge(session, place, self.queue, self.type, self.select, self.count)
+        return admin.purge(session, place, self.queue, self.type, self.where, self.count)

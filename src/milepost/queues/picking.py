@@ -62,7 +62,7 @@ class Wish(NamedTuple):
     """What a reader wants."""
 
     type: str | None = None
-    select: str | None = None
+    where: str | None = None
     order: str | None = None
 
 
@@ -99,7 +99,7 @@ def taking(session: Session, catalogue: Catalogue, queue: Queue, wish: Wish) -> 
     if queue.group or wish.order or dialect_of(session) != "postgresql":
         return None
     kind = _required(catalogue, queue, wish)
-    return _taking(_Cached(catalogue, queue, kind.number if kind is not None else None), wish.select)
+    return _taking(_Cached(catalogue, queue, kind.number if kind is not None else None), wish.where)
 
 
 def pick(
@@ -114,7 +114,7 @@ def pick(
     kind = _required(catalogue, queue, wish)
     dialect = dialect_of(session)
     values = {"now": now, "owner": owner, "queue": queue.number}
-    plain = kind is None and not wish.select and not wish.order and not own
+    plain = kind is None and not wish.where and not wish.order and not own
     # Messages in the order of arrival may be thousands of a writer that somebody else has: where writers are few, and
     # one message is wanted, the oldest of each is looked at instead.
     heads = queue.group == "s" and count == 1 and groups is not None and groups <= FEW_GROUPS
@@ -122,11 +122,11 @@ def pick(
         return _in_order(session, queue, values | {"count": count}, begun, dialect, lock)
     key = kind.number if kind is not None else None
     about = _Cached(catalogue, queue, key)
-    finding = _finding(about, wish.select, wish.order, own, dialect, lock, count == 1)
+    finding = _finding(about, wish.where, wish.order, own, dialect, lock, count == 1)
     if finding.short is not None and session.row(finding.short)[0]:
-        finding = _finding(about, wish.select, wish.order, own, dialect, lock, count == 1, walked=True)
+        finding = _finding(about, wish.where, wish.order, own, dialect, lock, count == 1, walked=True)
     values |= {"count": count} | finding.values
-    found_by = _asked if wish.select or wish.order else _found
+    found_by = _asked if wish.where or wish.order else _found
     if not queue.group or not lock or dialect != "postgresql":
         return found_by(session, finding.statement, values)
     passed: set[int] = set()  # groups that another broker was quicker with; what is behind them counts instead
@@ -179,7 +179,7 @@ def _required(catalogue: Catalogue, queue: Queue, wish: Wish) -> Type | None:
         kind = catalogue.taken_by(queue, wish.type)
     elif len(queue.functions) == 1:
         kind = catalogue.types[next(iter(queue.functions))]
-    elif wish.select or wish.order:
+    elif wish.where or wish.order:
         raise WrongType(
             f"a selection and an order are of one message type, and queue {queue.name!r} takes several: "
             f"name one of {', '.join(catalogue.types[number].name for number in queue.functions)}"
@@ -187,7 +187,7 @@ def _required(catalogue: Catalogue, queue: Queue, wish: Wish) -> Type | None:
     else:
         return None
     # A type is nothing to look for where there is no other.
-    return kind if len(queue.functions) > 1 or wish.select or wish.order else None
+    return kind if len(queue.functions) > 1 or wish.where or wish.order else None
 
 
 def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> list[Head]:
@@ -251,12 +251,12 @@ class _Cached:
 
 @lru_cache(maxsize=CACHED)
 def _finding(
-    about: _Cached, select: str | None, order: str | None, own: bool, dialect: Dialect, lock: bool, one: bool,
+    about: _Cached, where: str | None, order: str | None, own: bool, dialect: Dialect, lock: bool, one: bool,
     *, walked: bool = False,
 ) -> Finding:  # fmt: skip
     queue, kind = about.queue, about.kind
     tables = kind.tables if kind is not None else None
-    predicate = query.compile(select, tables.schema).root if select and tables is not None else None
+    predicate = query.compile(where, tables.schema).root if where and tables is not None else None
     sortings = query.ordering(order, tables.schema).keys if order and tables is not None else ()
     # By what messages contain, where nothing of the header is asked for: by the index of an attribute, or, where all
     # of them have to be looked at anyway, by going once through the type's table.
@@ -305,8 +305,8 @@ def _finding(
 
 
 @lru_cache(maxsize=CACHED)
-def _taking(about: _Cached, select: str | None) -> Finding:
-    found = _finding(about, select, None, False, "postgresql", True, False)
+def _taking(about: _Cached, where: str | None) -> Finding:
+    found = _finding(about, where, None, False, "postgresql", True, False)
     addresses = found.text.replace(f"SELECT {HEADER} FROM", "SELECT q.ctid FROM")
     return Finding(Statement(_TAKE.format(table=about.queue.table, found=addresses)), found.values)
 
@@ -314,18 +314,18 @@ def _taking(about: _Cached, select: str | None) -> Finding:
 def browsing(catalogue: Catalogue, queue: Queue, wish: Wish, dialect: Dialect, lock: bool) -> Finding:
     """Committed messages that are nobody's, by number, from `after` on, `count` at most."""
     kind = _required(catalogue, queue, wish)
-    return _browsing(_Cached(catalogue, queue, kind.number if kind is not None else None), wish.select, dialect, lock)
+    return _browsing(_Cached(catalogue, queue, kind.number if kind is not None else None), wish.where, dialect, lock)
 
 
 @lru_cache(maxsize=CACHED)
-def _browsing(about: _Cached, select: str | None, dialect: Dialect, lock: bool) -> Finding:
+def _browsing(about: _Cached, where: str | None, dialect: Dialect, lock: bool) -> Finding:
     queue, kind = about.queue, about.kind
     joins, wanted = "", ["q.lsf = 'c'", "q.owner = 0", "q.mid > :after"]
     values: dict[str, Any] = {}
-    if select:
+    if where:
         assert kind is not None
         tables = kind.tables
-        made = sql.compile(query.compile(select, tables.schema).root, tables, dialect, prefix="s")
+        made = sql.compile(query.compile(where, tables.schema).root, tables, dialect, prefix="s")
         values |= made.values
         wanted.append(f"({made.text})")
         if made.needs_root:

@@ -17,14 +17,14 @@ from milepost.queues import forwards, operations, steps
 from milepost.transport.address import masked, parse_broker
 from milepost.wire import (
     Browse,
-    CreateQueue,
     Decide,
     Decisions,
-    DefineType,
+    DeclareQueue,
+    DeclareType,
+    DeleteForward,
+    DeleteQueue,
+    DeleteType,
     Dequeue,
-    DropForward,
-    DropQueue,
-    DropType,
     Enqueue,
     Finish,
     ForgetDecision,
@@ -40,8 +40,8 @@ from milepost.wire import (
 )
 
 ADMINISTRATION: Final = (
-    DefineType, Types, DropType, CreateQueue, DropQueue, Queues, Browse, MoveMessages, Purge, Decide, InDoubt,
-    Decisions, ForgetDecision, Settle, Holding, SetForward, DropForward, Forwards,
+    DeclareType, Types, DeleteType, DeclareQueue, DeleteQueue, Queues, Browse, MoveMessages, Purge, Decide, InDoubt,
+    Decisions, ForgetDecision, Settle, Holding, SetForward, DeleteForward, Forwards,
 )  # fmt: skip
 ENDS: Final = ("commit", "abort", "prepare", "flush")
 
@@ -52,38 +52,38 @@ ENDS: Final = ("commit", "abort", "prepare", "flush")
 def operation_of(request: Any) -> Any:
     """The operation that a request asks for; raises what is wrong with it as far as can be told without the store."""
     match request:
-        case DefineType():
+        case DeclareType():
             limits.require("TOPIC_SCHEMA_CHARS", len(request.text), "the text of a message type")
-            return operations.DefineType(request.text)
+            return operations.DeclareType(request.text)
         case Types():
             return operations.Types()
-        case DropType():
-            return operations.DropType(request.name)
-        case CreateQueue():
+        case DeleteType():
+            return operations.DeleteType(request.name)
+        case DeclareQueue():
             limits.require("QUEUE_TYPES", len(request.types), "the types of a queue")
             for text in request.functions.values():
                 limits.require("WHERE_CHARS", len(text), "the characters of a priority function")
-            return operations.CreateQueue(
+            return operations.DeclareQueue(
                 request.name, tuple(request.types), request.level, request.direction, request.priority,
-                tuple(request.functions.items()), request.dead, request.most_aborts,
+                tuple(request.functions.items()), request.dead_letter, request.max_deliveries,
             )  # fmt: skip
-        case DropQueue():
-            return operations.DropQueue(request.name)
+        case DeleteQueue():
+            return operations.DeleteQueue(request.name)
         case Queues():
             return operations.Queues(request.name, request.counted)
         case Dequeue():
-            return operations.Peek(request.queue, request.type, request.count, request.select, request.order)
+            return operations.Peek(request.queue, request.type, request.count, request.where, request.order)
         case Browse():
-            _require(request.select, request.count, "BROWSE_MESSAGES")
+            _require(request.where, request.count, "BROWSE_MESSAGES")
             if not 0 <= request.after < 1 << 63:
                 raise InvalidValue(f"after = {request.after}: takes the number of a message")
-            return operations.Browse(request.queue, request.type, request.select, request.after, request.count)
+            return operations.Browse(request.queue, request.type, request.where, request.after, request.count)
         case MoveMessages():
-            _require(request.select, request.count, None)
-            return operations.MoveMessages(request.source, request.target, request.type, request.select, request.count)
+            _require(request.where, request.count, None)
+            return operations.MoveMessages(request.source, request.target, request.type, request.where, request.count)
         case Purge():
-            _require(request.select, request.count, None)
-            return operations.Purge(request.queue, request.type, request.select, request.count)
+            _require(request.where, request.count, None)
+            return operations.Purge(request.queue, request.type, request.where, request.count)
         case Decide():
             return operations.Decide(request.gid, request.commit)
         case Decisions():
@@ -100,17 +100,17 @@ def operation_of(request: Any) -> Any:
             for each in request.address.split(","):
                 parse_broker(each.strip())
             return forwards.SetForward(request.queue, request.address, request.target)
-        case DropForward():
-            return forwards.DropForward(request.queue)
+        case DeleteForward():
+            return forwards.DeleteForward(request.queue)
         case Forwards():
             return forwards.Forwards()
     assert isinstance(request, InDoubt)
     return operations.Prepared(request.coordinator)
 
 
-def _require(select: str | None, count: int | None, limit: str | None) -> None:
-    if select is not None:
-        limits.require("WHERE_CHARS", len(select), "the characters of a selection")
+def _require(where: str | None, count: int | None, limit: str | None) -> None:
+    if where is not None:
+        limits.require("WHERE_CHARS", len(where), "the characters of a predicate")
     if count is not None and count < 1:
         raise InvalidValue(f"count = {count}: takes a number of messages, from 1 on")
     if count is not None and limit is not None:
@@ -128,11 +128,11 @@ def answer_to(request: Any, outcome: Any) -> tuple[Any, Stirred]:
     """What is replied to a request, but for messages, and what it means for those who wait."""
     value: Any = None
     match request:
-        case DefineType():
+        case DeclareType():
             value = {"name": outcome.name, "text": outcome.text}
         case Types():
             value = [{"name": each.name, "text": each.text} for each in outcome]
-        case CreateQueue():
+        case DeclareQueue():
             value = _described(outcome)
         case Queues():
             value = [_described(each) for each in outcome]
@@ -174,7 +174,7 @@ def require_right(request: Dequeue | Finish) -> None:
     limits.require("DEQUEUE_MESSAGES", request.count, "the messages of one dequeue")
     if not 0 <= request.wait_s <= limits.DEQUEUE_WAIT_S:
         raise InvalidValue(f"wait_s = {request.wait_s}: takes 0 to {limits.DEQUEUE_WAIT_S} seconds")
-    for text, what in ((request.select, "a selection"), (request.order, "an ordering")):
+    for text, what in ((request.where, "a predicate"), (request.order, "an ordering")):
         if text is not None:
             limits.require("WHERE_CHARS", len(text), f"the characters of {what}")
 
@@ -187,7 +187,7 @@ def enqueue_of(said: Enqueue, batch: Batch | Loose) -> steps.Enqueue:
 
 def dequeue_of(said: Dequeue, plain: bool = False) -> steps.Dequeue:
     """The step of a dequeue."""
-    return steps.Dequeue(said.queue, said.type, said.count, said.select, said.order, plain)
+    return steps.Dequeue(said.queue, said.type, said.count, said.where, said.order, plain)
 
 
 def decision_of(said: Finish) -> steps.Decision | None:

@@ -56,7 +56,7 @@ class Dequeue:
     queue: str
     type: str | None = None
     count: int = 1
-    select: str | None = None
+    where: str | None = None
     order: str | None = None
     plain: bool = False  # for somebody in this process, who reads messages as they are in the tables
 

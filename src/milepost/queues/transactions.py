@@ -488,14 +488,14 @@ class _Performance:
             return None
         picking.require_count(step.count)
         queue = known.queue(step.queue)
-        taking = picking.taking(self._session, known, queue, Wish(step.type, step.select, step.order))
+        taking = picking.taking(self._session, known, queue, Wish(step.type, step.where, step.order))
         if taking is None or len(queue.functions) > TYPES_AT_ONCE:
             return None
         (number,) = engine.numbers.take(1, place.time_us)
         given, session = self._transaction, self._session
         made = Taking(engine, self._key, known, queue, number, place.time_us, step.plain)
         # With a selection of the client's it is waited for, so that none but this dequeue fails for it.
-        take = session.bounded if step.select else partial(session.later, raises=True)
+        take = session.bounded if step.where else partial(session.later, raises=True)
         take(
             taking.statement, made.headers, now=place.time_us, count=step.count, owner=number,
             s=given.s, instance=given.instance, client=given.client, log=place.log, lease_us=given.lease_us,
@@ -509,7 +509,7 @@ class _Performance:
     def _pick(self, step: Dequeue, number: int, own: bool) -> list[Head]:
         picking.require_count(step.count)
         queue = self._known.queue(step.queue)
-        wish = Wish(step.type, step.select, step.order)
+        wish = Wish(step.type, step.where, step.order)
         return picking.pick(
             self._session, self._known, queue, wish, step.count, number, own, self._place.time_us,
             begun=self._number != 0, lock=self._place.shared, groups=self._engine.groups.get(queue.number),
@@ -589,6 +589,6 @@ def _type_of(known: Catalogue, queue: Queue, step: Enqueue) -> Type:
     kind = known.types_by_name.get(schema.name)
     if kind is None or kind.schema.fingerprint != schema.fingerprint:
         raise WrongType(
-            f"message type {schema.name} is not defined as this message has it: define it, or look at its definition"
+            f"message type {schema.name} is not declared as this message has it: declare it, or look at its definition"
         )
     return known.taken_by(queue, kind.name)

@@ -183,8 +183,8 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     create: bool = True  # False: a subscription of this name must be there; `where` and `start` are then not looked at
     token: bytes = b""  # 16 random bytes, the same when the request is repeated: so is then its effect
     prefetch: int = 10_000  # rows that may be handed out and not acknowledged
-    most: int = 0  # deliveries of a row before it is dead; 0: any number
-    dead: str = ""  # topic for dead rows; it is made as a durable topic if it is not there
+    max_deliveries: int = 0  # of a row before it is dead; 0: any number
+    dead_letter: str = ""  # topic for dead rows; it is made as a durable topic if it is not there
     # {log: offset}: read these logs only, rows before these offsets only, and end by itself, with an ENDED. `start` is
     # a position then; a log that it does not name begins at 0. Rows of the range that are gone: FAILURE `rows_gone`.
     stop: dict[int, int] | None = None
@@ -323,7 +323,7 @@ class Type(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class DefineType(msgspec.Struct, frozen=True, kw_only=True):
+class DeclareType(msgspec.Struct, frozen=True, kw_only=True):
     """Make a message type, named in its text. One that is there as it is defined stays: {"name", "created"}."""
 
     request: int
@@ -336,14 +336,14 @@ class Types(msgspec.Struct, frozen=True, kw_only=True):
     request: int
 
 
-class DropType(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteType(msgspec.Struct, frozen=True, kw_only=True):
     """Remove a message type that no queue takes."""
 
     request: int
     name: str
 
 
-class CreateQueue(msgspec.Struct, frozen=True, kw_only=True):
+class DeclareQueue(msgspec.Struct, frozen=True, kw_only=True):
     """Make a queue. Replied to with what QUEUES tells about it, without figures."""
 
     request: int
@@ -353,11 +353,11 @@ class CreateQueue(msgspec.Struct, frozen=True, kw_only=True):
     direction: str = "desc"  # of priorities: "desc" takes the highest first, "asc" the lowest
     priority: float = 0.0  # of messages that come without one and have no function for it
     functions: dict[str, str] = {}  # by type: the expression that gives a message its priority
-    dead: str | None = None  # the queue for messages whose transaction was undone too often
-    most_aborts: int = 0  # what too often is; 0: never
+    dead_letter: str | None = None  # the queue for messages that were delivered too often, each time in vain
+    max_deliveries: int = 0  # what too often is; 0: never
 
 
-class DropQueue(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteQueue(msgspec.Struct, frozen=True, kw_only=True):
     """Remove a queue and its messages, if no transaction has any of them."""
 
     request: int
@@ -387,9 +387,9 @@ class Dequeue(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0  # what the client sends for a transaction is counted from 1 on; also over its connections
     number: int = 0  # "t" of an earlier reply; 0: none had one. A broker that was started anew asks its store about it
     queue: str
-    type: str | None = None  # None: any; then without `select` and `order` over what a type alone has
+    type: str | None = None  # None: any; then without `where` and `order` over what a type alone has
     count: int = 1
-    select: str | None = None
+    where: str | None = None
     order: str | None = None
     wait_s: float = 0.0
     peek: bool = False
@@ -423,7 +423,7 @@ class Browse(msgspec.Struct, frozen=True, kw_only=True):
     request: int
     queue: str
     type: str | None = None
-    select: str | None = None
+    where: str | None = None
     after: int = 0
     count: int = 100
 
@@ -435,7 +435,7 @@ class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     target: str
     type: str | None = None
-    select: str | None = None
+    where: str | None = None
     count: int | None = None  # None: all
 
 
@@ -445,7 +445,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
     request: int
     queue: str
     type: str | None = None
-    select: str | None = None
+    where: str | None = None
     count: int | None = None
 
 
@@ -508,7 +508,7 @@ class SetForward(msgspec.Struct, frozen=True, kw_only=True):
     target: str  # the queue there
 
 
-class DropForward(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteForward(msgspec.Struct, frozen=True, kw_only=True):
     """Forward a queue no more."""
 
     request: int
@@ -525,9 +525,9 @@ Control: TypeAlias = (
     Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored | CaughtUp | Ended
     | Declare | Delete | Subscribe | Unsubscribe | Positions | List | Status | Ack | Resume | Trim | Look | Hold
     | Publish | Unstage | Published
-    | Type | DefineType | Types | DropType | CreateQueue | DropQueue | Queues | Dequeue | Finish | Browse
+    | Type | DeclareType | Types | DeleteType | DeclareQueue | DeleteQueue | Queues | Dequeue | Finish | Browse
     | MoveMessages | Purge | Decide | InDoubt
-    | Decisions | ForgetDecision | Settle | Holding | SetForward | DropForward | Forwards
+    | Decisions | ForgetDecision | Settle | Holding | SetForward | DeleteForward | Forwards
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {
@@ -538,12 +538,12 @@ _KINDS: Final[dict[type[Any], Kind]] = {
     Look: Kind.LOOK, Hold: Kind.HOLD, Ended: Kind.ENDED,
     CaughtUp: Kind.CAUGHT_UP, Positions: Kind.POSITIONS,
     Publish: Kind.PUBLISH, Unstage: Kind.UNSTAGE, Published: Kind.PUBLISHED,
-    Type: Kind.TYPE, DefineType: Kind.DEFINE_TYPE, Types: Kind.TYPES, DropType: Kind.DROP_TYPE,
-    CreateQueue: Kind.CREATE_QUEUE, DropQueue: Kind.DROP_QUEUE, Queues: Kind.QUEUES, Dequeue: Kind.DEQUEUE,
+    Type: Kind.TYPE, DeclareType: Kind.DECLARE_TYPE, Types: Kind.TYPES, DeleteType: Kind.DELETE_TYPE,
+    DeclareQueue: Kind.DECLARE_QUEUE, DeleteQueue: Kind.DELETE_QUEUE, Queues: Kind.QUEUES, Dequeue: Kind.DEQUEUE,
     Finish: Kind.FINISH, Browse: Kind.BROWSE, MoveMessages: Kind.MOVE_MESSAGES, Purge: Kind.PURGE,
     Decide: Kind.DECIDE, InDoubt: Kind.IN_DOUBT,
     Decisions: Kind.DECISIONS, ForgetDecision: Kind.FORGET_DECISION, Settle: Kind.SETTLE, Holding: Kind.HOLDING,
-    SetForward: Kind.SET_FORWARD, DropForward: Kind.DROP_FORWARD, Forwards: Kind.FORWARDS,
+    SetForward: Kind.SET_FORWARD, DeleteForward: Kind.DELETE_FORWARD, Forwards: Kind.FORWARDS,
 }  # fmt: skip
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final = {int(kind): msgspec.msgpack.Decoder(struct) for struct, kind in _KINDS.items()}

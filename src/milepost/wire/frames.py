@@ -62,11 +62,11 @@ class Kind(IntEnum):
     ENQUEUE = 36  # client: a batch for a queue
     TAKEN = 37  # broker: messages out of a queue; a reply to the same request follows
 
-    DEFINE_TYPE = 48  # client: requests about queues
+    DECLARE_TYPE = 48  # client: requests about queues
     TYPES = 49
-    DROP_TYPE = 50
-    CREATE_QUEUE = 51
-    DROP_QUEUE = 52
+    DELETE_TYPE = 50
+    DECLARE_QUEUE = 51
+    DELETE_QUEUE = 52
     QUEUES = 53
     DEQUEUE = 54
     FINISH = 55
@@ -80,7 +80,7 @@ class Kind(IntEnum):
     SETTLE = 63
     HOLDING = 64
     SET_FORWARD = 65
-    DROP_FORWARD = 66
+    DELETE_FORWARD = 66
     FORWARDS = 67
 
 

@@ -54,8 +54,8 @@ async def _refused():
         testing.broker(listen="milepost://127.0.0.1:0") as broker,
         AsyncClient(broker.uri) as client,
     ):
-        await client.define_type(NOTE)
-        await client.create_queue("q", ["note"])
+        await client.declare_type(NOTE)
+        await client.declare_queue("q", ["note"])
         for address in addresses(port):
             with pytest.raises(ConfigError) as caught:
                 await forwarded(broker, address)
@@ -76,8 +76,8 @@ async def _left(path):
             testing.broker(listen="milepost://127.0.0.1:0", store=path) as broker,
             AsyncClient(broker.uri) as client,
         ):
-            await client.define_type(NOTE)
-            await client.create_queue("q", ["note"])
+            await client.declare_type(NOTE)
+            await client.declare_queue("q", ["note"])
             await client.forward("q", "127.0.0.1:1", "q")
         behind = sqlite3.connect(path)
         with behind:

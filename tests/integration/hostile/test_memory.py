@@ -130,8 +130,8 @@ def test_clients_that_peek_and_do_not_read(tmp_path, store):
             AsyncClient(broker.address, timeout=PATIENCE) as client,
         ):
             await prepare(client)
-            await client.define_type("note: [text: string]")
-            await client.create_queue("notes", ["note"])
+            await client.declare_type("note: [text: string]")
+            await client.declare_queue("notes", ["note"])
             for _ in range(10):
                 async with client.transaction() as tx:
                     await tx.enqueue("notes", [{"text": "x" * 100_000}] * 40, "note")
@@ -290,8 +290,8 @@ def test_transactions_that_keep_what_they_took(tmp_path):
         async with Process(tmp_path, **settings) as broker, AsyncExitStack() as stack:
             greedy = await stack.enter_async_context(AsyncClient(broker.address, timeout=PATIENCE))
             client = await stack.enter_async_context(AsyncClient(broker.address, timeout=PATIENCE))
-            await client.define_type("note: [text: string]")
-            await client.create_queue("notes", ["note"])
+            await client.declare_type("note: [text: string]")
+            await client.declare_queue("notes", ["note"])
             for _ in range(10):
                 async with client.transaction() as tx:
                     await tx.enqueue("notes", [{"text": "x" * 100_000}] * 20, "note")

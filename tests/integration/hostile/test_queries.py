@@ -57,8 +57,8 @@ def listed(n, size=400):
 
 
 async def queue_of_lists(client, messages=3, **options):
-    await client.define_type(LISTED)
-    await client.create_queue("lists", ["listed"], **options)
+    await client.declare_type(LISTED)
+    await client.declare_queue("lists", ["listed"], **options)
     async with client.transaction() as tx:
         await tx.enqueue("lists", [listed(n) for n in range(messages)], type="listed")
 
@@ -93,16 +93,16 @@ def asks_of(client):
             await tx.dequeue("lists", "listed", **wish)
 
     async def browse():
-        return [each async for each in client.browse("lists", "listed", select=ENDLESS)]
+        return [each async for each in client.browse("lists", "listed", where=ENDLESS)]
 
     return {
-        "dequeue by selection": lambda: dequeue(select=ENDLESS),
+        "dequeue by selection": lambda: dequeue(where=ENDLESS),
         "dequeue in order": lambda: dequeue(order=TOTAL),
-        "a dequeue that waits": lambda: dequeue(select=ENDLESS, timeout=60.0),
-        "peek": lambda: client.peek("lists", "listed", select=ENDLESS),
+        "a dequeue that waits": lambda: dequeue(where=ENDLESS, timeout=60.0),
+        "peek": lambda: client.peek("lists", "listed", where=ENDLESS),
         "browse": browse,
-        "move": lambda: client.move("lists", "others", "listed", select=ENDLESS),
-        "purge": lambda: client.purge("lists", "listed", select=ENDLESS),
+        "move": lambda: client.move("lists", "others", "listed", where=ENDLESS),
+        "purge": lambda: client.purge("lists", "listed", where=ENDLESS),
     }
 
 
@@ -111,7 +111,7 @@ def test_a_request_about_a_queue_ends_with_the_budget_that_it_went_over(store, w
     async def whole():
         async with clients(1, **store) as (client,):
             await queue_of_lists(client)
-            await client.create_queue("others", ["listed"])
+            await client.declare_queue("others", ["listed"])
             with pytest.raises(QueryTooCostly, match="QUERY_MS = 100") as raised:
                 await asks_of(client)[what]()
             assert raised.value.code == "query_too_costly"
@@ -144,19 +144,19 @@ def test_long_texts_are_refused_where_an_expression_goes_over_them_many_times(st
 
     async def whole():
         async with clients(1, **store) as (client,):
-            await client.define_type("texts: [n: int, b: string, c: string]")
-            await client.create_queue("texts", ["texts"])
+            await client.declare_type("texts: [n: int, b: string, c: string]")
+            await client.declare_queue("texts", ["texts"])
             long = {"n": 1, "b": "a" * 3_000_000, "c": "a" * 1_000_000 + "b"}
             async with client.transaction() as tx:
                 await tx.enqueue("texts", [long, {"n": 2, "b": "a", "c": "b"}], type="texts")
             with pytest.raises(QueryTooCostly, match=r"QUERY_VALUE_BYTES|QUERY_MS"):
                 async with client.transaction() as tx:
-                    await tx.dequeue("texts", "texts", select=select)
+                    await tx.dequeue("texts", "texts", where=select)
             async with client.transaction() as tx:
                 few = "contains(b, 'aaa') and lower(c) like 'a%b' and length(b) > 5"
-                assert [each.n for each in await tx.dequeue("texts", "texts", select=few, count=2)] == [1]
+                assert [each.n for each in await tx.dequeue("texts", "texts", where=few, count=2)] == [1]
             async with client.transaction() as tx:  # and the one that is left is short
-                assert await tx.dequeue("texts", "texts", select=select) == []
+                assert await tx.dequeue("texts", "texts", where=select) == []
 
     run(whole())
 
@@ -177,8 +177,8 @@ def test_a_selection_without_an_end_on_a_queue_of_each_level(store, level):
 def test_a_priority_function_without_an_end_refuses_the_enqueue(store):
     async def whole():
         async with clients(**store) as (hostile, other):
-            await hostile.define_type(LISTED)
-            await hostile.create_queue("lists", ["listed"], priorities={"listed": TOTAL})
+            await hostile.declare_type(LISTED)
+            await hostile.declare_queue("lists", ["listed"], priorities={"listed": TOTAL})
             with pytest.raises(QueryTooCostly, match="QUERY_MS"):
                 async with hostile.transaction() as tx:
                     await tx.enqueue("lists", listed(1), type="listed")
@@ -195,8 +195,8 @@ def test_the_statements_of_one_operation_share_their_time(store, monkeypatch):
 
     async def whole():
         async with clients(1, **store) as (client,):
-            await client.define_type(LISTED)
-            await client.create_queue(
+            await client.declare_type(LISTED)
+            await client.declare_queue(
                 "lists", ["listed"], priorities={"listed": "sum(xs, sum(ys, sum(zs, x + y + z)))"}
             )
             with pytest.raises(QueryTooCostly, match="QUERY_MS"):
@@ -215,7 +215,7 @@ def test_durable_puts_of_others_go_on_while_a_query_is_asked_all_the_time(broker
         async with clients(**brokered) as (hostile, other):
             function = {"listed": TOTAL}
             await queue_of_lists(hostile)
-            await hostile.create_queue("ranked", ["listed"], priorities=function)
+            await hostile.declare_queue("ranked", ["listed"], priorities=function)
             await other.declare_topic("plain", PLAIN, durable=True)
 
             async def enqueue():
@@ -239,7 +239,7 @@ def test_a_batch_of_operations_loses_only_the_one_that_went_over(brokered):
         async with clients(3, **brokered) as (hostile, other, third):
             await queue_of_lists(hostile)
             await other.declare_topic("plain", PLAIN, durable=True)
-            await other.create_queue("good", ["listed"])
+            await other.declare_queue("good", ["listed"])
 
             async def good(n):
                 async with third.transaction() as tx:

@@ -4,7 +4,7 @@ import pytest
 
 import milepost
 from milepost.errors import StoreFull
-from milepost.wire import Ack, CreateQueue, DefineType, Enqueue, Failure, Finish, Queues, Reply
+from milepost.wire import Ack, DeclareQueue, DeclareType, Enqueue, Failure, Finish, Queues, Reply
 from milepost.wire.queue import NO_PRIORITY
 from tests.unit.broker.durable_rig import DurableRig
 from tests.unit.broker.rig import QUOTE, quotes
@@ -15,8 +15,8 @@ def rig(tmp_path):
     made = DurableRig(tmp_path)
     made.run(made.core.queues.begin())
     feed = made.durable()
-    made.ask(feed, DefineType, text=QUOTE)
-    made.ask(feed, CreateQueue, name="orders", types=["quote"])
+    made.ask(feed, DeclareType, text=QUOTE)
+    made.ask(feed, DeclareQueue, name="orders", types=["quote"])
     made.store_rows(feed, quotes(6))
     yield made
     made.close()

@@ -5,14 +5,14 @@ import pytest
 from milepost.broker.core.member import PATIENCE
 from milepost.errors import InDoubt, StoreFull, StoreUnavailable
 from milepost.storage.operations import Attach, Move, Release
-from milepost.wire import DefineType, Failure, Reply, Unsubscribe
+from milepost.wire import DeclareType, Failure, Reply, Unsubscribe
 from tests.unit.broker.durable_rig import DurableRig
 from tests.unit.broker.rig import QUOTE, quotes
 from tests.unit.broker.test_acknowledging import commit
 from tests.unit.broker.test_durable_races import WIDER
 
 WIDE = {"symbol": "a", "price": 1.0, "size": 1, "more": 3}
-DYING = {"most": 3, "dead": "dead"}
+DYING = {"max_deliveries": 3, "dead_letter": "dead"}
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def tries(rig, connection):
 
 def test_a_row_that_is_being_buried_is_not_delivered_to_the_next_consumer(rig):
     feed, client = rig.durable(), rig.client()
-    rig.attach(client, most=1, dead="dead")
+    rig.attach(client, max_deliveries=1, dead_letter="dead")
     rig.declare(feed, schema=WIDER)
     rig.store_rows(feed, [WIDE], schema=WIDER)
     rig.auto = False
@@ -168,10 +168,10 @@ def test_rows_that_wait_for_a_member_without_credit_go_to_the_next(rig):
 def test_a_burial_does_not_store_what_a_failed_commit_acknowledged(rig):
     rig.run(rig.core.queues.begin())
     feed, second = rig.durable(), rig.client("second")
-    rig.ask(feed, DefineType, text=QUOTE)
+    rig.ask(feed, DeclareType, text=QUOTE)
     one, other = rig.client(), rig.client()
-    rig.attach(one, most=1, dead="dead")
-    rig.attach(other, most=1, dead="dead")
+    rig.attach(one, max_deliveries=1, dead_letter="dead")
+    rig.attach(other, max_deliveries=1, dead_letter="dead")
     rig.store_rows(feed, quotes(1))
     rig.store_rows(second, quotes(1))
     held = {rig.offsets(each)[0]: each for each in (one, other)}
@@ -190,14 +190,14 @@ def test_a_burial_does_not_store_what_a_failed_commit_acknowledged(rig):
 
 def test_a_consumer_attaches_when_the_topic_of_the_dead_lacks_a_version(rig):
     feed, client = rig.durable(), rig.client()
-    rig.attach(client, most=1, dead="dead")
+    rig.attach(client, max_deliveries=1, dead_letter="dead")
     rig.declare(feed, schema=WIDER)
     rig.lose(client)
     client = rig.client()
-    number = rig.attach(client, most=1, dead="dead")
+    number = rig.attach(client, max_deliveries=1, dead_letter="dead")
     assert isinstance(rig.answer(client, number), Reply), "a burial adds it"
     rig.declare(feed, "strange", "quote: [other: int]", durable=True)
-    number = rig.attach(client, 2, "another", most=1, dead="strange")
+    number = rig.attach(client, 2, "another", max_deliveries=1, dead_letter="strange")
     assert rig.answer(client, number).code == "broker"
 
 
@@ -272,11 +272,11 @@ def test_a_member_of_a_group_is_given_the_last_delivery_alone(rig):
     rig.store_rows(feed, quotes(3))
     rig.store_rows(second, quotes(3))
     one, other = rig.client(), rig.client()
-    rig.attach(one, most=2, dead="dead")
+    rig.attach(one, max_deliveries=2, dead_letter="dead")
     rig.lose(one)
-    rig.attach(other, most=2, dead="dead")
+    rig.attach(other, max_deliveries=2, dead_letter="dead")
     third = rig.client()
-    rig.attach(third, most=2, dead="dead")
+    rig.attach(third, max_deliveries=2, dead_letter="dead")
     assert rig.offsets(other) == [0]
     assert rig.offsets(third) == [3]
     rig.lose(third)
@@ -292,7 +292,7 @@ def test_a_consumer_that_waits_for_more_before_it_acknowledges_gets_more(rig):
     feed = rig.durable()
     rig.store_rows(feed, quotes(3))
     client = rig.client()
-    rig.attach(client, most=1, dead="dead")
+    rig.attach(client, max_deliveries=1, dead_letter="dead")
     for count in (1, 2, 3):
         assert rig.offsets(client) == list(range(count))
         for _ in range(PATIENCE):

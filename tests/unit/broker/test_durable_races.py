@@ -210,7 +210,7 @@ def test_two_changes_of_a_schema_at_once(rig, tmp_path):
 def test_dead_rows_of_every_version_find_their_place(rig):
     feed = rig.durable()
     client = rig.client()
-    rig.attach(client, most=1, dead="dead")
+    rig.attach(client, max_deliveries=1, dead_letter="dead")
     rig.declare(feed, schema=WIDER)
     rig.store_rows(feed, quotes(1))
     rig.store_rows(feed, [{"symbol": "a", "price": 1.0, "size": 1, "more": 3}], schema=WIDER)
@@ -226,7 +226,7 @@ def test_dead_rows_of_every_version_find_their_place(rig):
 def test_a_topic_for_dead_rows_that_was_deleted_is_made_again(rig):
     feed = rig.durable()
     client = rig.client()
-    rig.attach(client, most=1, dead="dead")
+    rig.attach(client, max_deliveries=1, dead_letter="dead")
     rig.store_rows(feed, quotes(1))
     rig.request(feed, Delete, name="dead")
     assert "dead" not in rig.core.topics
@@ -238,7 +238,7 @@ def test_a_topic_for_dead_rows_that_was_deleted_is_made_again(rig):
 def test_dead_rows_that_cannot_be_stored_now_are_later(rig):
     feed = rig.durable()
     client = rig.client()
-    rig.attach(client, most=1, dead="dead")
+    rig.attach(client, max_deliveries=1, dead_letter="dead")
     rig.store_rows(feed, quotes(2))
     rig.auto = False
     rig.ack(client, 1, again=[0])

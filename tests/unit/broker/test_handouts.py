@@ -179,7 +179,7 @@ def test_what_cannot_be_handed_on(rig, monkeypatch):
 
 
 def test_what_was_delivered_too_often_is_dead_although_it_was_handed_on(rig, begin):
-    terms = {"most": 2, "dead": "dead"}
+    terms = {"max_deliveries": 2, "dead_letter": "dead"}
     for _ in range(2):
         desk, told = rig.gateway(**terms)
         rig.hand_on(desk, 1, 0)
@@ -232,7 +232,7 @@ def test_a_subscription_is_found_by_its_name_alone(rig):
 
 def test_a_hand_out_that_survives_a_kill_is_one_delivery(rig, begin):
     """What a gateway has handed on before it is killed with the broker is still in the same hands."""
-    dying = {"most": 3, "dead": "dead"}
+    dying = {"max_deliveries": 3, "dead_letter": "dead"}
     for _ in range(2):
         desk, told = rig.gateway(**dying)
         rig.hand_on(desk, 1, *({0, 1} & set(rig.offsets(desk))))

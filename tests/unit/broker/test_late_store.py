@@ -17,7 +17,7 @@ import milepost
 from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of
 from milepost.errors import InDoubt, StoreFull
-from milepost.wire import CreateQueue, Declare, DefineType, Failure, Reply, Resume, Unsubscribe
+from milepost.wire import Declare, DeclareQueue, DeclareType, Failure, Reply, Resume, Unsubscribe
 from tests.unit.broker.durable_rig import DurableRig
 from tests.unit.broker.rig import QUOTE
 from tests.unit.broker.test_acknowledging import commit
@@ -32,7 +32,7 @@ class Consumer:
     def __init__(self, rig, prefetch, most):
         self.rig = rig
         self.connection = rig.client()
-        self.attached = rig.attach(self.connection, prefetch=prefetch, most=most, dead="dead")
+        self.attached = rig.attach(self.connection, prefetch=prefetch, max_deliveries=most, dead_letter="dead")
         self.sequence = 0
         self.transactions = 0
         self.held = []  # offsets that it has and has done nothing about
@@ -74,8 +74,8 @@ class LateStore(RuleBasedStateMachine):
         self.rig.auto = True
         feed = self.feeds[0]
         self.rig.declare(feed, durable=True)
-        self.rig.ask(feed, DefineType, text=QUOTE)
-        self.rig.ask(feed, CreateQueue, name="orders", types=["quote"])
+        self.rig.ask(feed, DeclareType, text=QUOTE)
+        self.rig.ask(feed, DeclareQueue, name="orders", types=["quote"])
         self.rig.auto = False
 
     def start(self):

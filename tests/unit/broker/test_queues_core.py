@@ -318,7 +318,7 @@ def test_words_before_a_batch_that_are_wrong(rig, more, code):
         ({"count": 1 << 30}, "limit_exceeded"),
         ({"wait_s": -1.0}, "invalid_value"),
         ({"wait_s": math.nan}, "invalid_value"),
-        ({"select": "x" * 30_000}, "limit_exceeded"),
+        ({"where": "x" * 30_000}, "limit_exceeded"),
     ],
 )
 def test_a_dequeue_that_is_wrong_is_refused_and_the_connection_stays(rig, more, code):
@@ -433,11 +433,11 @@ def test_a_try_that_finds_nothing_tells_all_who_wait_for_the_same(rig):
     writer = rig.reader()
     readers = clients(rig, 6)
     wait(rig, *readers[:4])
-    wait(rig, *readers[4:], select="size > 5")
+    wait(rig, *readers[4:], where="size > 5")
     rig.run(rig.core.queues.waiting.stirred())
     assert len(rig.asked) == 1, "nobody knows how many there are: one looks"
     rig.done(nothing())
-    assert [steps[0].select for steps in rig.steps()] == ["size > 5"], "the first of those who want something else"
+    assert [steps[0].where for steps in rig.steps()] == ["size > 5"], "the first of those who want something else"
     rig.done(nothing())
     assert rig.asked == []
     commit(rig, writer, 3, 1)

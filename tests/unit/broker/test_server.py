@@ -141,8 +141,8 @@ def test_when_nothing_is_under_way_nothing_is_held(queues):
                 await anext(sub)
             with pytest.raises(milepost.errors.QueryError):
                 await other.subscribe("live", where="nothing = 1")
-            await client.define_type("note: [text: string]")
-            await client.create_queue("notes", ["note"])
+            await client.declare_type("note: [text: string]")
+            await client.declare_queue("notes", ["note"])
             async with client.transaction() as tx:
                 await tx.enqueue("notes", [{"text": "x" * 10_000}] * 50, "note")
             assert len(await other.peek("notes", count=50)) == 50
@@ -173,8 +173,8 @@ def test_more_requests_than_may_be_under_way_wait_for_their_turn():
 
     async def test(broker):
         async with milepost.AsyncClient(broker.uri) as client:
-            await client.define_type("note: [text: string]")
-            await client.create_queue("notes", ["note"])
+            await client.declare_type("note: [text: string]")
+            await client.declare_queue("notes", ["note"])
             async with client.transaction() as tx:
                 await tx.enqueue("notes", [{"text": "x"}] * 3, "note")
             found = await asyncio.gather(*(client.peek("notes", count=3) for _ in range(300)))

@@ -289,7 +289,7 @@ def test_what_the_store_did_not_take_of_automatic_ones_goes_again_when_nothing_e
 def test_what_was_sent_back_comes_again_and_counts():
     async def test(store, client):
         sub = await client.subscribe("kept", name="desk", ack="explicit", max_deliveries=5, dead_letter="other")
-        assert (store.heard(Subscribe)[0].most, store.heard(Subscribe)[0].dead) == (5, "other")
+        assert (store.heard(Subscribe)[0].max_deliveries, store.heard(Subscribe)[0].dead_letter) == (5, "other")
         store.put("kept", [10, 11])
         first = await sub.get()
         await sub.nack(first)

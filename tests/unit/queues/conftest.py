@@ -113,8 +113,8 @@ class Queues:
         return (store or self.store()).write(operations, self.now).outcomes
 
     def notes(self, level: str = "none", name: str = "notes", **options: Any) -> None:
-        self.do(ops.DefineType(str(NOTE)))
-        self.do(ops.CreateQueue(name, ("note",), level, **options))
+        self.do(ops.DeclareType(str(NOTE)))
+        self.do(ops.DeclareQueue(name, ("note",), level, **options))
 
     def party(self, broker: str = "one") -> Party:
         self.parties += 1

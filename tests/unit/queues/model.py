@@ -46,7 +46,7 @@ class ModelQueue:
     direction: str = "desc"
     priority: float = 0.0
     dead: ModelQueue | None = None
-    most_aborts: int = 0
+    max_deliveries: int = 0
     messages: list[Message] = field(default_factory=list)
     reserved: dict[int, int] = field(default_factory=dict)  # writer or block -> transaction
 
@@ -115,7 +115,7 @@ class ModelQueue:
                     message.aborts += 1
                 message.state, message.owner = "c", None
                 touched.add(self.name)
-                if not commit and counted and self.dead is not None and message.aborts >= self.most_aborts:
+                if not commit and counted and self.dead is not None and message.aborts >= self.max_deliveries:
                     self.dead.messages.append(message)
                     touched.add(self.dead.name)
                 else:

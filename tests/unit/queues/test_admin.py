@@ -12,6 +12,7 @@ import pytest
 from milepost.batch import Batch
 from milepost.errors import (
     InvalidValue,
+    LimitExceeded,
     MilepostError,
     QueryError,
     QueueExists,
@@ -35,9 +36,9 @@ DAY = date(2026, 1, 1)
 
 def both(queues: Queues, level: str = "none", name: str = "both") -> None:
     """A queue that takes two types."""
-    queues.do(ops.DefineType(str(NOTE)))
-    queues.do(ops.DefineType(str(OTHER)))
-    queues.do(ops.CreateQueue(name, ("note", "other"), level))
+    queues.do(ops.DeclareType(str(NOTE)))
+    queues.do(ops.DeclareType(str(OTHER)))
+    queues.do(ops.DeclareQueue(name, ("note", "other"), level))
 
 
 def put_other(party: Party, *values: int, queue: str = "both") -> None:
@@ -55,16 +56,16 @@ def state(queues: Queues) -> Any:
 
 
 def test_types(queues: Queues) -> None:
-    made = queues.do(ops.DefineType(str(NOTE)))
+    made = queues.do(ops.DeclareType(str(NOTE)))
     assert (made.name, made.schema.fingerprint) == ("note", NOTE.fingerprint)
-    assert queues.do(ops.DefineType(str(NOTE))).number == made.number
-    queues.do(ops.DefineType(ORDERS))
+    assert queues.do(ops.DeclareType(str(NOTE))).number == made.number
+    queues.do(ops.DeclareType(ORDERS))
     assert [each.name for each in queues.do(ops.Types())] == ["note", "OrderMessage"]
     before = state(queues)
     with pytest.raises(TypeExists):
-        queues.do(ops.DefineType("note: [text: string]"))
+        queues.do(ops.DeclareType("note: [text: string]"))
     with pytest.raises(UnknownType, match="did you mean 'note'"):
-        queues.do(ops.DropType("nota"))
+        queues.do(ops.DeleteType("nota"))
     for wrong in (
         "",
         "note",
@@ -74,39 +75,39 @@ def test_types(queues: Queues) -> None:
         "x: [a: nothing]",
     ):
         with pytest.raises(MilepostError):
-            queues.do(ops.DefineType(wrong))
+            queues.do(ops.DeclareType(wrong))
     assert state(queues) == before
-    queues.do(ops.DropType("note"))
+    queues.do(ops.DeleteType("note"))
     assert [each.name for each in queues.do(ops.Types())] == ["OrderMessage"]
-    queues.do(ops.DefineType("note: [text: string]"))
+    queues.do(ops.DeclareType("note: [text: string]"))
     queues.restart()
     assert [each.name for each in queues.do(ops.Types())] == ["OrderMessage", "note"]
 
 
 def test_queues(queues: Queues) -> None:
     both(queues)
-    queues.do(ops.CreateQueue("full", ("note",), "ordered", "asc", 2.5, (("note", "size"),), "dead", 3))
+    queues.do(ops.DeclareQueue("full", ("note",), "ordered", "asc", 2.5, (("note", "size"),), "dead", 3))
     names = {each.name: each for each in queues.do(ops.Queues())}
     assert set(names) == {"both", "full", "dead"}
     full = names["full"]
     assert (full.level, full.direction, full.priority, full.types) == ("ordered", "asc", 2.5, ("note",))
-    assert (full.functions, full.dead, full.most_aborts) == ({"note": "size"}, "dead", 3)
+    assert (full.functions, full.dead_letter, full.max_deliveries) == ({"note": "size"}, "dead", 3)
     before = state(queues)
-    queues.do(ops.CreateQueue("full", ("note",), "ordered", "asc", 2.5, (("note", "size"),), "dead", 3))
-    queues.do(ops.CreateQueue("both", ("other", "note")))  # the order of types says nothing
+    queues.do(ops.DeclareQueue("full", ("note",), "ordered", "asc", 2.5, (("note", "size"),), "dead", 3))
+    queues.do(ops.DeclareQueue("both", ("other", "note")))  # the order of types says nothing
     assert state(queues) == before
     with pytest.raises(QueueExists):
-        queues.do(ops.CreateQueue("both", ("note",)))
+        queues.do(ops.DeclareQueue("both", ("note",)))
     with pytest.raises(QueueExists):
-        queues.do(ops.CreateQueue("both", ("note", "other"), "ordered"))
+        queues.do(ops.DeclareQueue("both", ("note", "other"), "ordered"))
     assert state(queues) == before
     with pytest.raises(QueueInUse, match="full"):
-        queues.do(ops.DropQueue("dead"))
+        queues.do(ops.DeleteQueue("dead"))
     with pytest.raises(TypeInUse, match="both, dead, full"):
-        queues.do(ops.DropType("note"))
+        queues.do(ops.DeleteType("note"))
     for name in ("full", "dead", "both"):
-        queues.do(ops.DropQueue(name))
-    queues.do(ops.DropType("note"))
+        queues.do(ops.DeleteQueue(name))
+    queues.do(ops.DeleteType("note"))
     assert queues.do(ops.Queues()) == []
     assert queues.tables() == {}
 
@@ -120,15 +121,15 @@ WRONG = [
     ({"level": ""}, InvalidValue),
     ({"direction": "up"}, InvalidValue),
     ({"priority": math.nan}, InvalidValue),
-    ({"dead": "d", "most_aborts": 1 << 63}, InvalidValue),
+    ({"dead_letter": "d", "max_deliveries": 1 << 63}, LimitExceeded),
     ({"priority": math.inf}, InvalidValue),
-    ({"dead": "dead"}, InvalidValue),
-    ({"most_aborts": 3}, InvalidValue),
-    ({"dead": "dead", "most_aborts": -1}, InvalidValue),
-    ({"dead": "q", "most_aborts": 1}, InvalidValue),
-    ({"dead": "", "most_aborts": 1}, InvalidValue),
-    ({"dead": "x" * 10_000, "most_aborts": 1}, MilepostError),
-    ({"dead": "others", "most_aborts": 1}, WrongType),
+    ({"dead_letter": "dead"}, InvalidValue),
+    ({"max_deliveries": 3}, InvalidValue),
+    ({"dead_letter": "dead", "max_deliveries": -1}, InvalidValue),
+    ({"dead_letter": "q", "max_deliveries": 1}, InvalidValue),
+    ({"dead_letter": "", "max_deliveries": 1}, InvalidValue),
+    ({"dead_letter": "x" * 10_000, "max_deliveries": 1}, MilepostError),
+    ({"dead_letter": "others", "max_deliveries": 1}, WrongType),
     ({"name": ""}, InvalidValue),
     ({"name": "a\0b"}, InvalidValue),
     ({"name": "a\nb"}, InvalidValue),
@@ -143,18 +144,20 @@ WRONG = [
 
 
 def test_queues_that_cannot_be(queues: Queues) -> None:
-    queues.do(ops.DefineType(str(NOTE)))
-    queues.do(ops.DefineType(str(OTHER)))
-    queues.do(ops.CreateQueue("others", ("other",)))
+    queues.do(ops.DeclareType(str(NOTE)))
+    queues.do(ops.DeclareType(str(OTHER)))
+    queues.do(ops.DeclareQueue("others", ("other",)))
     before = state(queues)
     for wrong, error in WRONG:
         with pytest.raises(error):
-            queues.do(ops.CreateQueue(**({"name": "q", "types": ("note",)} | wrong)))
+            queues.do(ops.DeclareQueue(**({"name": "q", "types": ("note",)} | wrong)))
         assert state(queues) == before, wrong
     with pytest.raises(InvalidValue, match="did you mean 'ordered'"):
-        queues.do(ops.CreateQueue("q", ("note",), "orderd"))
+        queues.do(ops.DeclareQueue("q", ("note",), "orderd"))
     # In a group, only the wrong one fails.
-    outcomes = queues.together([ops.CreateQueue("a", ("note",)), ops.CreateQueue("b", ("nota",)), ops.DropQueue("a")])
+    outcomes = queues.together(
+        [ops.DeclareQueue("a", ("note",)), ops.DeclareQueue("b", ("nota",)), ops.DeleteQueue("a")]
+    )
     assert isinstance(outcomes[1], UnknownType)
     assert state(queues) == before
 
@@ -163,9 +166,9 @@ NAMES = ["it's", 'a "quoted" one', "a;b", "x'; DROP TABLE queues; --", "%s", ":v
 
 
 def test_names_are_only_names(queues: Queues) -> None:
-    queues.do(ops.DefineType(str(NOTE)))
+    queues.do(ops.DeclareType(str(NOTE)))
     for name in NAMES:
-        queues.do(ops.CreateQueue(name, ("note",)))
+        queues.do(ops.DeclareQueue(name, ("note",)))
         queues.party().put(name, queue=name)
     assert sorted(each.name for each in queues.do(ops.Queues())) == sorted(NAMES)
     reader = queues.party()
@@ -174,7 +177,7 @@ def test_names_are_only_names(queues: Queues) -> None:
         assert reader.one(queue=name) == name
     assert set(reader.commit().touched) <= set(NAMES)
     for name in NAMES:
-        queues.do(ops.DropQueue(name))
+        queues.do(ops.DeleteQueue(name))
     assert queues.do(ops.Queues()) == []
 
 
@@ -184,24 +187,24 @@ def test_a_queue_in_use_is_not_dropped(queues: Queues) -> None:
     party = queues.party()
     party.enqueue("a")
     with pytest.raises(QueueInUse, match="1 message"):
-        queues.do(ops.DropQueue("notes"))
+        queues.do(ops.DeleteQueue("notes"))
     party.commit()
     with pytest.raises(QueueInUse):
-        queues.do(ops.DropQueue("notes"))
+        queues.do(ops.DeleteQueue("notes"))
     assert party.one() == "a"
     with pytest.raises(QueueInUse):
-        queues.do(ops.DropQueue("notes"))
+        queues.do(ops.DeleteQueue("notes"))
     party.commit()
     party.enqueue("b")
     assert party.one() == "b"
     party.enqueue("c", queue="others")
     party.abort()
-    queues.do(ops.DropQueue("notes"))
-    queues.do(ops.DropQueue("others"))
+    queues.do(ops.DeleteQueue("notes"))
+    queues.do(ops.DeleteQueue("others"))
     with pytest.raises(UnknownQueue):
         party.one()
     with pytest.raises(UnknownQueue):
-        queues.do(ops.DropQueue("notes"))
+        queues.do(ops.DeleteQueue("notes"))
     assert queues.tables() == {}
 
 
@@ -209,7 +212,7 @@ def test_queues_that_are_not_there(queues: Queues) -> None:
     queues.notes()
     party = queues.party()
     for operation in (
-        ops.Peek("note"), ops.Browse("note"), ops.Queues("note"), ops.Purge("note"), ops.DropQueue("note"),
+        ops.Peek("note"), ops.Browse("note"), ops.Queues("note"), ops.Purge("note"), ops.DeleteQueue("note"),
         ops.MoveMessages("note", "notes"), ops.MoveMessages("notes", "note"),
     ):  # fmt: skip
         with pytest.raises(UnknownQueue, match="did you mean 'notes'"):
@@ -227,11 +230,11 @@ def test_messages_that_a_queue_does_not_take(queues: Queues) -> None:
     party = queues.party()
     with pytest.raises(WrongType):
         put_other(party, 1, queue="notes")
-    queues.do(ops.DefineType(str(OTHER)))
+    queues.do(ops.DeclareType(str(OTHER)))
     with pytest.raises(WrongType, match="it takes note"):
         put_other(party, 1, queue="notes")
     otherwise = Batch.encode(parse_schema("note: [text: string]"), [{"text": "a"}])
-    with pytest.raises(WrongType, match="not defined as"):
+    with pytest.raises(WrongType, match="not declared as"):
         party.perform(steps.Enqueue("notes", otherwise), steps.Commit())
     with pytest.raises(WrongType):
         party.dequeue(type="other")
@@ -246,13 +249,13 @@ def test_two_types(queues: Queues) -> None:
     party.put("a", queue="both")
     put_other(party, 1, 2)
     party.put("b", queue="both")
-    for wish in ({"select": "size = 1"}, {"order": "size"}):
+    for wish in ({"where": "size = 1"}, {"order": "size"}):
         with pytest.raises(WrongType, match="name one of note, other"):
             party.dequeue(queue="both", **wish)
     with pytest.raises(WrongType):
-        queues.do(ops.Purge("both", select="size = 1"))
+        queues.do(ops.Purge("both", where="size = 1"))
     with pytest.raises(QueryError):
-        party.dequeue(queue="both", type="other", select="size = 1")
+        party.dequeue(queue="both", type="other", where="size = 1")
     got = party.perform(steps.Dequeue("both", count=9))
     assert [(group.type, len(group.mids)) for group in got.groups] == [("note", 1), ("other", 2), ("note", 1)]
     assert [group.batch.to_pylist() for group in got.groups][1] == [{"value": 1}, {"value": 2}]
@@ -261,7 +264,7 @@ def test_two_types(queues: Queues) -> None:
     assert [row["value"] for group in got.groups for row in group.batch.to_pylist()] == [2, 1]
     assert queues.texts("both") == ["a", "b"]
     party.commit()
-    assert party.dequeue(9, queue="both", type="note", select="text = 'b'") == ["b"]
+    assert party.dequeue(9, queue="both", type="note", where="text = 'b'") == ["b"]
     party.abort()
 
 
@@ -295,7 +298,7 @@ def test_peek_takes_nothing(queues: Queues, level: str) -> None:
     assert peeked() == ["a"]
     assert peeked(count=9) == ["a", "b", "c"]
     if "ordered" not in level:
-        assert peeked(select="text = 'b'") == ["b"]
+        assert peeked(where="text = 'b'") == ["b"]
     assert peeked(count=2, order="text desc")[0] == "c"
     assert queues.tables() == before
     one, two = queues.party(), queues.party()
@@ -319,7 +322,7 @@ def test_browse_goes_on_where_it_was(queues: Queues, level: str) -> None:
         found += got.groups[0].mids
         after = found[-1]
     assert found == mids
-    got = queues.do(ops.Browse("notes", select="text > '4'", count=10))
+    got = queues.do(ops.Browse("notes", where="text > '4'", count=10))
     assert [row["text"] for row in got.groups[0].batch.to_pylist()] == ["5", "6"]
     with pytest.raises(InvalidValue):
         queues.do(ops.Browse("notes", count=0))
@@ -334,7 +337,7 @@ def test_move_and_purge(queues: Queues, level: str) -> None:
     two.put("dddd", "it's; --")
     taken = queues.party()
     assert taken.one() == "a"
-    assert queues.do(ops.MoveMessages("notes", "target", select="text = 'it''s; --' or size < 3")) == 2
+    assert queues.do(ops.MoveMessages("notes", "target", where="text = 'it''s; --' or size < 3")) == 2
     assert queues.texts() == ["ccc", "dddd"]
     assert queues.texts("target") == ["bb", "it's; --"]
     assert queues.do(ops.MoveMessages("notes", "target", count=1)) == 1
@@ -344,7 +347,7 @@ def test_move_and_purge(queues: Queues, level: str) -> None:
     (group,) = got.groups
     assert (group.s, group.priorities) == ([one.s, one.s, two.s], [2.0, 2.0, 0.0])
     reader.abort()
-    assert queues.do(ops.Purge("target", select="text like 'it%'")) == 1
+    assert queues.do(ops.Purge("target", where="text like 'it%'")) == 1
     assert queues.do(ops.Purge("notes", count=(1 << 64) - 1)) == 1  # more than a database counts to
     taken.abort()
     assert queues.do(ops.Purge("notes")) == 1
@@ -362,8 +365,8 @@ def test_moves_that_cannot_be(queues: Queues) -> None:
         (ops.MoveMessages("both", "both"), InvalidValue),
         (ops.MoveMessages("both", "notes"), WrongType),
         (ops.MoveMessages("both", "notes", count=0), InvalidValue),
-        (ops.MoveMessages("both", "notes", select="value = 1"), WrongType),
-        (ops.MoveMessages("both", "notes", type="other", select="nothing = 1"), QueryError),
+        (ops.MoveMessages("both", "notes", where="value = 1"), WrongType),
+        (ops.MoveMessages("both", "notes", type="other", where="nothing = 1"), QueryError),
         (ops.Purge("both", count=-1), InvalidValue),
         (ops.Purge("both", type="thing"), UnknownType),
     ]:
@@ -417,8 +420,8 @@ def order(number: int, name: str, items: int, price: float = 1.0) -> dict[str, A
 
 
 def orders(queues: Queues, level: str = "none", **options: Any) -> None:
-    queues.do(ops.DefineType(ORDERS))
-    queues.do(ops.CreateQueue("orders", ("OrderMessage",), level, **options))
+    queues.do(ops.DeclareType(ORDERS))
+    queues.do(ops.DeclareQueue("orders", ("OrderMessage",), level, **options))
 
 
 def put_orders(queues: Queues, *given: dict[str, Any], **options: Any) -> None:
@@ -463,8 +466,8 @@ def test_a_selection_never_jumps_over_an_older_message(queues: Queues, level: st
         one.over()
     put_orders(queues, order(10, "b", 1))
     reader = queues.party()
-    assert ids(reader.perform(steps.Dequeue("orders", count=9, select="name = 'b'"))) == [10]
-    assert ids(reader.perform(steps.Dequeue("orders", count=9, select="name = 'a'"))) == [1]
+    assert ids(reader.perform(steps.Dequeue("orders", count=9, where="name = 'b'"))) == [10]
+    assert ids(reader.perform(steps.Dequeue("orders", count=9, where="name = 'a'"))) == [1]
     assert ids(reader.perform(steps.Dequeue("orders", count=9, order="id desc"))) == [2, 3]
     reader.abort()
     assert ids(reader.perform(steps.Dequeue("orders", count=9, order="id desc"))) == [10, 1, 2, 3]
@@ -490,8 +493,8 @@ def test_priority_functions(queues: Queues, level: str) -> None:
 
 @pytest.mark.parametrize("direction", ["asc", "desc"])
 def test_a_priority_that_is_null_is_the_default(queues: Queues, direction: str) -> None:
-    queues.do(ops.DefineType(str(NOTE)))
-    queues.do(ops.CreateQueue("notes", ("note",), "none", direction, 2.0, (("note", "size"),)))
+    queues.do(ops.DeclareType(str(NOTE)))
+    queues.do(ops.DeclareQueue("notes", ("note",), "none", direction, 2.0, (("note", "size"),)))
     party = queues.party()
     rows = [{"text": "one", "size": 1}, {"text": "none", "size": None}, {"text": "three", "size": 3}]
     party.perform(steps.Enqueue("notes", Batch.encode(NOTE, rows)))
@@ -510,11 +513,11 @@ VALUES = [
 
 def test_priorities_of_every_kind_of_number(queues: Queues) -> None:
     """What is no number is no priority: the default takes its place."""
-    queues.do(ops.DefineType(str(NUMBERS)))
+    queues.do(ops.DeclareType(str(NUMBERS)))
     party = queues.party()
     for place, (name, value, wanted) in enumerate(VALUES):
         queue = f"numbers {place}"
-        queues.do(ops.CreateQueue(queue, ("numbers",), "none", "desc", 9.0, (("numbers", name),)))
+        queues.do(ops.DeclareQueue(queue, ("numbers",), "none", "desc", 9.0, (("numbers", name),)))
         party.perform(steps.Enqueue(queue, Batch.encode(NUMBERS, [{name: value}])))
         party.commit()
         got = party.perform(steps.Dequeue(queue))
@@ -527,9 +530,9 @@ def test_queries_that_are_wrong_leave_nothing(queues: Queues) -> None:
     party = queues.party()
     party.put("a")
     for wish in (
-        {"select": "length = 1"}, {"select": "size"}, {"select": "size = 1; DROP TABLE queues"},
-        {"select": "text = 'a"},
-        {"select": "x.size = 1"}, {"order": "nothing"}, {"order": "size sideways"}, {"order": "size,"},
+        {"where": "length = 1"}, {"where": "size"}, {"where": "size = 1; DROP TABLE queues"},
+        {"where": "text = 'a"},
+        {"where": "x.size = 1"}, {"order": "nothing"}, {"order": "size sideways"}, {"order": "size,"},
     ):  # fmt: skip
         with pytest.raises(QueryError):
             party.dequeue(**wish)
@@ -539,7 +542,7 @@ def test_queries_that_are_wrong_leave_nothing(queues: Queues) -> None:
     assert queues.texts() == ["a"]
     party.enqueue("b")
     with pytest.raises(QueryError):
-        party.dequeue(select="size")
+        party.dequeue(where="size")
     party.commit()
     assert queues.texts() == ["a", "b"], "the transaction goes on"
 

@@ -246,7 +246,7 @@ def test_a_queue_that_another_broker_made_otherwise(shared: Queues) -> None:
     two.put("a")
     assert two.one() == "a"
     two.commit()
-    shared.do(ops.DropQueue("notes"))
+    shared.do(ops.DeleteQueue("notes"))
     with pytest.raises(UnknownQueue):
         two.enqueue("b")
     with pytest.raises(UnknownQueue):
@@ -271,7 +271,7 @@ def test_priorities_that_came_by_another_broker(shared: Queues, level: str) -> N
 
 def test_queues_come_and_go_while_another_broker_uses_them(shared: Queues) -> None:
     """Whoever is late hears that there is no such queue; nothing of the store's own comes through."""
-    shared.do(ops.DefineType(str(NOTE)))
+    shared.do(ops.DeclareType(str(NOTE)))
     shared.store("two")
     over = threading.Event()
     kept: list[str] = []
@@ -279,9 +279,9 @@ def test_queues_come_and_go_while_another_broker_uses_them(shared: Queues) -> No
     def making() -> None:
         try:
             for _ in range(25):
-                shared.do(ops.CreateQueue("notes", ("note",)))
+                shared.do(ops.DeclareQueue("notes", ("note",)))
                 try:
-                    shared.do(ops.DropQueue("notes"))
+                    shared.do(ops.DeleteQueue("notes"))
                 except QueueInUse:
                     shared.do(ops.Purge("notes"))
         finally:
@@ -313,8 +313,8 @@ def test_two_brokers_define_and_create_the_same_at_once(shared: Queues) -> None:
     def making(broker: str) -> Callable[[], None]:
         def run() -> None:
             for number in range(8):
-                record = shared.do(ops.DefineType(f"kind{number}: [a: int]"), shared.store(broker))
-                shared.do(ops.CreateQueue(f"queue {number}", (record.name,)), shared.store(broker))
+                record = shared.do(ops.DeclareType(f"kind{number}: [a: int]"), shared.store(broker))
+                shared.do(ops.DeclareQueue(f"queue {number}", (record.name,)), shared.store(broker))
                 made.append(record.number)
 
         return run
@@ -329,20 +329,20 @@ def test_a_type_is_dropped_while_a_queue_of_it_is_made(shared: Queues) -> None:
     shared.store("two")
     for number in range(8):
         text = f"kind{number}: [a: int]"
-        shared.do(ops.DefineType(text))
+        shared.do(ops.DeclareType(text))
         ready = threading.Barrier(2)
 
         def dropping(name: str = f"kind{number}", ready: threading.Barrier = ready) -> None:
             ready.wait()
             try:
-                shared.do(ops.DropType(name))
+                shared.do(ops.DeleteType(name))
             except TypeInUse:
                 pass
 
         def making(name: str = f"kind{number}", ready: threading.Barrier = ready) -> None:
             ready.wait()
             try:
-                shared.do(ops.CreateQueue(name, (name,)), shared.store("two"))
+                shared.do(ops.DeclareQueue(name, (name,)), shared.store("two"))
             except UnknownType:
                 pass
 

@@ -69,8 +69,8 @@ def between(body: Callable[[Nodes], Awaitable[None]], level: str = "none", defin
         async with asyncio.timeout(PATIENCE), testing.broker() as source, testing.broker() as target:
             async with AsyncClient(source.uri) as writer, AsyncClient(target.uri) as reader:
                 for client in (writer, reader) if define else (writer,):
-                    await client.define_type(NOTE)
-                    await client.create_queue("notes", ["note"], level=level)
+                    await client.declare_type(NOTE)
+                    await client.declare_queue("notes", ["note"], level=level)
                 await body(Nodes(source, target, writer, reader))
 
     asyncio.run(whole())
@@ -99,11 +99,11 @@ def test_messages_go_over_with_their_priorities_ends_and_types() -> None:
     ends = datetime.now(UTC) + timedelta(hours=1)
 
     async def body(nodes: Nodes) -> None:
-        await nodes.writer.define_type(OTHER)
-        await nodes.writer.create_queue("mixed", ["note", "other"])
-        await nodes.reader.define_type(NOTE)
-        await nodes.reader.define_type(OTHER)
-        await nodes.reader.create_queue("mixed", ["note", "other"])
+        await nodes.writer.declare_type(OTHER)
+        await nodes.writer.declare_queue("mixed", ["note", "other"])
+        await nodes.reader.declare_type(NOTE)
+        await nodes.reader.declare_type(OTHER)
+        await nodes.reader.declare_queue("mixed", ["note", "other"])
         async with nodes.writer.transaction() as tx:
             await tx.enqueue("mixed", [{"n": 1}, {"n": 2}], "note", priority=2.0)
             await tx.enqueue("mixed", [{"text": "a"}], "other", priority=2.0, expires=ends)
@@ -127,13 +127,13 @@ def test_types_that_are_missing_are_defined_and_others_are_refused() -> None:
         once = Forwarder(nodes.source.uri, "notes", nodes.target.uri, "notes").once
         with pytest.raises(UnknownQueue, match="notes"):
             await once()
-        await nodes.reader.define_type(OTHER)
-        await nodes.reader.create_queue("notes", ["other"])
+        await nodes.reader.declare_type(OTHER)
+        await nodes.reader.declare_queue("notes", ["other"])
         with pytest.raises(InvalidValue, match="does not take note"):
             await once()
         assert set(await nodes.reader.types()) == {"note", "other"}
-        await nodes.reader.drop_type("note")
-        await nodes.reader.define_type("note: [n: int, more: int]")
+        await nodes.reader.delete_type("note")
+        await nodes.reader.declare_type("note: [n: int, more: int]")
         with pytest.raises(InvalidValue, match="another one"):
             await once()
         assert await nodes.here() == [1]
@@ -147,14 +147,14 @@ def test_what_the_target_refuses_counts_no_abort() -> None:
     """A message is not dead because its target was away."""
 
     async def body(nodes: Nodes) -> None:
-        await nodes.writer.create_queue("few", ["note"], dead="dead", most_aborts=1)
+        await nodes.writer.declare_queue("few", ["note"], dead_letter="dead", max_deliveries=1)
         async with nodes.writer.transaction() as tx:
             await tx.enqueue("few", {"n": 1})
         async with AsyncClient(nodes.source.uri) as source, AsyncClient(nodes.target.uri, reconnect=False) as target:
             carrier = Carrier(source, target, "few", "notes", "c", "there", [])
             await carrier.begin()
             found = await taken(carrier)
-            await nodes.reader.drop_queue("notes")
+            await nodes.reader.delete_queue("notes")
             with pytest.raises(UnknownQueue):
                 await carrier.carry(found)
         (message,) = await nodes.writer.peek("few")
@@ -371,7 +371,7 @@ def test_a_broker_forwards_from_the_request_to_the_drop() -> None:
         assert (found.queue, found.address, found.target, found.error) == ("notes", nodes.target.uri, "notes", "")
         with pytest.raises(MilepostError, match="no transport"):
             await nodes.writer.forward("notes", "gopher://there", "notes")
-        await nodes.writer.drop_forward("notes")
+        await nodes.writer.delete_forward("notes")
         assert await nodes.writer.forwards() == []
         while nodes.source._forwarding._running:
             await nodes.writer.status()
@@ -387,7 +387,7 @@ def test_what_is_in_the_way_is_told_and_tried_again() -> None:
         await nodes.writer.forward("notes", nodes.target.uri, "later")
         found = await told(nodes, lambda found: bool(found.error))
         assert "later" in found.error
-        await nodes.reader.create_queue("later", ["note"])
+        await nodes.reader.declare_queue("later", ["note"])
         async with nodes.reader.transaction() as tx:
             assert [each.n for each in await tx.dequeue("later", timeout=PATIENCE)] == [1]
         await told(nodes, lambda found: not found.error)
@@ -401,10 +401,10 @@ def test_a_broker_that_stops_finishes_what_it_has_begun(tmp_path: Path) -> None:
         async with asyncio.timeout(PATIENCE), testing.broker() as target, AsyncClient(target.uri) as reader:
             for begin in range(0, 900, 300):
                 async with testing.broker(store=store) as source, AsyncClient(source.uri) as writer:
-                    await writer.define_type(NOTE)
-                    await writer.create_queue("notes", ["note"])
-                    await reader.define_type(NOTE)
-                    await reader.create_queue("notes", ["note"])
+                    await writer.declare_type(NOTE)
+                    await writer.declare_queue("notes", ["note"])
+                    await reader.declare_type(NOTE)
+                    await reader.declare_queue("notes", ["note"])
                     await writer.forward("notes", target.uri, "notes")
                     for start in range(begin, begin + 300, 20):
                         async with writer.transaction() as tx:
@@ -424,12 +424,12 @@ def test_a_broker_that_stops_finishes_what_it_has_begun(tmp_path: Path) -> None:
 def test_brokers_of_a_cell_take_over_from_each_other(postgresql: str) -> None:
     async def whole() -> None:
         async with asyncio.timeout(PATIENCE), testing.broker() as target, AsyncClient(target.uri) as reader:
-            await reader.define_type(NOTE)
-            await reader.create_queue("notes", ["note"])
+            await reader.declare_type(NOTE)
+            await reader.declare_queue("notes", ["note"])
             async with testing.broker(store=postgresql, name="two") as two, AsyncClient(two.uri) as writer:
                 async with testing.broker(store=postgresql, name="one") as one, AsyncClient(one.uri) as client:
-                    await client.define_type(NOTE)
-                    await client.create_queue("notes", ["note"])
+                    await client.declare_type(NOTE)
+                    await client.declare_queue("notes", ["note"])
                     await client.forward("notes", target.uri, "notes")
                     async with client.transaction() as tx:
                         await tx.enqueue("notes", [{"n": n} for n in range(50)])

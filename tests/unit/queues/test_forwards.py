@@ -8,7 +8,7 @@ from milepost.errors import BlockIncomplete, InvalidValue, TransactionAborted, U
 from milepost.queues import operations as ops
 from milepost.queues import steps
 from milepost.queues.forwards import (
-    DropForward,
+    DeleteForward,
     Forwards,
     Held,
     Holding,
@@ -27,7 +27,7 @@ THERE = "milepost://there:7450"
 
 
 def test_what_was_not_decided_is_undone_for_ever(queues: Queues) -> None:
-    queues.notes(dead="dead", most_aborts=1)
+    queues.notes(dead_letter="dead", max_deliveries=1)
     queues.party().put("a", "b")
     slow = queues.party()
     assert slow.dequeue(2) == ["a", "b"]
@@ -122,12 +122,12 @@ def test_a_queue_goes_to_one_place(queues: Queues) -> None:
     queues.restart()
     (found,) = queues.do(Forwards())
     assert (found.queue, found.address, found.target, found.messages, found.error) == ("notes", THERE, "notes", 0, "")
-    queues.do(DropForward("notes"))
+    queues.do(DeleteForward("notes"))
     assert queues.do(Forwards()) == []
     with pytest.raises(InvalidValue, match="not forwarded"):
-        queues.do(DropForward("notes"))
+        queues.do(DeleteForward("notes"))
     queues.do(SetForward("notes", THERE, "others"))
-    queues.do(ops.DropQueue("notes"))
+    queues.do(ops.DeleteQueue("notes"))
     assert queues.do(Forwards()) == []
 
 
@@ -141,7 +141,7 @@ def test_figures_are_told_to_everybody(queues: Queues) -> None:
     assert found.messages == 7
     assert found.error.startswith("no body there")
     assert len(found.error) == 500
-    queues.do(DropForward("notes"))
+    queues.do(DeleteForward("notes"))
     queues.do(SetForward("notes", THERE, "notes"))
     queues.do(KeepForwards(LEASE_US))
     queues.do(KeepForwards(LEASE_US, (Report(kept.number, kept.created_us, 5, "late"),)))

@@ -29,8 +29,8 @@ def test_more_statements_at_once_than_are_kept_prepared(shared: Queues) -> None:
 def test_types_that_take_turns_are_read_together_and_come_in_order(queues: Queues) -> None:
     schemas = [parse_schema(f"kind{number}: [place: int, parts: *([part: int])*]") for number in range(3)]
     for schema in schemas:
-        queues.do(ops.DefineType(str(schema)))
-    queues.do(ops.CreateQueue("mixed", tuple(schema.name for schema in schemas)))
+        queues.do(ops.DeclareType(str(schema)))
+    queues.do(ops.DeclareQueue("mixed", tuple(schema.name for schema in schemas)))
     writer, reader = queues.party(), queues.party()
     for place in (0, 1, 2, 3, 4, 5):
         message = {"place": place, "parts": [{"part": place}] * place}
@@ -99,5 +99,5 @@ def test_a_writer_that_comes_to_a_broker_whose_clock_is_behind_keeps_its_order(s
 @pytest.mark.parametrize(("members", "kind"), [(1_501, "int"), (251, "*(int)*")])
 def test_a_type_that_no_database_has_room_for(queues: Queues, members: int, kind: str) -> None:
     with pytest.raises(SchemaError, match="split it"):
-        queues.do(ops.DefineType(f"wide: [{', '.join(f'a{number}: {kind}' for number in range(members))}]"))
+        queues.do(ops.DeclareType(f"wide: [{', '.join(f'a{number}: {kind}' for number in range(members))}]"))
     assert queues.do(ops.Types()) == []

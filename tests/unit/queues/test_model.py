@@ -23,7 +23,7 @@ from tests.unit.queues.model import ANY, NAMED, Message, ModelQueue, Wanted
 
 PARTIES = 5
 STEPS = 25
-MOST_ABORTS = 3
+MAX_DELIVERIES = 3
 
 Check = Callable[[Any], None]
 
@@ -92,13 +92,13 @@ class Machine(RuleBasedStateMachine):
             self.queues.notes("none", dead)
             self.queues.notes(
                 self.level, one, direction=direction, priority=1.0,
-                dead=dead if dying else None, most_aborts=MOST_ABORTS if dying else 0,
+                dead_letter=dead if dying else None, max_deliveries=MAX_DELIVERIES if dying else 0,
             )  # fmt: skip
             self.queues.notes(self.level, two)
         one, two, dead = self.names
         self.dead = ModelQueue(dead)
         self.made = [
-            ModelQueue(one, self.level, direction, 1.0, self.dead if dying else None, MOST_ABORTS),
+            ModelQueue(one, self.level, direction, 1.0, self.dead if dying else None, MAX_DELIVERIES),
             ModelQueue(two, self.level),
             self.dead,
         ]
@@ -227,7 +227,7 @@ class Machine(RuleBasedStateMachine):
         def look(number: int, outcome: Any) -> None:
             self.same(outcome, queue.take(number, count, wanted))
 
-        return steps.Dequeue(queue.name, count=count, select=wanted.select, order=wanted.order), look
+        return steps.Dequeue(queue.name, count=count, where=wanted.select, order=wanted.order), look
 
     def same(self, got: steps.Got, wanted: list[Message]) -> None:
         found = [

@@ -52,10 +52,10 @@ def test_a_long_queue_and_a_short_one_give_what_they_should(queues: Queues, sele
         left = [text for text in texts[name] if select is None or _holds(select, len(text))]
         left = _in_order(left, order)
         reader, other = queues.party(), queues.party()
-        assert other.dequeue(2, name, type="note", select=select, order=order) == left[:2], "and nobody else gets these"
-        assert reader.dequeue(3, name, type="note", select=select, order=order) == left[2:5]
+        assert other.dequeue(2, name, type="note", where=select, order=order) == left[:2], "and nobody else gets these"
+        assert reader.dequeue(3, name, type="note", where=select, order=order) == left[2:5]
         other.abort()
-        assert reader.dequeue(3, name, type="note", select=select, order=order) == (left[:2] + left[5:])[:3]
+        assert reader.dequeue(3, name, type="note", where=select, order=order) == (left[:2] + left[5:])[:3]
         reader.abort()
 
 

@@ -468,7 +468,7 @@ def test_not_before(queues: Queues) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dead", [None, "dead"])
 def test_expiry(queues: Queues, level: str, dead: str | None) -> None:
-    queues.notes(level, dead=dead, most_aborts=5 if dead else 0)
+    queues.notes(level, dead_letter=dead, max_deliveries=5 if dead else 0)
     party = queues.party()
     end = queues.now + 1_000
     mids = party.put("short", ends_us=end)
@@ -530,7 +530,7 @@ def test_a_block_of_which_a_message_expires_while_it_is_read(queues: Queues, lev
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("way", ["abort", "undo", "lease"])
 def test_a_message_that_is_undone_too_often_is_dead(queues: Queues, level: str, way: str) -> None:
-    queues.notes(level, dead="dead", most_aborts=2)
+    queues.notes(level, dead_letter="dead", max_deliveries=2)
     writer = queues.party()
     (mid,) = writer.put("bad", priority=3.0)
     for _ in range(2):
@@ -559,11 +559,11 @@ def test_a_message_that_is_undone_too_often_is_dead(queues: Queues, level: str, 
 
 
 def test_a_message_that_is_taken_when_its_process_ends_counts_an_abort(queues: Queues) -> None:
-    queues.notes(dead="dead", most_aborts=3)
+    queues.notes(dead_letter="dead", max_deliveries=3)
     queues.party().put("bad")
     queues.party().put("good")
     for aborts in range(3):
-        got = queues.party().perform(steps.Dequeue("notes", select="text = 'bad'"))
+        got = queues.party().perform(steps.Dequeue("notes", where="text = 'bad'"))
         assert got.groups[0].aborts == [aborts]
         queues.restart()
     assert queues.texts() == ["good"]
@@ -573,7 +573,7 @@ def test_a_message_that_is_taken_when_its_process_ends_counts_an_abort(queues: Q
 
 
 def test_a_message_on_its_way_to_another_broker_counts_no_abort(queues: Queues) -> None:
-    queues.notes(dead="dead", most_aborts=1)
+    queues.notes(dead_letter="dead", max_deliveries=1)
     queues.do(SetForward("notes", "milepost://127.0.0.1:1", "there"))
     queues.party().put("good")
     assert queues.party().one() == "good"

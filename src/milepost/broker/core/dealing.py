@@ -59,7 +59,7 @@ class Request:
     def wish(self) -> Any:
         """What a dequeue looks for. Whoever holds messages of the queue may see others than the rest do."""
         said = self.dequeue
-        return said.type, said.select, self.dealing.client if self.dealing.taken[said.queue] else 0
+        return said.type, said.where, self.dealing.client if self.dealing.taken[said.queue] else 0
 
 
 @dataclass(slots=True)

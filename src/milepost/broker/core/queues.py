@@ -207,7 +207,7 @@ class Queues:
             if schema is None:
                 if held.looked:
                     raise UnknownType(
-                        f"a batch for queue {said.queue!r} is of no message type that is defined here; define it first"
+                        f"a batch for queue {said.queue!r} is of no message type that this broker has; declare it first"
                     )
                 return
             batch = decode(said.data, schema)

@@ -86,8 +86,8 @@ class Streams:
             require_there(topic, start)
         if request.name and self._has(connection, request.name):
             raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
-        if request.dead and topic is not None:
-            self._burial.require(request.dead, topic)
+        if request.dead_letter and topic is not None:
+            self._burial.require(request.dead_letter, topic)
         if connection.members is None:
             connection.members = {}
         connection.members[request.subscription] = request
@@ -97,9 +97,9 @@ class Streams:
             return [Ask(topic, start, partial(self._replaying, connection, request, topic, stop))]
         self._attaching[request.name] += 1
         attach = self._attach(connection, request, topic, start)
-        if request.dead and topic is not None and request.dead not in self.core.topics:
+        if request.dead_letter and topic is not None and request.dead_letter not in self.core.topics:
             # The topic for dead rows is there before the subscription is.
-            return [self._burial.make(request.dead, topic), attach]
+            return [self._burial.make(request.dead_letter, topic), attach]
         return [attach]
 
     def _topic(self, request: Subscribe) -> Topic | None:
@@ -118,7 +118,7 @@ class Streams:
         return False
 
     def _attach(self, connection: Connection, request: Subscribe, topic: Topic | None, start: Start) -> Store:
-        options = {"most": request.most, "dead": request.dead}
+        options = {"most": request.max_deliveries, "dead": request.dead_letter}
         attach = Attach(
             request.name,
             topic.stored if topic is not None else 0,

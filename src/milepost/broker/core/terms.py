@@ -10,7 +10,6 @@ from milepost.errors import BrokerError
 from milepost.wire import Subscribe
 
 TOKEN_BYTES: Final = 16
-DELIVERIES: Final = 1_000_000  # before a row is dead: more is a mistake
 
 
 def require_terms(request: Subscribe) -> None:
@@ -24,8 +23,9 @@ def require_terms(request: Subscribe) -> None:
     if not 1 <= request.prefetch <= limits.PREFETCH_ROWS:
         raise BrokerError(f"prefetch = {request.prefetch}: takes 1 to {limits.PREFETCH_ROWS} rows")
     require_token(request.token)
-    if not 0 <= request.most <= DELIVERIES or bool(request.most) != bool(request.dead):
-        raise BrokerError("a topic for dead rows and the deliveries before a row is dead go together")
+    limits.require("DELIVERIES", request.max_deliveries, "max_deliveries")
+    if request.max_deliveries < 0 or bool(request.max_deliveries) != bool(request.dead_letter):
+        raise BrokerError("dead_letter takes messages that were delivered max_deliveries times: give both or neither")
     if request.where is not None and "\0" in request.where:
         raise BrokerError("a predicate cannot hold the character 0, which no database stores")
 

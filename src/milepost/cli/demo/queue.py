@@ -76,14 +76,14 @@ async def _scene(stage: Stage, address: str, ends: ExitStack) -> None:
         AsyncClient(address, timeout=PATIENCE_S) as desk,
         AsyncClient(address, timeout=PATIENCE_S) as other,
     ):
-        await desk.define_type(TYPE)
-        await desk.define_type(INVOICE)
+        await desk.declare_type(TYPE)
+        await desk.declare_type(INVOICE)
         await _by_content(stage, desk, other)
         await _by_workers(stage, address, desk, other, ends)
 
 
 async def _by_content(stage: Stage, desk: AsyncClient, other: AsyncClient) -> None:
-    await desk.create_queue("outstanding", "OrderMessage", priorities={"OrderMessage": ITEMS})
+    await desk.declare_queue("outstanding", "OrderMessage", priorities={"OrderMessage": ITEMS})
     orders = [_order(number) for number in range(12)]
     stage.say(
         "A message is a graph of nodes: an order with its lines and their items. Twelve of them, one transaction:"
@@ -99,7 +99,7 @@ async def _by_content(stage: Stage, desk: AsyncClient, other: AsyncClient) -> No
     stage.say(f"\nTaken where [cyan]{escape(SELECT)}[/]\nin the order of [cyan]{escape(ITEMS)} desc[/]:")
     expected = sorted((order for order in orders if order["name"] == "Smith"), key=lambda order: -len(order["lines"]))
     async with desk.transaction() as tx:
-        found = await tx.dequeue("outstanding", "OrderMessage", count=100, select=SELECT, order=f"{ITEMS} desc")
+        found = await tx.dequeue("outstanding", "OrderMessage", count=100, where=SELECT, order=f"{ITEMS} desc")
         stage.show(queue_picture.of_messages(found, stage.console.width))
         stage.claim("these are the orders that plain Python finds, in its order",
                     [message.plain() for message in found] == expected)  # fmt: skip
@@ -115,8 +115,8 @@ async def _by_content(stage: Stage, desk: AsyncClient, other: AsyncClient) -> No
 async def _by_workers(stage: Stage, address: str, desk: AsyncClient, other: AsyncClient, ends: ExitStack) -> None:
     from milepost.client import AsyncClient
 
-    await desk.create_queue("orders", "OrderMessage", level="ordered")
-    await desk.create_queue("invoices", "invoice")
+    await desk.declare_queue("orders", "OrderMessage", level="ordered")
+    await desk.declare_queue("invoices", "invoice")
     shop_of: dict[int, str] = {}
     for at, name in enumerate(SHOPS):
         async with AsyncClient(address, name=name) as shop, shop.transaction() as tx:

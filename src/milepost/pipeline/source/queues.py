@@ -101,7 +101,7 @@ class QueueReader(DataSourceReader):
         content = StructType([each for each in self.struct.fields if each.name not in METADATA.names])
         convert = ToSpark(about.schema, content)
         client = connection.client(options.broker, options.timeout)
-        for part in client.browse_batches(options.queue, about.type, select=options.where):
+        for part in client.browse_batches(options.queue, about.type, where=options.where):
             made = convert(part.batch)
             extra = _metadata(part)
             arrays: list[Any] = [
