@@ -392,6 +392,14 @@ def test_patterns_cover_topics_that_come_later(run):
             message = await news.get()
             assert (message.text, news.topic) == ("a", "news.art")
             assert news.topics == {"news.sport", "news.art"}
+            await client.declare_topic("news.rain", "n: [millimetres: double]")  # told before its reply
+            assert list(news.skipped) == ["news.money", "news.rain"]
+            assert "there is no 'text'" in news.skipped["news.rain"]
+            await client.delete_topic("news.rain")
+            await client.declare_topic("news.rain", "n: [text: string]")
+            await client.put("news.rain", {"text": "r"})
+            assert (await news.get()).text == "r"
+            assert list(news.skipped) == ["news.money"]
 
     run(test)
 

@@ -94,6 +94,9 @@ class Inbox(Protocol):
     def lose(self, log: int, first: int, after: int) -> None:
         """Rows of a log that are gone."""
 
+    def skip(self, topics: dict[str, str]) -> None:
+        """New topics of its pattern of which it gets nothing, and why."""
+
     def caught_up(self, topic: int, position: dict[int, int]) -> None:
         """It has had all rows of a durable topic before a position: the broker delivers the rest as it comes."""
 
@@ -274,6 +277,10 @@ class Connection:
                     inbox = self._inboxes.get(lost[0])
                     if inbox is not None:
                         inbox.lose(*lost[1:])
+                for number, topics in said.skipped.items():
+                    inbox = self._inboxes.get(number)
+                    if inbox is not None:
+                        inbox.skip(topics)
             case CaughtUp():
                 inbox = self._inboxes.get(said.subscription)
                 if inbox is not None:
