@@ -113,10 +113,10 @@ def to_polars(batch: Batch) -> Any:
     """See `Batch.to_polars`."""
     polars = _package("polars")
     table, objects = _framed(batch)
-    frame = polars.from_arrow(table)
+    columns = polars.from_arrow(table).get_columns()
     for place, name, values in objects:
-        frame.insert_column(place, polars.Series(name, values, polars.Object))
-    return frame
+        columns.insert(place, polars.Series(name, values, polars.Object))
+    return polars.DataFrame(columns)
 
 
 def _package(name: str) -> Any:

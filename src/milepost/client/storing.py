@@ -30,6 +30,10 @@ from milepost.wire import Resume, Welcome
 
 IDS_BYTES: Final = 64  # at most, of a batch's IDs beside its stamps, and of a frame's header
 KEY_BYTES: Final = 16  # of an idempotency key
+TOO_LARGE_TOGETHER: Final = (
+    "the broker holds an atomic put as a whole: raise the limit in its settings, or use stage() and publish(), which "
+    "store in pieces what is then seen all at once"
+)
 
 _log = logging.getLogger("milepost.client")
 
@@ -225,11 +229,14 @@ class Storing:
             box = await self._durable_box(topic, "a key is remembered for durable topics only")
             if not wait and not box.full:
                 break
-            if self.has_room:
-                if len(box):
-                    self.send_box(box)  # what was put before leaves before
+            if not self.has_room:
+                await self._session.wait()
+                continue
+            if len(box):
+                self.send_box(box)  # what was put before leaves before
+            if wait:
                 break
-            await self._session.wait()
+            await asyncio.sleep(0)  # a loop of puts lets the rest of the program have its turns
         draft = row if alone else box.encoded(row)
         most = box.batch_bytes - KEY_BYTES - IDS_BYTES
         if len(draft.data) > most:
@@ -280,9 +287,11 @@ class Storing:
             if connection is not None:
                 most = self._publisher.batch_bytes
                 if max(sizes) > most:
-                    raise LimitExceeded("frame_bytes", max(sizes), most, "the bytes of a batch of an atomic put")
+                    what = "the bytes of a batch of an atomic put"
+                    raise LimitExceeded("frame_bytes", max(sizes), most, what, TOO_LARGE_TOGETHER)
                 if before >= connection.put_window:
-                    raise LimitExceeded("put_window", before, connection.put_window, "the bytes of an atomic put")
+                    what = "the bytes of an atomic put, without its last batch"
+                    raise LimitExceeded("put_window", before, connection.put_window, what, TOO_LARGE_TOGETHER)
             if connection is not None and self.has_room and all(box.number for box in boxes):
                 waiting = [box for box in dict.fromkeys(boxes) if len(box)]
                 for box in waiting:

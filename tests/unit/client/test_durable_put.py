@@ -346,9 +346,13 @@ def test_an_atomic_put_that_no_window_takes_is_refused():
         together = client.atomic()
         together.put_many("kept", rows(range(100_000)))
         together.put("other", {"n": 2})
-        with pytest.raises(LimitExceeded, match="put_window"):
+        with pytest.raises(LimitExceeded, match=r"put_window = 1048576.*raise the limit.*or use stage\(\) and publish"):
             await together.store()
         assert not store.batches
+        async with client.atomic() as together:  # the last batch does not count
+            together.put("other", {"n": 1})
+            together.put_many("kept", {"n": list(range(100_000))})
+        assert together.rows == 100_001
 
     with_store(test)
 
