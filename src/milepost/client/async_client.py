@@ -281,7 +281,8 @@ class AsyncClient(QueueVerbs):
         On a durable topic it returns when the message is stored: committed, and synced to disk. Puts that run at the
         same time are stored together. With `wait=False` it returns as on a live topic, which costs far less than a
         task for each message; `flush` then waits for all of them, and raises what failed. A `key`, a UUID or 16
-        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before in this topic.
+        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before in this topic,
+        within the broker's `remember_s`, a day by default. With `wait=False` it is `flush` that raises it.
         While the connection is lost, or the broker's store in doubt, it goes on waiting, also beyond the client's
         `timeout`: it returns or raises when it is known what became of the message. One that was cancelled may have
         been stored.
@@ -327,9 +328,11 @@ class AsyncClient(QueueVerbs):
     def atomic(self) -> Atomic:
         """Put into several durable topics, all or nothing::
 
-        async with client.atomic() as together:
-            together.put("orders", order)
-            together.put_many("lines", lines)
+            async with client.atomic() as together:
+                together.put("orders", order)
+                together.put_many("lines", lines)
+
+        The broker holds all of it: `LimitExceeded` above its `put_window`. `stage` and `publish` take more.
         """
         self._session.require_open()
         return Atomic(self._publisher)
@@ -538,6 +541,8 @@ class AsyncClient(QueueVerbs):
 
     async def detach(self, subscription: DurableSubscription) -> None:
         """Take no more of a durable subscription here. A named one stays, and collects what comes."""
+        if not isinstance(subscription, DurableSubscription):
+            raise InvalidValue(f"detach takes a subscription with a name or a start, not {subscription!r:.60}")
         await self._subscriptions.detach(subscription)
 
     def statistics(self) -> ClientStatistics:

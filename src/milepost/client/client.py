@@ -283,7 +283,8 @@ class Client(SyncQueueVerbs):
 
     def detach(self, subscription: SyncSubscription) -> None:
         """See `AsyncClient.detach`."""
-        subscription.detach()
+        chosen: Any = subscription.asynchronous if isinstance(subscription, SyncSubscription) else subscription
+        self._run(self._client.detach(chosen))
 
     def statistics(self) -> ClientStatistics:
         """The client's figures."""

@@ -482,7 +482,7 @@ class Publisher:
             return
         self._fly(box)
         collector = box.collector()
-        batches = iter(batch for batch, _ in box.batches())
+        batches: Iterator[Batch] = (batch for batch, _ in box.batches())
         if collector is not None:
             made = collector.batch(self.ids(len(collector)))
             if len(made.data) <= box.batch_bytes:
