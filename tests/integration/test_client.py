@@ -881,3 +881,25 @@ def test_flush_says_that_puts_may_be_lost(run):
                 await client.close()
 
     asyncio.run(whole())
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_message_has_to_fit_into_a_frame_and_many_are_split(durable):
+    async def test():
+        async with testing.broker(frame_bytes=1 << 20) as broker, milepost.AsyncClient(broker.uri) as client:
+            await client.declare_topic("files", "file: [content: bytes]", durable=durable)
+            files = await client.subscribe("files")
+            small, large = {"content": bytes(300_000)}, {"content": bytes(1 << 20)}
+            assert await client.put_many("files", [small] * 8) == 8
+            with pytest.raises(errors.LimitExceeded, match=r"row 2.*frame_bytes"):
+                await client.put_many("files", [small, small, large])
+            with pytest.raises(errors.LimitExceeded, match=r"one message.*frame_bytes"):
+                await client.put("files", large)
+            await client.put("files", {"content": b"last"})
+            await client.flush()
+            sizes = []
+            while sizes[-1:] != [4]:
+                sizes.append(len((await files.get()).content))
+            assert sizes in ([300_000] * 8 + [4], [300_000] * 10 + [4])  # rows before a large one may have been put
+
+    asyncio.run(test())

@@ -311,7 +311,8 @@ class AsyncClient(QueueVerbs):
         A source that is an iterator is encoded and sent piece by piece; any other is encoded whole first, so that
         either all of its messages are put or, when one does not fit, none. Returns when all are handed to the network,
         and waits while the broker does not keep up; on a durable topic, when all are stored. A source of more than a
-        megabyte is stored in several pieces, of which one may fail: see `atomic`. A batch gets IDs of this client.
+        megabyte is stored in several pieces, of which one may fail: see `atomic`. `LimitExceeded` names a row that is
+        larger than a frame may be; rows before it may have been put. A batch gets IDs of this client.
         Columns are copied when they leave, so leave arrays as they are until this returns.
         """
         return await self._publisher.put_many(topic, source)
