@@ -268,18 +268,15 @@ class Connection:
                 self._owner.announced(topic)
             case Dropped():
                 for number, rows in said.rows.items():
-                    inbox = self._inboxes.get(number)
-                    if inbox is not None:
+                    if (inbox := self._inboxes.get(number)) is not None:
                         inbox.drop(rows)
                 for lost in said.lost:
                     if len(lost) != 4:
                         raise ProtocolError(f"a DROPPED names rows by {len(lost)} numbers; it takes 4")
-                    inbox = self._inboxes.get(lost[0])
-                    if inbox is not None:
+                    if (inbox := self._inboxes.get(lost[0])) is not None:
                         inbox.lose(*lost[1:])
                 for number, topics in said.skipped.items():
-                    inbox = self._inboxes.get(number)
-                    if inbox is not None:
+                    if (inbox := self._inboxes.get(number)) is not None:
                         inbox.skip(topics)
             case CaughtUp():
                 inbox = self._inboxes.get(said.subscription)
