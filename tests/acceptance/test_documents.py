@@ -13,6 +13,8 @@ import typer
 from milepost import config, limits
 from milepost.cli import app
 from milepost.client import AsyncClient, backoff, outbox, publisher
+from milepost.query import parse_schema
+from milepost.query.sql import Tables
 from milepost.storage import migrations
 from milepost.wire import PROTOCOL
 
@@ -141,6 +143,11 @@ def test_figures_that_pages_repeat_are_those_of_the_code():
     for page, texts in told.items():
         for text in texts:
             assert text in words(page), text
+
+
+def test_a_list_of_the_page_on_queues_has_a_table_of_its_own():
+    (text,) = re.findall(r"`(box: .*?)`", words("docs/queues.md"))
+    assert [table.path for table in Tables(parse_schema(text), 1).all] == [(), ("items",)]
 
 
 def test_the_glossary_is_in_order():
