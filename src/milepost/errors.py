@@ -181,20 +181,22 @@ class MalformedBatch(MilepostError, ValueError):
 
 
 class LimitExceeded(MilepostError, ValueError):
-    """Input beyond a named limit; `limit` is the name of the constant in `milepost.limits`."""
+    """Input beyond a named limit; `limit` is the name of a constant in `milepost.limits`, or of a broker's setting."""
 
     code = "limit_exceeded"
     advice: ClassVar[str] = "make it smaller or split it"
 
-    def __init__(self, limit: str, value: int, maximum: int, what: str) -> None:
+    def __init__(self, limit: str, value: int, maximum: int, what: str, advice: str = "") -> None:
         self.limit = limit
         self.value = value
         self.maximum = maximum
         self.what = what
-        super().__init__(f"{what}: {value} is over {limit} = {maximum}; {self.advice}")
+        self._advice = advice
+        super().__init__(f"{what}: {value} is over {limit} = {maximum}; {advice or self.advice}")
 
-    def __reduce__(self) -> tuple[type[LimitExceeded], tuple[str, int, int, str]]:
-        return type(self), (self.limit, self.value, self.maximum, self.what)  # it crosses processes, as in Spark
+    def __reduce__(self) -> tuple[type[LimitExceeded], tuple[str, int, int, str, str]]:
+        # It crosses processes, as in Spark.
+        return type(self), (self.limit, self.value, self.maximum, self.what, self._advice)
 
 
 class QueryTooCostly(LimitExceeded):

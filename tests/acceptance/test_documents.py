@@ -1,10 +1,22 @@
 """Text that can rot is run: Python sessions in the README and in docs/, and the commands the README gives."""
 
+import configparser
 import doctest
+import inspect
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
+
+from milepost import config, limits
+from milepost.cli import app
+from milepost.client import AsyncClient, backoff, outbox, publisher
+from milepost.query import parse_schema
+from milepost.query.sql import Tables
+from milepost.storage import migrations
+from milepost.wire import PROTOCOL
 
 ROOT = Path(__file__).resolve().parents[2]
 # docs/query.md has a test of its own, beside the query language.
@@ -50,7 +62,95 @@ def test_the_first_command_of_the_readme_runs(demo):
     assert "claims, each checked" in demo.stdout
 
 
+def anchors(path):
+    """What links may name in a document: its headings, as they are shown, and anchors."""
+    text = path.read_text()
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    shown = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return shown | set(re.findall(r'<a id="([^"]+)">', text))
+
+
 def test_links_between_documents_lead_somewhere():
-    for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
-        for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
-            assert (path.parent / target).exists(), f"{path.name}: {target}"
+    for path in [*DOCUMENTS, ROOT / "docs" / "query.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        for target, _, anchor in re.findall(r"\]\(([^)#]*)(#([^)]+))?\)", path.read_text()):
+            place = path.parent / target if target else path
+            assert place.exists(), f"{path.name}: {target}"
+            assert not anchor or anchor in anchors(place), f"{path.name}: {target}#{anchor}"
+
+
+def words(page):
+    return " ".join((ROOT / page).read_text().split())
+
+
+PAPERS = {
+    r"Gryphon": "Achieving Scalability and Throughput in a Publish/Subscribe System",
+    r"JPMQ": "JPMQ: An Advanced Persistent Message Queuing Service",
+    r"\b[Tt]he paper\b|control experiments": "Control Considerations for Scalable Event Processing",
+}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if path.parent.name != "decisions"], ids=lambda path: path.name
+)
+def test_a_page_names_the_paper_that_it_speaks_of(path):
+    for mention, title in PAPERS.items():
+        if re.search(mention, path.read_text()):
+            assert title in words(path), mention
+
+
+def test_the_service_of_the_page_starts_a_broker_that_there_is(tmp_path):
+    text = (ROOT / "docs" / "deployment.md").read_text()
+    unit = configparser.ConfigParser(strict=True)
+    unit.optionxform = str
+    (source,) = re.findall(r"^```ini\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    unit.read_string(source)
+    program, command, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    assert (Path(program).name, command) == ("milepost", "up")
+    (settings,) = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "broker.toml"
+    file.write_text(settings)
+    up = typer.main.get_command(app).commands["up"]
+    given = up.make_context("up", [str(file) if each.endswith(".toml") else each for each in arguments]).params
+    assert config.settings(given["config"]).name == "north"
+    assert f"a number, {PROTOCOL} today" in words("docs/deployment.md")
+    assert f"of version {len(migrations.known())}:" in words("CHANGELOG.md")
+
+
+def test_figures_that_pages_repeat_are_those_of_the_code():
+    settings = config.settings()
+    rows, size = f"{outbox.GATHERED_ROWS:,} messages", f"{outbox.PIECES_BYTES >> 20} MB"
+    timeout = inspect.signature(AsyncClient).parameters["timeout"].default
+    told = {
+        "docs/client.md": [
+            f"({rows}, or {size})",
+            f"`frame_bytes`, a setting of the broker: {settings.frame_bytes >> 20} MB by default, and "
+            f"{limits.FRAME_BYTES >> 20} MB at most",
+            f"frames of about {publisher.FRAME_BYTES >> 20} MB",
+            f"up to {limits.BATCH_BYTES >> 30} GB once",
+            f"`put_window` ({settings.put_window >> 20} MB), each by `frame_bytes` ({settings.frame_bytes >> 20} MB)",
+            f"`limits.STAGED_BYTES` ({limits.STAGED_BYTES >> 30} GB)",
+        ],
+        "docs/failures.md": [
+            f"up to {rows} or {size} a topic",
+            f"{backoff.FIRST_SECONDS:g} s at first and {backoff.LONGEST_SECONDS:g} s later",
+            f"`timeout`, {timeout:g} s",
+            f"`queue_lease_s`, {settings.queue_lease_s:g} s",
+            f"`lease_s`, {settings.lease_s:g} s",
+            f"three heartbeats of silence, {3 * settings.heartbeat_s:g} s",
+        ],
+    }
+    assert settings.remember_s == 86_400  # "Keys are remembered for a day"
+    for page, texts in told.items():
+        for text in texts:
+            assert text in words(page), text
+
+
+def test_a_list_of_the_page_on_queues_has_a_table_of_its_own():
+    (text,) = re.findall(r"`(box: .*?)`", words("docs/queues.md"))
+    assert [table.path for table in Tables(parse_schema(text), 1).all] == [(), ("items",)]
+
+
+def test_the_glossary_is_in_order():
+    terms = re.findall(r"^- \*\*(.+?)\*\*.*[.]$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert terms == sorted(set(terms), key=str.lower)
+    assert len(terms) == (ROOT / "docs" / "glossary.md").read_text().count("\n- ")

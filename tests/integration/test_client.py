@@ -392,6 +392,14 @@ def test_patterns_cover_topics_that_come_later(run):
             message = await news.get()
             assert (message.text, news.topic) == ("a", "news.art")
             assert news.topics == {"news.sport", "news.art"}
+            await client.declare_topic("news.rain", "n: [millimetres: double]")  # told before its reply
+            assert list(news.skipped) == ["news.money", "news.rain"]
+            assert "there is no 'text'" in news.skipped["news.rain"]
+            await client.delete_topic("news.rain")
+            await client.declare_topic("news.rain", "n: [text: string]")
+            await client.put("news.rain", {"text": "r"})
+            assert (await news.get()).text == "r"
+            assert list(news.skipped) == ["news.money"]
 
     run(test)
 
@@ -873,3 +881,25 @@ def test_flush_says_that_puts_may_be_lost(run):
                 await client.close()
 
     asyncio.run(whole())
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_message_has_to_fit_into_a_frame_and_many_are_split(durable):
+    async def test():
+        async with testing.broker(frame_bytes=1 << 20) as broker, milepost.AsyncClient(broker.uri) as client:
+            await client.declare_topic("files", "file: [content: bytes]", durable=durable)
+            files = await client.subscribe("files")
+            small, large = {"content": bytes(300_000)}, {"content": bytes(1 << 20)}
+            assert await client.put_many("files", [small] * 8) == 8
+            with pytest.raises(errors.LimitExceeded, match=r"row 2.*frame_bytes"):
+                await client.put_many("files", [small, small, large])
+            with pytest.raises(errors.LimitExceeded, match=r"one message.*frame_bytes"):
+                await client.put("files", large)
+            await client.put("files", {"content": b"last"})
+            await client.flush()
+            sizes = []
+            while sizes[-1:] != [4]:
+                sizes.append(len((await files.get()).content))
+            assert sizes in ([300_000] * 8 + [4], [300_000] * 10 + [4])  # rows before a large one may have been put
+
+    asyncio.run(test())

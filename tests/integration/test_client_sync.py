@@ -168,7 +168,7 @@ def test_durable_topics(address):
                 again.ack()
         replay = client.subscribe("kept", start="earliest")
         assert [message.size for message in next(replay.batches())][:1] == [0]
-        replay.detach()
+        client.detach(replay)
         assert client.trim("kept", replay.position) == 5
         client.unsubscribe(name="desk")
         with pytest.raises(errors.UnknownSubscription):
@@ -177,6 +177,9 @@ def test_durable_topics(address):
             _ = client.subscribe("kept").position
         with pytest.raises(errors.InvalidValue, match="not durable"):
             client.subscribe("kept").ack()
+        for odd in (client.subscribe("kept"), "kept"):
+            with pytest.raises(errors.InvalidValue, match="with a name or a start"):
+                client.detach(odd)
         assert len(client.broker_id) == 32
 
 

@@ -231,6 +231,35 @@ def test_rows_stay_until_they_are_processed(session, broker, client, tmp_path):
     assert [each.numInputRows for each in run(lossy, tmp_path / "checkpoint")] == [5]
 
 
+def test_a_table_passes_over_rows_that_are_gone_if_it_may(broker, client):
+    """Without a session: planning is in the driver, reading in executors, and rows may go in between."""
+    topic = f"t{uuid.uuid4().hex}"
+    client.declare_topic(topic, SCHEMA, durable=True)
+    put(client, topic, range(100))
+    client.trim(topic, 10)
+
+    def reader(**options):
+        options = {"broker": broker.address, "topic": topic, "startingOffsets": '{"1": 5}'} | options
+        made = milepost.pipeline.MilepostDataSource(options)
+        return made.reader(made.schema())
+
+    def numbers(reader, parts):
+        return [n for part in parts for batch in reader.read(part) for n in batch.column("n").to_pylist()]
+
+    with pytest.raises(errors.ConfigError, match="5 is none of them"):
+        reader().partitions()
+    lossy = reader(failOnDataLoss="false", partitions="3")
+    parts = lossy.partitions()
+    assert numbers(lossy, parts) == list(range(10, 100))
+    strict = reader(startingOffsets="earliest")
+    planned = strict.partitions()
+    client.trim(topic, 60)
+    assert numbers(lossy, parts) == list(range(60, 100))
+    with pytest.raises(errors.RowsGone):
+        numbers(strict, planned)
+    assert numbers(lossy, reader(failOnDataLoss="false", endingOffsets='{"1": 20}').partitions()) == []
+
+
 def test_a_topic_made_anew_and_a_checkpoint_of_another_query(session, broker, client, topic, tmp_path):
     stream = source(session, broker, topic, "readStream", maxRowsPerTrigger="3000")
     run(stream, tmp_path / "checkpoint")

@@ -10,6 +10,7 @@ with an empty name, when it is optional). Types that Arrow lacks are marked in t
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from milepost.batch.block import Block, arrow_type
 from milepost.batch.format import FORMATS, Format
+from milepost.errors import ConfigError
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
 from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
@@ -92,6 +94,50 @@ def to_arrow(batch: Batch) -> pa.RecordBatch:
     back = pa.array(np.argsort(order))
     arrays = [pa.concat_arrays(column).take(back) for column in zip(*parts, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# To frames, through Arrow
+
+
+def to_pandas(batch: Batch, options: dict[str, Any]) -> Any:
+    """See `Batch.to_pandas`."""
+    pandas = _package("pandas")
+    table, objects = _framed(batch)
+    frame = table.to_pandas(**options) if table.num_columns else pandas.DataFrame(index=range(len(batch)))
+    for place, name, values in objects:
+        frame.insert(place, name, pandas.Series(values, frame.index, object))
+    return frame
+
+
+def to_polars(batch: Batch) -> Any:
+    """See `Batch.to_polars`."""
+    polars = _package("polars")
+    table, objects = _framed(batch)
+    columns = polars.from_arrow(table).get_columns()
+    for place, name, values in objects:
+        columns.insert(place, polars.Series(name, values, polars.Object))
+    return polars.DataFrame(columns)
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"to_{name} needs the Python package {error.name}: pip install {error.name}") from None
+
+
+def _framed(batch: Batch) -> tuple[pa.RecordBatch, list[tuple[int, str, list[Any]]]]:
+    """The columns that frames have types for, and those with variants, as Python objects: place, name, values."""
+    table = to_arrow(batch)
+    odd = [(place, field.name) for place, field in enumerate(table.schema) if _has_union(field.type)]
+    if not odd:
+        return table, []
+    rows = batch.to_pylist()
+    return table.drop_columns([name for _, name in odd]), [(at, name, [row[name] for row in rows]) for at, name in odd]
+
+
+def _has_union(kind: pa.DataType) -> bool:
+    return pa.types.is_union(kind) or any(_has_union(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _fields(form: Format, block: Block, root: Shape) -> list[pa.Array]:

@@ -362,6 +362,21 @@ class Batch:
 
         return to_arrow(self)
 
+    def to_pandas(self, **options: Any) -> Any:
+        """A pandas DataFrame; `options` are those of `pyarrow.Table.to_pandas`. `ConfigError` without pandas.
+
+        By default an optional number is a float column with NaN where values are absent.
+        """
+        from milepost.batch.arrow import to_pandas
+
+        return to_pandas(self, options)
+
+    def to_polars(self) -> Any:
+        """A Polars DataFrame, over this batch's bytes where Polars can. `ConfigError` without Polars."""
+        from milepost.batch.arrow import to_polars
+
+        return to_polars(self)
+
     def column(self, path: str) -> npt.NDArray[Any]:
         """One field of every row as a NumPy array; masked where values are absent.
 

@@ -281,7 +281,8 @@ class AsyncClient(QueueVerbs):
         On a durable topic it returns when the message is stored: committed, and synced to disk. Puts that run at the
         same time are stored together. With `wait=False` it returns as on a live topic, which costs far less than a
         task for each message; `flush` then waits for all of them, and raises what failed. A `key`, a UUID or 16
-        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before in this topic.
+        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before in this topic,
+        within the broker's `remember_s`, a day by default. With `wait=False` it is `flush` that raises it.
         While the connection is lost, or the broker's store in doubt, it goes on waiting, also beyond the client's
         `timeout`: it returns or raises when it is known what became of the message. One that was cancelled may have
         been stored.
@@ -310,7 +311,8 @@ class AsyncClient(QueueVerbs):
         A source that is an iterator is encoded and sent piece by piece; any other is encoded whole first, so that
         either all of its messages are put or, when one does not fit, none. Returns when all are handed to the network,
         and waits while the broker does not keep up; on a durable topic, when all are stored. A source of more than a
-        megabyte is stored in several pieces, of which one may fail: see `atomic`. A batch gets IDs of this client.
+        megabyte is stored in several pieces, of which one may fail: see `atomic`. `LimitExceeded` names a row that is
+        larger than a frame may be; rows before it may have been put. A batch gets IDs of this client.
         Columns are copied when they leave, so leave arrays as they are until this returns.
         """
         return await self._publisher.put_many(topic, source)
@@ -327,9 +329,11 @@ class AsyncClient(QueueVerbs):
     def atomic(self) -> Atomic:
         """Put into several durable topics, all or nothing::
 
-        async with client.atomic() as together:
-            together.put("orders", order)
-            together.put_many("lines", lines)
+            async with client.atomic() as together:
+                together.put("orders", order)
+                together.put_many("lines", lines)
+
+        The broker holds all of it: `LimitExceeded` above its `put_window`. `stage` and `publish` take more.
         """
         self._session.require_open()
         return Atomic(self._publisher)
@@ -538,6 +542,8 @@ class AsyncClient(QueueVerbs):
 
     async def detach(self, subscription: DurableSubscription) -> None:
         """Take no more of a durable subscription here. A named one stays, and collects what comes."""
+        if not isinstance(subscription, DurableSubscription):
+            raise InvalidValue(f"detach takes a subscription with a name or a start, not {subscription!r:.60}")
         await self._subscriptions.detach(subscription)
 
     def statistics(self) -> ClientStatistics:

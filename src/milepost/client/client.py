@@ -101,11 +101,14 @@ class Client(SyncQueueVerbs):
             raise
         return self
 
-    def close(self) -> None:
-        """Send what waits, leave, and end the thread. In a forked child it does nothing: all that is the parent's."""
+    def close(self, *, drain: bool = True) -> None:
+        """Send what waits, leave, and end the thread; without `drain`, leave now.
+
+        In a forked child it does nothing: all that is the parent's.
+        """
         if self._loop is not None and not self._loop.is_closed() and self._process == os.getpid():
             try:
-                self._run(self._client.close())
+                self._run(self._client.close(drain=drain))
             finally:
                 self._end()
 
@@ -277,6 +280,11 @@ class Client(SyncQueueVerbs):
         """See `AsyncClient.unsubscribe`."""
         chosen = subscription.asynchronous if isinstance(subscription, SyncSubscription) else subscription
         self._run(self._client.unsubscribe(chosen, name=name, token=token))
+
+    def detach(self, subscription: SyncSubscription) -> None:
+        """See `AsyncClient.detach`."""
+        chosen: Any = subscription.asynchronous if isinstance(subscription, SyncSubscription) else subscription
+        self._run(self._client.detach(chosen))
 
     def statistics(self) -> ClientStatistics:
         """The client's figures."""

@@ -94,6 +94,9 @@ class Inbox(Protocol):
     def lose(self, log: int, first: int, after: int) -> None:
         """Rows of a log that are gone."""
 
+    def skip(self, topics: dict[str, str]) -> None:
+        """New topics of its pattern of which it gets nothing, and why."""
+
     def caught_up(self, topic: int, position: dict[int, int]) -> None:
         """It has had all rows of a durable topic before a position: the broker delivers the rest as it comes."""
 
@@ -265,15 +268,16 @@ class Connection:
                 self._owner.announced(topic)
             case Dropped():
                 for number, rows in said.rows.items():
-                    inbox = self._inboxes.get(number)
-                    if inbox is not None:
+                    if (inbox := self._inboxes.get(number)) is not None:
                         inbox.drop(rows)
                 for lost in said.lost:
                     if len(lost) != 4:
                         raise ProtocolError(f"a DROPPED names rows by {len(lost)} numbers; it takes 4")
-                    inbox = self._inboxes.get(lost[0])
-                    if inbox is not None:
+                    if (inbox := self._inboxes.get(lost[0])) is not None:
                         inbox.lose(*lost[1:])
+                for number, topics in said.skipped.items():
+                    if (inbox := self._inboxes.get(number)) is not None:
+                        inbox.skip(topics)
             case CaughtUp():
                 inbox = self._inboxes.get(said.subscription)
                 if inbox is not None:

@@ -57,7 +57,7 @@ class Outbox:
         self.durable = False
         self.waiters: list[asyncio.Future[None]] = []  # of durable puts: for the storing of rows that are here
         self.unwatched = False  # rows are here that nobody waits for
-        self._pieces: list[Batch] = []  # in order, before what is collected
+        self._pieces: list[tuple[Batch, bytes]] = []  # in order, before what is collected; with a key, one row each
         self.kept = 0  # rows in the pieces
         self._bytes = 0
         self._use(schema)
@@ -107,30 +107,36 @@ class Outbox:
 
     def take(self, row: Any) -> None:
         """Add a row that `add` refused, or raise what is wrong with it; nothing else is lost."""
-        batch = self.encoded(row)
+        self.keep(self.encoded(row))
+
+    def keep(self, batch: Batch, key: bytes = b"") -> None:
+        """Add rows that are encoded; under a key, a single one, which leaves in a frame of its own."""
         self._cut()
-        self._keep(batch)
+        self._keep(batch, key)
 
     def _cut(self) -> None:
         """What is collected becomes a piece."""
         if self._collector is not None and self.collected:
             self._keep(self._collector.batch())
 
-    def _keep(self, batch: Batch) -> None:
-        self._pieces.append(batch)
+    def _keep(self, batch: Batch, key: bytes = b"") -> None:
+        self._pieces.append((batch, key))
         self.kept += len(batch)
         self._bytes += len(batch.data)
         if self.full:
             self.gathering = False
 
-    def batches(self) -> Iterator[Batch]:
-        """What waits, joined as far as one frame and one schema go, and taken out. IDs are still to be given."""
+    def batches(self) -> Iterator[tuple[Batch, bytes]]:
+        """What waits, joined as far as one schema goes, with keys, and taken out. IDs are still to be given."""
         self._cut()
         pieces, self._pieces = self._pieces, []
         self.kept = self._bytes = 0
-        for _, group in groupby(pieces, key=lambda batch: batch.schema):
-            alike = list(group)
-            yield alike[0] if len(alike) == 1 else Batch.concat(alike)
+        for (_, key), group in groupby(pieces, key=lambda piece: (piece[0].schema, piece[1])):
+            alike = [batch for batch, _ in group]
+            if key:
+                yield from ((batch, key) for batch in alike)
+            else:
+                yield alike[0] if len(alike) == 1 else Batch.concat(alike), key
 
     def collector(self) -> Collector | Copier | None:
         """The collector, when everything that waits is in it: its rows are then encoded and given IDs at once."""

@@ -20,6 +20,7 @@ from milepost.client.storing import Storing
 from milepost.client.topic import KnownTopic, declaration
 from milepost.errors import (
     ConnectionLost,
+    DuplicateMessage,
     IncompatibleSchema,
     InvalidValue,
     LimitExceeded,
@@ -117,10 +118,15 @@ class Publisher:
                 self._renumber()
             return
         self.refused += 1
-        self.doubt = self.doubt or error
+        self.doubted(error)
         _log.error("the broker refused a put%s: %s", f" to topic {topic!r}" if topic else "", error)
         if isinstance(error, UnknownTopic):
             self._renumber()
+
+    def doubted(self, error: MilepostError) -> None:
+        """The next flush raises this, unless it knows something of more weight, or of as much before."""
+        if _weight(error) > _weight(self.doubt):
+            self.doubt = error
 
     def _renumber(self) -> None:
         for box in self.boxes.values():  # one may have been deleted and made anew, under another number
@@ -137,7 +143,7 @@ class Publisher:
         if isinstance(known, ConnectionLost):
             known = ConnectionLost(f"{known}; {UNSURE}")
             known.__cause__ = error
-        self.doubt = self.doubt or known
+        self.doubted(known)
         return known
 
     def stop(self, error: MilepostError) -> None:
@@ -223,11 +229,12 @@ class Publisher:
 
     def _lose(self, box: Outbox, error: MilepostError | None) -> None:
         box.gathering = False
+        error = error or UnknownTopic(f"topic {box.name!r} is gone; declare it, and put again")
         if len(box):
-            self.doubt = self.doubt or error
-            rows = sum(len(batch) for batch in box.batches())
-            _log.error("%d rows for topic %r are lost: %s", rows, box.name, error or "the topic is gone")
-        self._fail_waiters(box, error or UnknownTopic(f"topic {box.name!r} is gone; declare it, and put again"))
+            self.doubted(error)
+            rows = sum(len(batch) for batch, _ in box.batches())
+            _log.error("%d rows for topic %r are lost: %s", rows, box.name, error)
+        self._fail_waiters(box, error)
 
     # Outboxes
 
@@ -287,7 +294,7 @@ class Publisher:
     async def put(self, topic: str, row: Any, key: bytes | uuid.UUID | None = None, wait: bool = True) -> None:
         """The long way of a put: to a durable topic, or nothing is in flight, or there is no room."""
         if key is not None:
-            await self.storing.put_keyed(topic, row, key)
+            await self.storing.put_keyed(topic, row, key, wait)
             return
         while True:
             self._session.require_open()
@@ -475,7 +482,7 @@ class Publisher:
             return
         self._fly(box)
         collector = box.collector()
-        batches = box.batches()
+        batches: Iterator[Batch] = (batch for batch, _ in box.batches())
         if collector is not None:
             made = collector.batch(self.ids(len(collector)))
             if len(made.data) <= box.batch_bytes:
@@ -548,6 +555,16 @@ class Publisher:
             elif box.number and self._room_for(box):
                 self.send(box)
             # Otherwise it waits for `room`.
+
+
+def _weight(error: MilepostError | None) -> int:
+    """Of two errors a flush raises the heavier one, and of equal ones the first.
+
+    What was not stored is certain; live puts of a lost connection may be lost; and a duplicate is stored already.
+    """
+    if error is None or isinstance(error, DuplicateMessage):
+        return int(error is not None)
+    return 2 if isinstance(error, ConnectionLost) else 3
 
 
 def _oldest_first(versions: list[Schema]) -> Sequence[Schema]:

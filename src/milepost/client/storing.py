@@ -16,7 +16,6 @@ from milepost.client.outbox import Outbox
 from milepost.client.session import Session
 from milepost.client.unsettled import Ticket, Unsettled
 from milepost.errors import (
-    ConnectionLost,
     DuplicateMessage,
     InvalidValue,
     LimitExceeded,
@@ -31,6 +30,10 @@ from milepost.wire import Resume, Welcome
 
 IDS_BYTES: Final = 64  # at most, of a batch's IDs beside its stamps, and of a frame's header
 KEY_BYTES: Final = 16  # of an idempotency key
+TOO_LARGE_TOGETHER: Final = (
+    "the broker holds an atomic put as a whole: raise the limit in its settings, or use stage() and publish(), which "
+    "store in pieces what is then seen all at once"
+)
 
 _log = logging.getLogger("milepost.client")
 
@@ -40,12 +43,12 @@ class Publishing(Protocol):
 
     stamper: Stamper
     batch_bytes: int
-    doubt: MilepostError | None
     rows: int
     batches: int
     bytes: int
     refused: int
 
+    def doubted(self, error: MilepostError) -> None: ...
     async def box(self, name: str) -> Outbox: ...
     def ids(self, rows: int) -> Ids: ...
     def piece(self, box: Outbox, batch: Batch, start: int, stop: int) -> tuple[Batch, int]: ...
@@ -123,6 +126,8 @@ class Storing:
         elif ticket.doubtful and isinstance(error, DuplicateMessage):
             self.unsettled.repeated(ticket)
         else:
+            if ticket.unwatched and isinstance(error, DuplicateMessage):
+                error = DuplicateMessage(f"{error} (key {uuid.UUID(bytes=ticket.key)})")  # a flush is for many keys
             self._fail([ticket], error)
         self._tell()
         if self._session.connection is not None:
@@ -149,9 +154,8 @@ class Storing:
         for ticket in tickets:
             self.unsettled.fail(ticket, error)
             publisher.refused += len(ticket.parts)
-            # It is told before what a lost connection may have done to live puts: this is certain, and of more weight.
-            if ticket.unwatched and (publisher.doubt is None or isinstance(publisher.doubt, ConnectionLost)):
-                publisher.doubt = error
+            if ticket.unwatched:
+                publisher.doubted(error)
 
     def lost(self) -> None:
         """The connection is gone: its numbers mean nothing any more."""
@@ -210,8 +214,8 @@ class Storing:
         box.waiters.append(stored)
         return stored
 
-    async def put_keyed(self, topic: str, row: Any, key: bytes | uuid.UUID) -> None:
-        """Put a row under a key, in a frame of its own; returns when it is stored.
+    async def put_keyed(self, topic: str, row: Any, key: bytes | uuid.UUID, wait: bool) -> None:
+        """Put a row under a key, in a frame of its own; returns when it is stored, or, without `wait`, in the outbox.
 
         A batch of one row is of whichever version of the topic's schema it is.
         """
@@ -223,16 +227,26 @@ class Storing:
         while True:
             self._session.require_open()
             box = await self._durable_box(topic, "a key is remembered for durable topics only")
-            if self.has_room:
+            if not wait and not box.full:
                 break
-            await self._session.wait()
+            if not self.has_room:
+                await self._session.wait()
+                continue
+            if len(box):
+                self.send_box(box)  # what was put before leaves before
+            if wait:
+                break
+            await asyncio.sleep(0)  # a loop of puts lets the rest of the program have its turns
         draft = row if alone else box.encoded(row)
-        if len(box):
-            self.send_box(box)  # what was put before leaves before
-        batch = draft.stamped(self._publisher.ids(1))
-        if len(batch.data) + KEY_BYTES > box.batch_bytes:
-            raise LimitExceeded("frame_bytes", len(batch.data), box.batch_bytes - KEY_BYTES, "the bytes of one message")
-        await self.send(box, batch, named)
+        most = box.batch_bytes - KEY_BYTES - IDS_BYTES
+        if len(draft.data) > most:
+            raise LimitExceeded("frame_bytes", len(draft.data), most, "the bytes of one message")
+        if wait:
+            await self.send(box, draft.stamped(self._publisher.ids(1)), named)
+            return
+        box.keep(draft, named)
+        box.unwatched, box.gathering = True, False
+        self._publisher.soon(box)
 
     async def put_together(self, sources: Mapping[str, Sequence[Any]]) -> int:
         """Store sources of rows in several durable topics, all or none; the number of rows. See `Atomic`."""
@@ -273,9 +287,11 @@ class Storing:
             if connection is not None:
                 most = self._publisher.batch_bytes
                 if max(sizes) > most:
-                    raise LimitExceeded("frame_bytes", max(sizes), most, "the bytes of a batch of an atomic put")
+                    what = "the bytes of a batch of an atomic put"
+                    raise LimitExceeded("frame_bytes", max(sizes), most, what, TOO_LARGE_TOGETHER)
                 if before >= connection.put_window:
-                    raise LimitExceeded("put_window", before, connection.put_window, "the bytes of an atomic put")
+                    what = "the bytes of an atomic put, without its last batch"
+                    raise LimitExceeded("put_window", before, connection.put_window, what, TOO_LARGE_TOGETHER)
             if connection is not None and self.has_room and all(box.number for box in boxes):
                 waiting = [box for box in dict.fromkeys(boxes) if len(box)]
                 for box in waiting:
@@ -293,26 +309,29 @@ class Storing:
         waiters, unwatched = box.watched()
         box.gathering = False
         publisher = self._publisher
-        made: list[tuple[Batch, int]] = []  # with the stamp of its last row
+        made: list[tuple[Batch, int, bytes]] = []  # with the stamp of its last row, and a key
+        last = 0  # how many of them there are up to the last without a key: waiters wait for none that has one
         collector = box.collector()
         try:
-            pieces: Iterator[Batch] = box.batches()
+            pieces: Iterator[tuple[Batch, bytes]] = box.batches()
             if collector is not None:
-                pieces = iter((collector.batch(publisher.ids(len(collector))),))
-            for batch in pieces:
-                if batch.ids is not None and len(batch.data) <= box.batch_bytes:
-                    made.append((batch, publisher.stamper.last))
-                    continue
-                start = 0
-                while start < len(batch):
-                    piece, start = publisher.piece(box, batch, start, len(batch))
-                    made.append((piece, publisher.stamper.last))
+                pieces = iter(((collector.batch(publisher.ids(len(collector))), b""),))
+            for batch, key in pieces:
+                if collector is not None and len(batch.data) <= box.batch_bytes:
+                    made.append((batch, publisher.stamper.last, key))
+                else:
+                    start = 0
+                    while start < len(batch):
+                        piece, start = publisher.piece(box, batch, start, len(batch))
+                        made.append((piece, publisher.stamper.last, key))
+                last = last if key else len(made)
         except LimitExceeded as error:  # a message that leaves no room for its ID in a frame
             Ticket([], 0, waiters).failed(error)
-            publisher.doubt = publisher.doubt or error
-        for number, (batch, stamp) in enumerate(made, 1):
-            final = number == len(made)
-            self._post(Ticket([(box, batch)], stamp, waiters, unwatched=unwatched, final=final))
+            publisher.doubted(error)
+        for number, (batch, stamp, key) in enumerate(made, 1):
+            watched = [] if key else waiters
+            final = number == last
+            self._post(Ticket([(box, batch)], stamp, watched, unwatched=unwatched, key=key, final=final))
 
     def send(self, box: Outbox, batch: Batch, key: bytes = b"") -> asyncio.Future[None]:
         """Send a batch that was stamped just now: a future of its storing."""

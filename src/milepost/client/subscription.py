@@ -20,6 +20,7 @@ from milepost.client.window import Window
 from milepost.wire import Subscribe
 
 BREATH_ROWS: Final = 4_096  # messages that are handed out before the rest of the program gets a turn
+SKIPPED_KEPT: Final = 1_000  # topics that are named, with reasons: who makes topics is not who subscribes
 WILD: Final = frozenset("*>")  # words of a pattern
 
 _log = logging.getLogger("milepost.client")
@@ -63,7 +64,7 @@ class Subscription:
         self.pattern = pattern
         self.where: Final = where
         self.topics: set[str] = set()  # covered so far; a pattern meets new ones
-        self.skipped: dict[str, str] = {}  # topics of the pattern whose schema `where` does not fit, and why
+        self.skipped: dict[str, str] = {}  # topics of the pattern of which nothing comes, and why; not all if very many
         self.dropped = 0  # rows that will not come: this client was slow, or they are in `lost`
         self.lost: list[tuple[int, int, int]] = []  # rows gone from a log: log, first offset, offset after the last
         self.error: BaseException | None = None  # what ended it, if it was not you
@@ -238,7 +239,7 @@ class Subscription:
             parcel.release()
             return
         if topic not in self.topics:
-            self.topics.add(topic)
+            self._cover(topic)
         self._queue.append(Delivered(topic, batch, rows, parcel))
         if self._waiters:
             self._wake()
@@ -251,7 +252,7 @@ class Subscription:
             return
         self.topic = topic
         if topic not in self.topics:
-            self.topics.add(topic)
+            self._cover(topic)
         try:
             made = hand(batch.only())
         except (Exception, asyncio.CancelledError) as error:
@@ -272,6 +273,18 @@ class Subscription:
         if stored is not None:
             advance(self._positions.setdefault(stored, {}), {batch.log: int(batch.offsets[-1]) + 1})
         self.deliver(topic, batch, None, parcel)
+
+    def _cover(self, *topics: str) -> None:
+        self.topics.update(topics)
+        for topic in topics if self.skipped else ():
+            self.skipped.pop(topic, None)  # it was made anew, or has a version that `where` fits
+
+    def skip(self, topics: Mapping[str, str]) -> None:
+        """New topics of the pattern that the broker does not deliver: `where` does not fit, or there are too many."""
+        for topic, why in topics.items():
+            self.topics.discard(topic)
+            if len(self.skipped) < SKIPPED_KEPT:
+                self.skipped[topic] = why
 
     def drop(self, rows: int) -> None:
         """The broker says that it dropped rows."""
@@ -305,8 +318,8 @@ class Subscription:
         """The broker has it, on this connection."""
         self.confirmed = True
         self._on = connection
-        self.topics.update(reply["topics"])
-        self.skipped.update(reply["skipped"])
+        self._cover(*reply["topics"])
+        self.skip(reply["skipped"])
         self._behind = dict(reply.get("behind", {}))
         now = dict(reply.get("positions", {})) | {stored: {} for stored in self._behind.values()}
         self._positions = {stored: self._positions.get(stored, {}) for stored in now}  # deleted topics go

@@ -10,7 +10,7 @@ from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from milepost.client.forwards import ForwardInfo
+from milepost.client.forwards import ForwardInfo, Held
 from milepost.client.queues import BROWSED, QueueInfo, unknown_verb
 from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.transaction import Receipt, Transaction
@@ -30,6 +30,11 @@ class SyncTransaction:
     def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], transaction: Transaction) -> None:
         self._run = run
         self.asynchronous = transaction
+
+    @property
+    def number(self) -> int:
+        """See `Transaction.number`."""
+        return self.asynchronous.number
 
     def enqueue(
         self,
@@ -67,6 +72,22 @@ class SyncTransaction:
             self.asynchronous.dequeue(
                 queue, type, count=count, where=where, order=order, timeout=timeout, classes=classes, select=select
             )
+        )
+        return found
+
+    def dequeue_batches(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        count: int = 1,
+        where: str | None = None,
+        order: str | None = None,
+        timeout: float | None = 0.0,
+    ) -> list[TakenBatch]:
+        """See `Transaction.dequeue_batches`."""
+        found: list[TakenBatch] = self._run(
+            self.asynchronous.dequeue_batches(queue, type, count=count, where=where, order=order, timeout=timeout)
         )
         return found
 
@@ -247,6 +268,22 @@ class SyncQueueVerbs:
     def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
         """See `AsyncClient.in_doubt`."""
         return self._run(self._client.in_doubt(coordinator))
+
+    def decisions(self) -> list[tuple[str, str]]:
+        """See `AsyncClient.decisions`."""
+        return self._run(self._client.decisions())
+
+    def forget_decision(self, gid: str) -> None:
+        """See `AsyncClient.forget_decision`."""
+        self._run(self._client.forget_decision(gid))
+
+    def settle(self, gid: str, number: int) -> bool:
+        """See `AsyncClient.settle`."""
+        return self._run(self._client.settle(gid, number))
+
+    def holding(self, number: int) -> Held:
+        """See `AsyncClient.holding`."""
+        return self._run(self._client.holding(number))
 
     def forward(self, queue: str, address: str, target: str) -> None:
         """See `AsyncClient.forward`."""

@@ -108,11 +108,13 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 class Dropped(msgspec.Struct, frozen=True):
     """Rows that were dropped since the last such frame, by subscription.
 
-    `lost` names those that are gone from a log: [subscription, log, first offset, offset after the last].
+    `lost` names those that are gone from a log: [subscription, log, first offset, offset after the last]. `skipped`
+    names topics that came after a subscription to their pattern, and of which it gets no rows, with the reason.
     """
 
     rows: dict[int, int]
     lost: list[list[int]] = []
+    skipped: dict[int, dict[str, str]] = {}
 
 
 class Stored(msgspec.Struct, frozen=True):

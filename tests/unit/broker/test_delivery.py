@@ -1,8 +1,9 @@
 import pytest
 
-from milepost.wire import Failure
+from milepost import limits
+from milepost.wire import Dropped, Failure
 
-from .rig import Rig, quotes
+from .rig import QUOTE, Rig, quotes
 
 
 def test_a_connection_that_wants_all_rows_gets_the_publishers_bytes_untouched():
@@ -91,6 +92,20 @@ def test_a_pattern_takes_the_topics_that_its_predicate_fits():
     rig.declare(feed, "a.more")
     rig.put(feed, quotes(4), "a.more")
     assert rig.rows(reader) == quotes(4)[2:]
+
+
+def test_a_pattern_is_told_of_later_topics_that_it_does_not_get(monkeypatch):
+    monkeypatch.setattr(limits, "WILDCARD_TOPICS", 2)
+    rig = Rig()
+    feed, reader = rig.client(), rig.client()
+    rig.subscribe(reader, "a.*", where="price > 1")
+    rig.subscribe(reader, "*.b", where="x = 1", number=2)
+    for name, schema in [("a.b", "o: [x: int]"), ("a.1", QUOTE), ("a.2", QUOTE), ("a.3", QUOTE)]:
+        rig.declare(feed, name, schema=schema)
+    told = [each.skipped for each in rig.said[reader] if isinstance(each, Dropped)]
+    assert [(*each, *each[1]) for each in told] == [(1, "a.b"), (1, "a.3")]
+    assert "no 'price'" in told[0][1]["a.b"]
+    assert "WILDCARD_TOPICS = 2" in told[1][1]["a.3"]
 
 
 def test_old_rows_are_matched_as_the_newest_schema_reads_them():

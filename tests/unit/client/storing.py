@@ -69,6 +69,7 @@ class Store:
         self.faults = iter(())
         self.unwilling = None  # a kind of request: the first one ends its connection, in doubt
         self.deaf = False  # answers no HELLO
+        self.gone = set()  # topics that are not there any more
         self.paused = False  # answers no PUT
         self.news = asyncio.Event()
         self.welcome = {}
@@ -183,7 +184,7 @@ class Peer:
                     "time_us": 0, "window": 1 << 20, "heartbeat_s": 60.0, "store_id": store.id,
                 } | store.welcome))  # fmt: skip
             case Declare():
-                number = TOPICS.get(said.name)
+                number = None if said.name in store.gone else TOPICS.get(said.name)
                 if number is None:
                     self.say(Failure(code="unknown_topic", message=f"no topic {said.name!r}", request=said.request))
                     return

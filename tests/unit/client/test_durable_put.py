@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milepost.batch import Batch, Ids
+from milepost.client.outbox import GATHERED_ROWS
 from milepost.errors import (
     Closed,
     ConnectionLost,
@@ -20,7 +22,7 @@ from milepost.errors import (
     UnknownTopic,
 )
 from milepost.wire import Declare, Failure, Hello, Resume, Stored
-from tests.unit.client.storing import Eager, rows, with_store
+from tests.unit.client.storing import SCHEMA, Eager, rows, with_store
 
 
 def test_a_put_returns_when_it_is_stored():
@@ -177,6 +179,115 @@ def test_a_key_makes_a_put_idempotent():
     with_store(test)
 
 
+def test_a_keyed_put_without_waiting_returns_from_the_outbox_and_flush_tells_of_duplicates():
+    async def test(store, client):
+        used = uuid.uuid4()
+        await client.put("kept", {"n": 0}, key=used)
+        store.deaf = True
+        store.peer.cut()
+        await store.until(lambda: len(store.heard(Hello)) == 2)
+        for n in range(1, 4):  # nothing is connected: these wait in the outbox, in their order
+            await client.put("kept", {"n": n}, key=uuid.uuid4(), wait=False)
+        await client.put("kept", {"n": -1}, key=used, wait=False)
+        await client.put("kept", Batch.encode(SCHEMA, rows([4]), Ids.one(1, 2, 3)), key=uuid.uuid4(), wait=False)
+        waited_for = asyncio.create_task(client.put("kept", {"n": 5}))
+        store.deaf = False
+        store.peer.cut()
+        await waited_for  # a duplicate beside it is not its own
+        with pytest.raises(DuplicateMessage, match=str(used)):
+            await client.flush()
+        assert store.values() == list(range(6))
+        with pytest.raises(InvalidValue):
+            await client.put("kept", {"n": "six"}, key=uuid.uuid4(), wait=False)
+        await client.flush()
+
+    with_store(test, eager=True)
+
+
+def test_a_duplicate_does_not_hide_from_flush_that_something_was_not_stored():
+    async def test(store, client):
+        key = uuid.uuid4()
+        await client.put("kept", {"n": 0}, key=key)
+        store.faults = iter(["", "store"])
+        await client.put("kept", {"n": 0}, key=key, wait=False)
+        await client.put("kept", {"n": 1}, key=uuid.uuid4(), wait=False)
+        with pytest.raises(StoreFull):
+            await client.flush()
+        await client.put("kept", {"n": 0}, key=key, wait=False)
+        await client.put("live", {"n": 0})
+        store.peer.cut()
+        with pytest.raises(ConnectionLost):
+            await client.flush()
+        assert store.values() == [0]
+
+    with_store(test, eager=True)
+
+
+def test_keyed_puts_without_waiting_are_bounded_by_the_outbox():
+    async def test(store, client):
+        await client.put("kept", {"n": 0})
+        store.deaf = True
+        store.peer.cut()
+        await store.until(lambda: len(store.heard(Hello)) == 2)
+
+        async def put():
+            for n in range(1, GATHERED_ROWS + 2):
+                await client.put("kept", {"n": n}, key=uuid.UUID(int=n), wait=False)
+
+        putting = asyncio.create_task(put())
+        await asyncio.sleep(0)
+        assert client.statistics().rows_waiting == GATHERED_ROWS
+        assert not putting.done()
+        store.deaf = False
+        store.peer.cut()
+        await putting
+        await client.flush()
+        assert store.values() == list(range(GATHERED_ROWS + 2))
+
+    with_store(test, eager=True)
+
+
+def test_live_puts_of_a_lost_connection_wait_in_the_outbox_and_leave_on_the_next():
+    async def test(store, client):
+        await client.put("live", {"n": 0})
+        await client.flush()
+        store.deaf = True
+        store.peer.cut()
+        await store.until(lambda: len(store.heard(Hello)) == 2)
+        for n in range(1, GATHERED_ROWS + 1):
+            await client.put("live", {"n": n})  # returns: the outbox has room
+        further = [
+            asyncio.create_task(client.put("live", {"n": GATHERED_ROWS + 1})),
+            asyncio.create_task(client.put_many("live", rows([GATHERED_ROWS + 2]))),
+        ]
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in further)
+        store.deaf = False
+        store.peer.cut()
+        await asyncio.gather(*further)
+        await client.flush()
+        assert [n for batch in store.batches for n in batch] == list(range(GATHERED_ROWS + 3))
+
+    with_store(test, eager=True)
+
+
+def test_flush_tells_of_rows_in_the_outbox_of_a_live_topic_that_is_gone():
+    async def test(store, client):
+        await client.put("live", {"n": 0})
+        await client.flush()
+        store.deaf = True
+        store.peer.cut()
+        await store.until(lambda: len(store.heard(Hello)) == 2)
+        await client.put("live", {"n": 1})
+        store.gone = {"live"}
+        store.deaf = False
+        store.peer.cut()
+        with pytest.raises(UnknownTopic, match="live"):
+            await client.flush()
+
+    with_store(test, eager=True)
+
+
 @pytest.mark.parametrize("fault", ["before", "after", "doubt before", "doubt after"])
 def test_a_keyed_put_whose_answer_was_lost_is_no_duplicate(fault):
     async def test(store, client):
@@ -235,9 +346,13 @@ def test_an_atomic_put_that_no_window_takes_is_refused():
         together = client.atomic()
         together.put_many("kept", rows(range(100_000)))
         together.put("other", {"n": 2})
-        with pytest.raises(LimitExceeded, match="put_window"):
+        with pytest.raises(LimitExceeded, match=r"put_window = 1048576.*raise the limit.*or use stage\(\) and publish"):
             await together.store()
         assert not store.batches
+        async with client.atomic() as together:  # the last batch does not count
+            together.put("other", {"n": 1})
+            together.put_many("kept", {"n": list(range(100_000))})
+        assert together.rows == 100_001
 
     with_store(test)
 
@@ -511,7 +626,7 @@ def test_whatever_is_lost_on_the_way_what_was_put_is_stored_once_and_in_order(fa
     with_store(test, eager=True)
 
 
-WAYS = st.sampled_from(["one", "many", "key", "atomic", "loose", "live"])
+WAYS = st.sampled_from(["one", "many", "key", "atomic", "loose", "loose key", "live"])
 
 
 @given(FAULTS, st.lists(st.integers(0, 12), max_size=15), st.lists(st.tuples(WAYS, st.booleans()), max_size=30))
@@ -541,6 +656,10 @@ def test_every_way_of_putting_over_connections_that_break_at_any_turn(faults, cu
                     case "loose":
                         loose.append(n)
                         await client.put("kept", {"n": n}, wait=False)
+                        return
+                    case "loose key":
+                        loose.append(n)
+                        await client.put("kept", {"n": n}, key=uuid.UUID(int=n + 1), wait=False)
                         return
                     case "live":
                         await client.put("live", {"n": n})

@@ -35,7 +35,7 @@ def test_rows_come_out_in_order_whatever_way_they_came_in(texts):
             put(box, {"number": number, "text": text})
             expected.append((number, text))
     assert len(box) == len(expected)
-    found = [(row.number, row.text) for batch in box.batches() for row in batch]
+    found = [(row.number, row.text) for batch, _ in box.batches() for row in batch]
     assert found == expected
     assert len(box) == 0
 
@@ -47,7 +47,7 @@ def test_plain_rows_are_encoded_at_once_and_others_joined():
     put(box, {"number": 2, "text": "x" * 5_000})
     put(box, {"number": 3, "text": "x" * 5_000})
     assert box.collector() is None
-    assert [len(batch) for batch in box.batches()] == [3]
+    assert [len(batch) for batch, _ in box.batches()] == [3]
 
 
 def test_nested_rows_are_copied():
@@ -55,7 +55,7 @@ def test_nested_rows_are_copied():
     put(box, {"list": [1, 2]})
     put(box, {"list": []})
     assert isinstance(box.collector(), Copier)
-    assert [list(row["list"]) for batch in box.batches() for row in batch] == [[1, 2], []]
+    assert [list(row["list"]) for batch, _ in box.batches() for row in batch] == [[1, 2], []]
 
 
 def test_it_is_bounded_in_rows_and_bytes():

@@ -291,6 +291,7 @@ def test_a_deliver_with_marks_row_by_row():
         Ack(request=1, subscription=2, sequence=3, again={4: [[5, 6], [8, 8]]}),
         Declare(request=1, name="q", durable=True, retain={"age_s": 1.5, "bytes": None, "hold": False}),
         Dropped({1: 2}, [[1, 3, 4, 9]]),
+        Dropped({}, skipped={1: {"q": "why"}}),
         CaughtUp(1, 7, {2: 9}),
         Positions(request=3),
         Subscribe(request=1, subscription=2, pattern="q", resume={7: {2: 9}}),

@@ -28,7 +28,7 @@ from milepost.errors import (
     did_you_mean,
 )
 from milepost.schema import Schema
-from milepost.wire import Declare, Delete, Reply, Subscribe, Unsubscribe
+from milepost.wire import Declare, Delete, Dropped, Reply, Subscribe, Unsubscribe
 from milepost.wire.control import failure
 
 SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
@@ -99,8 +99,9 @@ class Catalogue:
             self.stored[stored] = topic
         self.topics[topic.name] = self.numbered[topic.number] = topic
         for subscription in wild:
-            if len(subscription.keys) < limits.WILDCARD_TOPICS:
-                self._cover(subscription, topic, effects)
+            if (why := self._cover(subscription, topic, effects)) is not None:
+                skipped = {subscription.number: {name: why[:SKIPPED_CHARS]}}
+                effects.append(Say(subscription.connection, Dropped({}, skipped=skipped)))
         return topic
 
     def require_compiled(self, name: str, schemas: list[Schema]) -> None:
@@ -233,6 +234,7 @@ class Catalogue:
     def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
         """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""
         try:
+            limits.require("WILDCARD_TOPICS", len(subscription.keys) + 1, "the topics of one pattern")
             topic.subscribe(subscription)
         except MilepostError as error:
             return str(error)

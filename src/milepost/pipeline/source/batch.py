@@ -24,14 +24,15 @@ class TopicReader(DataSourceReader):
         self.options: Final = options
         self.schema: Final = schema
         self.where: str | None = options.where
-        self.reader: Final = RangeReader(options.broker, options.timeout, schema, struct)
+        self.reader: Final = RangeReader(options.broker, options.timeout, schema, struct, fail=options.failOnDataLoss)
 
     def partitions(self) -> list[InputPartition]:
         """The parts that are read in parallel."""
         options = self.options
         client = connection.client(options.broker, options.timeout)
-        begin = resolved(client, options.topic, options.startingOffsets, "startingOffsets")
-        end = resolved(client, options.topic, options.endingOffsets, "endingOffsets")
+        fail = options.failOnDataLoss
+        begin = resolved(client, options.topic, options.startingOffsets, "startingOffsets", fail=fail)
+        end = resolved(client, options.topic, options.endingOffsets, "endingOffsets", fail=fail)
         for log, offset in end.items():
             if begin.get(log, 0) > offset:
                 raise ConfigError(

@@ -11,10 +11,11 @@ from milepost.pipeline.source.options import Place
 from milepost.pipeline.source.position import extents
 
 
-def resolved(client: Client, topic: str, place: Place, option: str) -> dict[int, int]:
+def resolved(client: Client, topic: str, place: Place, option: str, *, fail: bool = True) -> dict[int, int]:
     """The offset in each log that a place stands for; `ConfigError` names the option when there is no such place.
 
-    A log that a position does not name is read from its beginning, as one is that a broker adds later.
+    A log that a position does not name is read from its beginning, as one is that a broker adds later. An offset whose
+    row is gone is no place, or, without `fail`, stands for the first row that is there.
     """
     if place == "latest":
         return {log: extent.next for log, extent in extents(client.look(topic)).items()}
@@ -27,9 +28,10 @@ def resolved(client: Client, topic: str, place: Place, option: str) -> dict[int,
         if log not in there:
             known = ", ".join(map(str, sorted(there))) or "none yet"
             raise ConfigError(f"option {option!r}: topic {topic!r} has no log {log}; there is {known}")
-        if not there[log].start <= offset <= there[log].next:
+        if offset > there[log].next or (fail and offset < there[log].start):
             raise ConfigError(
                 f"option {option!r}: log {log} of topic {topic!r} has offsets from {there[log].start} to "
                 f"{there[log].next}, and {offset} is none of them"
             )
-    return position | dict(place)
+        position[log] = max(offset, there[log].start)
+    return position

@@ -16,10 +16,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from milepost.client import Client
 from milepost.client.logbatch import LogBatch
-from milepost.errors import IncompatibleSchema
+from milepost.errors import IncompatibleSchema, RowsGone
 from milepost.pipeline.source import connection
-from milepost.pipeline.source.position import Logs, pieces
+from milepost.pipeline.source.position import Logs, extents, pieces
 from milepost.pipeline.source.to_spark import ToSpark
 from milepost.schema import Schema
 
@@ -79,8 +80,9 @@ def parts(
 class RangeReader:
     """Reads parts, as record batches of `struct`. Picklable: the converter is made where it is used, and kept there."""
 
-    def __init__(self, broker: str, timeout: float, schema: Schema, struct: StructType) -> None:
+    def __init__(self, broker: str, timeout: float, schema: Schema, struct: StructType, *, fail: bool = True) -> None:
         self.broker: Final = broker
+        self.fail: Final = fail  # whether rows that are gone end the query, or are passed over
         self.timeout: Final = timeout
         self.schema: Final = schema
         self._struct: Final = struct.json()
@@ -96,7 +98,7 @@ class RangeReader:
         rows = size = 0
         with connection.using(self.broker, self.timeout, expected=part.broker) as client:
             for each in part.ranges:
-                for batch in client.read(part.topic, {each.log: each.start}, {each.log: each.stop}, part.where):
+                for batch in self._batches(client, part, each):
                     waiting.append(self.columns(part, batch, self._converted(convert, part, batch)))
                     rows += len(batch)
                     size += len(batch.data)
@@ -108,6 +110,23 @@ class RangeReader:
         last = self.tail(part)
         if last is not None:
             yield last
+
+    def _batches(self, client: Client, part: Part, wanted: Range) -> Iterator[LogBatch]:
+        """The rows of a range; those that were removed since it was planned are passed over without `fail`."""
+        start = wanted.start
+        while True:
+            try:
+                for batch in client.read(part.topic, {wanted.log: start}, {wanted.log: wanted.stop}, part.where):
+                    start = int(batch.offsets[-1]) + 1
+                    yield batch
+                return
+            except RowsGone:
+                there = extents(client.look(part.topic)).get(wanted.log)
+                if self.fail or there is None or there.start <= start:
+                    raise
+                start = there.start
+                if start >= wanted.stop:
+                    return
 
     def _converted(self, convert: ToSpark, part: Part, batch: LogBatch) -> pa.RecordBatch:
         try:

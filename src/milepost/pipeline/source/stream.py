@@ -45,7 +45,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, schema: Schema, struct: StructType) -> None:
         self.options: Final = options
         self.topic: Final[str] = options.topic
-        self.reader: Final = RangeReader(options.broker, options.timeout, schema, struct)
+        self.reader: Final = RangeReader(options.broker, options.timeout, schema, struct, fail=options.failOnDataLoss)
         self._target: Mapping[int, int] | None = None  # where AvailableNow ends
         self._held = ""  # the hold that is known to be there
 
@@ -59,7 +59,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
         client = self.client()
-        begin = resolved(client, self.topic, self.options.startingOffsets, "startingOffsets")
+        fail = self.options.failOnDataLoss
+        begin = resolved(client, self.topic, self.options.startingOffsets, "startingOffsets", fail=fail)
         hold = self.options.hold or f"spark-{uuid.uuid4().hex}"
         return Position(begin, client.broker_id, "" if hold == NO_HOLD else hold, initial=True).offset()
 
