@@ -362,6 +362,25 @@ def test_starts_are_resolved_in_all_logs(rig: Rig) -> None:
     assert store.resolve(topic, ("time", times[2])) == {store.log: 5}
 
 
+def test_a_start_is_resolved_while_rows_are_trimmed(rig: Rig) -> None:
+    store = rig.open()
+    topic = rig.topic(store)
+    publisher = rig.enrol(store)
+    for number in range(4):
+        rig.append(store, topic, publisher, [number + 1])
+
+    class Time(int):
+        """It is asked for its value when it is known where the log begins, and before its rows are looked at."""
+
+        def __int__(self) -> int:
+            rig.do(store, Trim(topic, {store.log: 1_000}))
+            rig.maintain(store)
+            return 0
+
+    assert store.resolve(topic, ("time", Time())) == {store.log: 0}, "as it was when it was asked"
+    assert store.resolve(topic, ("time", 0)) == {store.log: 4}
+
+
 def test_times_do_not_go_back_within_a_log(rig: Rig) -> None:
     store = rig.open()
     topic = rig.topic(store)
