@@ -25,14 +25,13 @@ _NOBODY: Final = -1  # a transaction that is none: peeking sees what everybody d
 
 
 def peek(
-    session: Session, place: Place, queue: str, kind: str | None, select: str | None, order: str | None, count: int,
-    most_bytes: int | None = None,
-) -> Got:  # fmt: skip
+    session: Session, place: Place, queue: str, wish: Wish, count: int, most_bytes: int | None = None, owner: int = 0
+) -> Got:
     """See `operations.Peek`."""
     picking.require_count(count)
     known = engine_of(session, place).known(session, None)
     found = picking.pick(
-        session, known, known.queue(queue), Wish(kind, select, order), count, _NOBODY, False, place.time_us, lock=False
+        session, known, known.queue(queue), wish, count, owner or _NOBODY, owner != 0, place.time_us, lock=False
     )
     return _got(session, known, found, most_bytes) if found else nothing(session, known.queue(queue), place.time_us)
 

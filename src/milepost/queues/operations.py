@@ -12,6 +12,7 @@ from typing import Final
 from milepost.errors import MilepostError
 from milepost.queues import admin, deciding, ending, looking, transactions, upkeep
 from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
+from milepost.queues.picking import Wish
 from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Promise, Work
@@ -187,10 +188,12 @@ class Peek(Look):
     select: str | None = None
     order: str | None = None
     most_bytes: int | None = None  # of the messages, about: then there are fewer
+    owner: int = 0  # the transaction that would take them; 0: one that has done nothing yet
 
     def run(self, session: Session, place: Place) -> Got:
         """See `looking`."""
-        return looking.peek(session, place, self.queue, self.type, self.select, self.order, self.count, self.most_bytes)
+        wish = Wish(self.type, self.select, self.order)
+        return looking.peek(session, place, self.queue, wish, self.count, self.most_bytes, self.owner)
 
 
 @dataclass(frozen=True)

@@ -40,3 +40,16 @@ def test_what_is_taken_during_a_look_is_still_seen_by_it(
     assert [row["text"] for group in got.groups for row in group.batch.to_pylist()] == ["one", "two"]
     assert bound.between is None, "nobody took anything meanwhile"
     assert store.inspect(look("notes", count=2), queues.now).count == 0, "the next look sees what is there then"
+
+
+@pytest.mark.parametrize("level", ["none", "ordered"])
+def test_a_look_of_a_transaction_sees_what_that_would_take(queues: Queues, level: str) -> None:
+    queues.notes(level)
+    queues.party().put("one", "two")
+    reader = queues.party()
+    assert reader.dequeue(2) == ["one", "two"]
+    reader.enqueue("own")
+    store = queues.store()
+    assert store.inspect(ops.Peek("notes", count=3), queues.now).count == 0
+    assert store.inspect(ops.Peek("notes", count=3, owner=reader.number), queues.now).count == 1
+    assert reader.dequeue(3) == ["own"]
