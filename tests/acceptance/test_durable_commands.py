@@ -297,8 +297,10 @@ def test_a_subscription_is_removed_for_good(ask, client, filled):
 def test_top_shows_who_is_behind(ask, client, filled):
     reader = client.subscribe(filled, name="slow", start="earliest", ack="explicit")
     assert reader.get(PATIENCE).price == 0.0
-    line = next(line for line in ask("top", "--once").stdout.splitlines() if line.startswith(filled))
+    shown = ask("top", "--once").stdout.splitlines()
+    line = next(line for line in shown if line.startswith(filled))
     assert line.split()[-3:] == ["1", "5", "throttle"]  # streams, behind
+    assert ["slow", filled, "5"] in [line.split() for line in shown]
 
 
 # up

@@ -68,7 +68,8 @@ class Storekeeper:
         elif isinstance(effect, Ask):
             self._look(effect.connection, effect.then, lambda: self._asked(effect))
         elif isinstance(effect, Inspect):
-            threads = self._waiters if effect.connection is None else self._lookers
+            waits = effect.connection is None and isinstance(effect.operation, Peek)
+            threads = self._waiters if waits else self._lookers
             self._look(effect.connection, effect.then, lambda: self._inspected(effect), threads)
         elif isinstance(effect, Learn):
             self._answer(effect.then, self.store.topics)

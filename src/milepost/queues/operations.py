@@ -227,6 +227,21 @@ class Queues(Look):
 
 
 @dataclass(frozen=True)
+class Count(Look):
+    """What waits in queues, from the one behind number `after` on, and before subscriptions: `looking.Counted`.
+
+    It ends after `limits.QUERY_MS`, with what is counted by then.
+    """
+
+    after: int
+    listed: int  # subscriptions, those that are most behind
+
+    def run(self, session: Session, place: Place) -> looking.Counted:
+        """See `looking`."""
+        return looking.count(session, place, self.after, self.listed)
+
+
+@dataclass(frozen=True)
 class Types(Look):
     """All message types."""
 

@@ -16,6 +16,7 @@ from milepost.queues.steps import Abort, Commit, Dequeue, Done, Enqueue, Enqueue
 from milepost.wire import (
     Bye,
     Credit,
+    Decide,
     Failure,
     Finish,
     FrameReader,
@@ -564,6 +565,40 @@ def test_an_error_while_waiting_is_told_and_those_behind_go_on(rig):
     rig.done(UnknownQueue("dropped"), UnknownQueue("dropped"))
     assert rig.answer(second, 1).code == "unknown_queue"
     assert not rig.core.queues.waiting.some
+
+
+# Figures
+
+
+def test_messages_count_when_their_transaction_is_committed(rig):
+    (client,) = clients(rig, 1)
+
+    def totals():
+        return rig.core.totals["messages_enqueued"], rig.core.totals["messages_dequeued"]
+
+    def begin(transaction):
+        rig.enqueue(client, 1, *quotes(3), transaction=transaction)
+        rig.dequeue(client, 2, request=10 * transaction, transaction=transaction, count=2)
+        rig.done(Performed(T + transaction, (Enqueued([1, 2, 3], 1, T), got(1, 2))))
+
+    begin(1)
+    rig.finish(client, 3, request=1, how="abort")
+    rig.done(Performed(T + 1, (Done(touched=("quotes",)),)))
+    assert totals() == (0, 0)
+    begin(2)
+    assert totals() == (0, 0)
+    rig.finish(client, 3, request=2, transaction=2)
+    rig.done(Performed(T + 2, (Done(touched=("quotes",)),)))
+    assert totals() == (3, 2)
+    for transaction, commit in ((3, True), (4, False)):
+        begin(transaction)
+        how = {"how": "prepare", "gid": f"g{transaction}", "coordinator": "c"}
+        rig.finish(client, 3, request=transaction, transaction=transaction, **how)
+        rig.done(Performed(T + transaction, (Done(),)))
+        assert totals() == ((3, 2) if commit else (6, 4)), "it is not decided"
+        rig.say(client, Decide(request=100 + transaction, gid=f"g{transaction}", commit=commit))
+        rig.done(Done())
+    assert totals() == (6, 4)
 
 
 # Clients that are away

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from milepost import limits
+from milepost.queues import looking
 from milepost.queues import operations as ops
 from tests.unit.queues.conftest import Queues
 
@@ -53,3 +55,35 @@ def test_a_look_of_a_transaction_sees_what_that_would_take(queues: Queues, level
     assert store.inspect(ops.Peek("notes", count=3), queues.now).count == 0
     assert store.inspect(ops.Peek("notes", count=3, owner=reader.number), queues.now).count == 1
     assert reader.dequeue(3) == ["own"]
+
+
+def test_queues_are_counted_in_turn_and_as_far_as_time_and_bounds_go(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues.notes(name="dead")
+    queues.notes(dead="dead", most_aborts=1)
+    writer, reader = queues.party(), queues.party()
+    writer.put("one", "two", "three", "four")
+    writer.put("later", due_us=queues.now + 1_000_000_000)
+    assert reader.one() == "one"
+    store = queues.store()
+
+    def counted(after: int = 0) -> looking.Counted:
+        found = store.inspect(ops.Count(after, 10), queues.now)
+        assert isinstance(found, looking.Counted)
+        return found
+
+    found = counted()
+    assert {state: found.queues["notes"][state] for state in ("waiting", "delayed", "taken")} == {
+        "waiting": 3, "delayed": 1, "taken": 1
+    }  # fmt: skip
+    assert 0 < found.queues["notes"]["oldest_us"] <= queues.now
+    assert found.dead == {"dead": None, "notes": "dead"}
+    assert (list(found.queues), found.after, found.time_us) == (["dead", "notes"], 2, queues.now)
+    assert list(counted(after=1).queues) == ["notes", "dead"], "it goes on behind the last one"
+    monkeypatch.setattr(looking, "COUNTED", 2)
+    assert counted().queues["notes"]["waiting"] == 1, "of the two oldest, one is taken"
+    monkeypatch.setattr(limits, "QUERY_MS", 0)
+    found = counted(after=1)
+    assert (found.queues, found.after) == ({}, 1), "no time at all: the next count goes on here"
+    assert set(found.dead) == {"dead", "notes"}
