@@ -101,11 +101,11 @@ class Client(SyncQueueVerbs):
             raise
         return self
 
-    def close(self) -> None:
-        """Send what waits, leave, and end the thread. In a forked child it does nothing: all that is the parent's."""
+    def close(self, *, drain: bool = True) -> None:
+        """See `AsyncClient.close`; ends the thread. In a forked child it does nothing: all that is the parent's."""
         if self._loop is not None and not self._loop.is_closed() and self._process == os.getpid():
             try:
-                self._run(self._client.close())
+                self._run(self._client.close(drain=drain))
             finally:
                 self._end()
 
@@ -123,7 +123,7 @@ class Client(SyncQueueVerbs):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(drain=kind is None)
 
     @property
     def broker_id(self) -> str:
