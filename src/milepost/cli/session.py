@@ -60,14 +60,15 @@ def connected(
 def transact(client: Client, work: Callable[[SyncTransaction], T]) -> T:
     """Do work in a transaction that it ends itself; once more when that was undone because its broker went away.
 
-    What it has not ended is undone when the command leaves the broker: an interrupt waits for nobody.
+    After an error it is undone before that is told. An interrupt waits for nobody: leaving the broker undoes it.
     """
     while True:
-        before = client.statistics().reconnects
+        before, tx = client.statistics().reconnects, client.transaction()
         try:
-            return work(client.transaction())
-        except TransactionAborted:
-            if client.statistics().reconnects == before:
+            return work(tx)
+        except Exception as error:
+            tx.abort()
+            if not isinstance(error, TransactionAborted) or client.statistics().reconnects == before:
                 raise
 
 
