@@ -159,7 +159,7 @@ def test_metrics_are_served(broker, topic, client):
     with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=PATIENCE) as answer:
         text = answer.read().decode()
     assert f'milepost_topic_rows_received_total{{topic="{topic}"}} 3.0' in text
-    assert "# HELP milepost_queue_bytes" in text
+    assert "# HELP milepost_outbox_bytes" in text
 
 
 def test_warm_has_nothing_left_to_do(broker, ask):

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 import zmq
 
+from milepost.cli.session import connected, transact
 from milepost.client import Client
-from milepost.errors import StateLost
+from milepost.errors import StateLost, TransactionAborted
 
 from .conftest import ROOT
-from .process import PATIENCE, Up, command, environment, free_port, refused, started
+from .process import PATIENCE, Up, command, environment, free_port, refused, started, until
 
 QUOTE = "quote: [symbol: string, price: double, size: int?]"
 ALONE = ("--listen", "127.0.0.1:0", "--http", "", "--zmq", "")
@@ -297,8 +298,10 @@ def test_a_subscription_is_removed_for_good(ask, client, filled):
 def test_top_shows_who_is_behind(ask, client, filled):
     reader = client.subscribe(filled, name="slow", start="earliest", ack="explicit")
     assert reader.get(PATIENCE).price == 0.0
-    line = next(line for line in ask("top", "--once").stdout.splitlines() if line.startswith(filled))
+    shown = ask("top", "--once").stdout.splitlines()
+    line = next(line for line in shown if line.startswith(filled))
     assert line.split()[-3:] == ["1", "5", "throttle"]  # streams, behind
+    assert ["slow", filled, "5"] in [line.split() for line in shown]
 
 
 # up
@@ -323,6 +326,97 @@ def test_what_was_stored_outlives_a_broker_that_was_killed(ups, tmp_path):
     assert (waiting.returncode, json.loads(out)["price"]) == (0, 2.0)
     assert prices(said("sub", "kept", "--start", "earliest", "--count", "2", **broker)) == [1.0, 2.0]
     second.stop()
+
+
+def test_lasting_commands_wait_for_a_broker_that_was_killed(ups, tmp_path):
+    options = ("--listen", f"127.0.0.1:{free_port()}", *ALONE[2:], "--store", tmp_path / "own.db")
+    first = ups(*options)
+    with Client(first.address) as client:
+        client.declare_topic("kept", QUOTE, durable=True)
+        client.declare_type(QUOTE)
+        for queue in ("filled", "awaited"):
+            client.declare_queue(queue, "quote")
+
+    def begun(*words):
+        pipe = subprocess.PIPE
+        arguments = command(*words, "--broker", first.address)
+        return subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment())
+
+    writers = [begun("put", "kept", "-"), begun("queue", "put", "filled", "-")]
+    readers = [
+        begun("sub", "kept", "--name", "desk", "--start", "earliest", "--count", 6),
+        begun("queue", "get", "awaited", "--timeout", "inf"),
+    ]
+
+    def write(*found):
+        for each in writers:
+            each.stdin.write(b"".join(b'{"symbol": "IBM", "price": %d}\n' % price for price in found))
+            each.stdin.flush()
+
+    try:
+        write(0, 1)
+        with Client(first.address) as client:
+            while sum(log["rows"] for log in client.look("kept")["logs"]) < 2:
+                pass
+            while client.queue("filled").figures["waiting"] < 2 or client.status()["queueing"]["waiting"] < 1:
+                pass
+            while not any(each["members"] for each in client.look("kept")["subscriptions"]):
+                pass
+        first.kill()
+        said_so = [until(each.stderr.fileno(), b"connecting again\n") for each in (*writers, *readers)]
+        write(2, 3)
+        second = ups(*options)
+        write(4, 5)
+        with Client(second.address) as client:
+            with client.transaction() as tx:
+                tx.enqueue("awaited", {"symbol": "IBM", "price": 9.0})
+            ended = [each.communicate(timeout=PATIENCE) for each in (*writers, *readers)]
+            for process, before, (_, after) in zip((*writers, *readers), said_so, ended, strict=True):
+                assert process.returncode == 0, after
+                assert (before + after).count(b"connecting again") == 1
+            assert [json.loads(line)["price"] for line in ended[2][0].splitlines()] == [0, 1, 2, 3, 4, 5]
+            assert json.loads(ended[3][0])["price"] == 9.0
+            assert [sum(log["rows"] for log in client.look("kept")["logs"])] == [6], "stored once each"
+            assert [message.price for message in client.browse("filled")] == [0, 1, 2, 3, 4, 5]
+            assert client.queue("awaited").figures["waiting"] == 0
+    finally:
+        for each in (*writers, *readers):
+            each.kill()
+            each.communicate()
+
+
+def test_what_a_killed_broker_undid_is_run_again_and_an_interrupt_waits_for_nobody(ups, tmp_path, caplog):
+    options = ("--listen", f"127.0.0.1:{free_port()}", *ALONE[2:], "--store", tmp_path / "own.db")
+    broker = ups(*options)
+    taken = []
+
+    def take(tx):
+        nonlocal broker
+        taken.append([message.price for message in tx.dequeue("work")])
+        if len(taken) == 1:
+            broker.kill()
+            broker = ups(*options)
+        tx.commit()
+
+    def fail(tx):
+        raise TransactionAborted("for another reason")
+
+    with connected(broker.address, reconnect=True) as client:
+        client.declare_type(QUOTE)
+        client.declare_queue("work", "quote")
+        with client.transaction() as tx:
+            tx.enqueue("work", {"symbol": "IBM", "price": 1.0})
+        transact(client, take)
+        assert taken == [[1.0], [1.0]], "it was undone, and run again"
+        assert client.queue("work").figures["waiting"] == 0
+        with pytest.raises(TransactionAborted, match="for another reason"):
+            transact(client, fail)
+    with pytest.raises(KeyboardInterrupt), Client(broker.address, timeout=1.0) as client:
+        client.declare_topic("kept", QUOTE, durable=True)
+        broker.kill()
+        client.put("kept", {"symbol": "IBM", "price": 1.0}, wait=False)
+        raise KeyboardInterrupt
+    assert "were not sent" not in caplog.text, "it did not wait for the broker"
 
 
 def test_without_a_store_nothing_is_durable_and_it_says_so(ups):

@@ -14,7 +14,6 @@ import pytest
 from milepost import AsyncClient, Client, testing
 from milepost.client.queueing import Queueing
 from milepost.errors import ConfigError, InvalidValue, TransactionAborted
-from milepost.queues.operations import Renew
 from milepost.transport import parse_address
 from tests.integration.test_failures import PATIENCE, run
 from tests.integration.test_queues import QUOTE, drain, fill, quote, sizes
@@ -106,29 +105,84 @@ def test_what_is_due_is_for_the_database_to_say(postgresql):
     on(postgresql, body)
 
 
-def test_those_who_wait_in_vain_write_nothing_for_each_other_to_look_at(postgresql):
-    async def body(client, other):
+class Member:
+    """A broker of a cell, or a client without one, whose own regular writes are stopped; one dequeue waits at it."""
+
+    @classmethod
+    async def joined(cls, stack, url, name, brokered):
+        self = cls()
+        self.broker = None
+        if brokered:
+            self.clock = testing.FakeClock()
+            running = testing.broker(store=url, name=name, clock=self.clock, lease_s=86_400, heartbeat_s=86_400)
+            self.broker = await stack.enter_async_context(running)
+        self.client = await stack.enter_async_context(AsyncClient(self.broker.uri if brokered else url))
+        return self
+
+    async def wait(self):
         async def next_one():
-            async with client.transaction() as tx:
+            async with self.client.transaction() as tx:
                 return sizes(await tx.dequeue("quotes", timeout=None))
 
-        task = asyncio.create_task(next_one())
-        await client.types()  # behind the dequeue, which finds nothing
-        keeper = client._session.connection._keeper
-        keeper._timer.cancel()  # what is done now and then is written, too
-        keeper._writer._timer.cancel()
-        await keeper.do(Renew((), 1))
-        written = keeper.store._commits
-        (line,) = keeper.waiting._lines.values()
-        for _ in range(3):
-            keeper.waiting.stir(["quotes"])  # as when another member has written, whatever it is
-            while line.tried:
-                await asyncio.sleep(0)
-        assert keeper.store._commits == written
-        await fill(other, 1)
-        assert await task == [1]
+        self.task = asyncio.create_task(next_one())
+        while not len(self.waiting):
+            await self.client.types()
+        if self.broker is None:
+            self.keeper._timer.cancel()
+            self.keeper._writer._timer.cancel()
 
-    on(postgresql, body)
+    @property
+    def keeper(self):
+        return self.client._session.connection._keeper
+
+    @property
+    def waiting(self):
+        return self.keeper.waiting if self.broker is None else self.broker.core.queues.waiting
+
+    async def look(self):
+        """Hear what others have written, and see what follows to its end."""
+        if self.broker is None:
+            if await self.keeper._news():
+                self.waiting.stir(["quotes"])
+        else:
+            self.clock.advance(0.1)
+        while any(line.tried for line in self.waiting._lines.values()) or (
+            self.broker and self.broker._keeper._polling
+        ):
+            await self.client.types()
+
+
+@pytest.mark.parametrize("kinds", [(True, True), (True, False), (False, False)], ids=["brokers", "both", "clients"])
+def test_members_of_a_cell_that_wait_in_vain_do_not_wake_each_other(postgresql, kinds):
+    async def commits(server):
+        return (await (await server.execute("SELECT sum(commits) FROM milepost.logs")).fetchone())[0]
+
+    async def whole():
+        async with (
+            AsyncExitStack() as stack,
+            asyncio.timeout(PATIENCE),
+            await psycopg.AsyncConnection.connect(postgresql, autocommit=True) as server,
+        ):
+            members = [await Member.joined(stack, postgresql, f"m{place}", each) for place, each in enumerate(kinds)]
+            first, second = members
+            await first.client.declare_type(QUOTE)
+            await first.client.declare_queue("quotes", ["quote"])
+            for member in members:
+                await member.wait()
+            for rounds in (15, 25):  # the first sweep of each broker is in the first second, the next one after five
+                before = await commits(server)
+                for _ in range(rounds):
+                    for member in members:
+                        await member.look()
+            assert await commits(server) == before, "they write for each other to look at"
+            await fill(first.client, 1, 2)
+            while not all(member.task.done() for member in members):
+                for member in members:
+                    if not member.task.done():
+                        await member.look()
+            assert sorted([*first.task.result(), *second.task.result()]) == [1, 2]
+
+    run(whole())
 
 
 def test_a_catalogue_that_somebody_else_changes_is_seen(postgresql):

@@ -3,11 +3,13 @@
 import asyncio
 from contextlib import AsyncExitStack
 from datetime import UTC, date, datetime, timedelta
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 
 from milepost import AsyncClient, Client, testing
+from milepost.broker.metrics import start_metrics
 from milepost.errors import (
     AckMismatch,
     BlockIncomplete,
@@ -1344,3 +1346,49 @@ def test_batches_and_arrays_are_enqueued_as_they_are():
                 await tx.enqueue("quotes", only.batch, "note")
 
     at(body)
+
+
+# Figures
+
+
+def test_what_waits_is_in_the_status_and_in_the_metrics(brokered):
+    """Queues with their dead letters, and subscriptions that nobody is attached to."""
+
+    async def body(place, client, _):
+        await client.declare_queue("work", "quote", dead_letter="quotes", max_deliveries=1)
+        await fill(client, 1, 2, 3, queue="work")
+        async with client.transaction() as tx:
+            await tx.enqueue("work", quote(4), delay=600)
+            await tx.enqueue("quotes", quote(5))
+        await client.declare_topic("ticks", QUOTE, durable=True)
+        named = await client.subscribe("ticks", name="desk", start="earliest")
+        await client.put_many("ticks", [quote(number) for number in range(7)])
+        await named.close()
+        async with client.transaction() as tx:
+            assert sizes(await tx.dequeue("work")) == [1]
+            told = await client.status()
+            await tx.abort()
+        (work,) = (each for each in told["queues"] if each["name"] == "work")
+        assert 0 <= work.pop("oldest_s") < PATIENCE
+        assert work == {
+            "name": "work", "waiting": 2, "delayed": 1, "taken": 1, "dead": "quotes", "dead_letters": 1
+        }  # fmt: skip
+        assert told["queues_total"] == 2
+        assert told["lags"] == [{"topic": "ticks", "name": "desk", "rows": 7}]
+        assert told["totals"]["messages_dequeued"] == 0
+        assert (await client.status())["totals"]["messages_dequeued"] == 0, "it was undone"
+        served = start_metrics(place.broker, asyncio.get_running_loop(), "127.0.0.1:0")
+        try:
+            text = await asyncio.to_thread(lambda: urlopen(served.url, timeout=PATIENCE).read().decode())
+        finally:
+            served.stop()
+        for line in (
+            'milepost_queue_messages{queue="work",state="waiting"} 2.0',
+            'milepost_queue_dead_letters{queue="work"} 1.0',
+            'milepost_subscription_lag_rows{subscription="desk",topic="ticks"} 7.0',
+            "milepost_queue_messages_enqueued_total 5.0",
+            "milepost_queue_messages_dequeued_total 0.0",
+        ):
+            assert line in text.splitlines()
+
+    at(body, clock=testing.FakeClock(), heartbeat_s=86_400, **brokered)  # counted once

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from milepost.broker.core.statistics import DEPTHS
 from milepost.errors import ConfigError
 
 ANSWER_SECONDS: Final = 5.0  # for the loop to give its figures; Prometheus itself waits ten
@@ -32,8 +33,8 @@ _TOTALS: Final = {
     "puts_throttled": ("milepost_puts_throttled", "Batches whose publisher had to wait, because a subscriber is slow."),
     "rows_staged": ("milepost_rows_staged", "Rows stored for an epoch that was not published yet."),
     "epochs_published": ("milepost_epochs_published", "Epochs of sinks whose rows are seen now."),
-    "messages_enqueued": ("milepost_queue_messages_enqueued", "Messages written to queues, also if undone later."),
-    "messages_dequeued": ("milepost_queue_messages_dequeued", "Messages taken out of queues, also if undone later."),
+    "messages_enqueued": ("milepost_queue_messages_enqueued", "Messages that transactions have put into queues."),
+    "messages_dequeued": ("milepost_queue_messages_dequeued", "Messages that transactions have taken out of queues."),
     "queue_transactions": ("milepost_queue_transactions_begun", "Transactions on queues that clients have begun."),
     "queue_commits": ("milepost_queue_transactions_committed", "Transactions on queues that were committed."),
     "queue_aborts": ("milepost_queue_transactions_aborted", "Transactions on queues that were undone."),
@@ -49,7 +50,7 @@ _TOPICS: Final = {
 class Source(Protocol):
     """Whoever has figures: a broker."""
 
-    def statistics(self) -> dict[str, Any]: ...
+    def counted(self, then: Callable[[dict[str, Any]], list[Any]]) -> None: ...
 
 
 class BrokerCollector(Collector):
@@ -68,9 +69,13 @@ class BrokerCollector(Collector):
         """Called in a thread of the HTTP server. A loop that does not answer in time makes the collection fail."""
         answer: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
 
+        def told(figures: dict[str, Any]) -> list[Any]:
+            answer.set_result(figures)
+            return []
+
         def ask() -> None:
             try:
-                answer.set_result(self._broker.statistics())
+                self._broker.counted(told)
             except Exception as error:  # whatever it is, it belongs to whoever waits
                 answer.set_exception(error)
 
@@ -99,9 +104,9 @@ class BrokerCollector(Collector):
         yield _by_code("milepost_errors", "Errors told to clients, by code.", figures["errors"])
         for key, (name, words) in _TOTALS.items():
             yield CounterMetricFamily(name, words, figures["totals"][key])
-        queues = figures["queues"]
-        yield GaugeMetricFamily("milepost_queue_rows", "Rows that wait for their subscribers.", queues["rows"])
-        yield GaugeMetricFamily("milepost_queue_bytes", "Bytes that wait for their subscribers.", queues["bytes"])
+        outboxes = figures["outboxes"]
+        yield GaugeMetricFamily("milepost_outbox_rows", "Rows that wait for their subscribers.", outboxes["rows"])
+        yield GaugeMetricFamily("milepost_outbox_bytes", "Bytes that wait for their subscribers.", outboxes["bytes"])
         yield GaugeMetricFamily(
             "milepost_memory_held_bytes",
             "Bytes held for connections: frames, puts, requests, deliveries and answers under way.",
@@ -122,6 +127,8 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily("milepost_subscriptions", "Subscriptions now.", figures["subscriptions_total"])
         yield GaugeMetricFamily("milepost_topics", "Topics now.", figures["topics_total"])
         yield from self._topics(figures["topics"], figures["topics_other"])
+        if figures["counted_us"]:
+            yield from _counted(figures)
 
     def _topics(self, topics: list[dict[str, Any]], rest: dict[str, int]) -> Iterator[Metric]:
         """`rest` has the sums of the topics that are too many to be listed."""
@@ -174,6 +181,43 @@ def parse_http(where: str) -> tuple[str, int]:
     if not sign or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise ConfigError(f"http = {where!r} is no host:port; write 127.0.0.1:7480, or nothing for no metrics")
     return host.strip("[]"), int(port)
+
+
+def _counted(figures: Mapping[str, Any]) -> Iterator[Metric]:
+    """What waits in the store. Each has as many series as `Counts.LISTED` says, and one for the rest."""
+    age_s = max(0, figures["time_us"] - figures["counted_us"]) / 1e6
+    yield GaugeMetricFamily("milepost_count_age_seconds", "Since queues and lags were counted.", age_s)
+    depth = GaugeMetricFamily("milepost_queue_messages", "Messages in queues, by state.", labels=["queue", "state"])
+    oldest = GaugeMetricFamily(
+        "milepost_queue_oldest_seconds", "Age of the oldest message that waits, by queue.", labels=["queue"]
+    )
+    dead = GaugeMetricFamily(
+        "milepost_queue_dead_letters", "Messages in the dead-letter queue of a queue.", labels=["queue"]
+    )
+    for queue in figures["queues"]:
+        name = queue["name"]
+        for state in DEPTHS:
+            depth.add_metric([name, state], queue[state])
+        oldest.add_metric([name], queue["oldest_s"])
+        if "dead" in queue:
+            dead.add_metric([name], queue["dead_letters"])
+    yield from (depth, oldest, dead)
+    others = GaugeMetricFamily("milepost_queue_others_messages", "Messages in queues not named.", labels=["state"])
+    for state in DEPTHS:
+        others.add_metric([state], figures["queues_other"][state])
+    yield others
+    yield GaugeMetricFamily("milepost_queues", "Queues now.", figures["queues_total"])
+    yield GaugeMetricFamily("milepost_queues_uncounted", "Queues not counted yet.", figures["queues_uncounted"])
+    lag = GaugeMetricFamily(
+        "milepost_subscription_lag_rows", "Rows before a named subscription.", labels=["topic", "subscription"]
+    )
+    for each in figures["lags"]:
+        lag.add_metric([each["topic"], each["name"]], each["rows"])
+    yield lag
+    yield GaugeMetricFamily("milepost_named_subscriptions", "Named subscriptions now.", figures["lags_total"])
+    yield GaugeMetricFamily(
+        "milepost_subscription_others_lag_rows", "Rows before named subscriptions not named.", figures["lags_other"]
+    )
 
 
 def _by_code(name: str, words: str, counts: Mapping[str, int]) -> CounterMetricFamily:

@@ -219,16 +219,9 @@ class Broker:
     # What peers bring
 
     def put(
-        self,
-        peer: Peer,
-        connection: Connection,
-        number: int,
-        data: Any,
-        size: int,
-        alone: bool,
-        key: bytes = b"",
+        self, peer: Peer, connection: Connection, number: int, data: Any, size: int, alone: bool, key: bytes = b"",
         linked: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A PUT frame. It is examined at the end of this round of the event loop, with all others of the round.
 
         The first of a round is examined at once if it came `alone`: a round more would cost as much as the
@@ -580,6 +573,10 @@ class Broker:
     def statistics(self) -> dict[str, Any]:
         """Everything that metrics and people read, as plain values. In the event loop's thread."""
         return self.core.statistics(self.clock.time_us())
+
+    def counted(self, then: Callable[[dict[str, Any]], list[Effect]]) -> None:
+        """Call `then` with the same, when what waits in the store is counted: see `Counts.ask`."""
+        self.run(self.core.keeper.counts.ask(self.clock.monotonic(), lambda: then(self.statistics())))
 
     def _about(self) -> dict[str, Any]:
         listener = self._listener

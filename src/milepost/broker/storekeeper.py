@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 READERS: Final = 2  # threads: one long replay leaves the other to everybody else
 LOOKERS: Final = 2  # threads for looks into queues, whose selections may take long: logs are read beside them
+WAITERS: Final = 1  # … and for those of dequeues that wait: no client that only looks stands behind them
 CLOSING_S: Final = 5.0  # that a database server has at the broker's end; what it has not committed is put again
 POLL_S: Final = 0.1  # of a store that brokers share: how soon each hears of the others' rows
 
@@ -43,6 +44,7 @@ class Storekeeper:
         self._writer = Writer(store, time_us=broker.clock.time_us, done=self._done)
         self._readers = ThreadPoolExecutor(READERS, "milepost-read")
         self._lookers = ThreadPoolExecutor(LOOKERS, "milepost-look")
+        self._waiters = ThreadPoolExecutor(WAITERS, "milepost-wait")
         # Those who wait for answers, each with what it asked and is not looked up yet: one at a time is on its way.
         self._looking: dict[Connection, deque[Callable[[], None]]] = {}
         self._idle: set[Connection] = set()  # of these, those for whom nothing is looked up now
@@ -66,7 +68,9 @@ class Storekeeper:
         elif isinstance(effect, Ask):
             self._look(effect.connection, effect.then, lambda: self._asked(effect))
         elif isinstance(effect, Inspect):
-            self._look(effect.connection, effect.then, lambda: self._inspected(effect), self._lookers)
+            waits = effect.connection is None and isinstance(effect.operation, Peek)
+            threads = self._waiters if waits else self._lookers
+            self._look(effect.connection, effect.then, lambda: self._inspected(effect), threads)
         elif isinstance(effect, Learn):
             self._answer(effect.then, self.store.topics)
 
@@ -237,6 +241,6 @@ class Storekeeper:
         await asyncio.to_thread(self._writer.close)
         self._settle()
         self._closed = True
-        await asyncio.to_thread(partial(self._lookers.shutdown, cancel_futures=True))
-        await asyncio.to_thread(partial(self._readers.shutdown, cancel_futures=True))
+        for threads in (self._waiters, self._lookers, self._readers):
+            await asyncio.to_thread(partial(threads.shutdown, cancel_futures=True))
         await asyncio.to_thread(self.store.close)

@@ -50,7 +50,8 @@ def run(
     2026-03-02T14:30:00Z, bytes in base64, and lists, tuples and variants as
     JSON. Lines of JSON are put as they come; a line that does not fit ends the
     command, and the lines before it have been put. Into a durable topic, this
-    ends when everything is stored and synced to disk.
+    ends when everything is stored and synced to disk. Rows from a pipe or a
+    file wait for a broker that goes away, until it is back.
     """
     arguments = message or []
     if file is not None and arguments:
@@ -59,7 +60,7 @@ def run(
         raise typer.BadParameter("nothing to put: give FIELD=VALUE pairs, JSON, --file FILE, or a pipe")
     started = time.monotonic()
     rows = 0
-    with connected(broker) as client:
+    with connected(broker, reconnect=not arguments or arguments == ["-"]) as client:
         known = topic_named(client, topic)
         schema = known.schema
         try:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from milepost.cli import queue_picture, values
 from milepost.cli.queue_options import Order, Queue, Type, Where, counted
-from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected, transact
 from milepost.cli.terminal import echo, write
-from milepost.errors import TimedOut
+from milepost.errors import BrokerError, TimedOut, TransactionAborted
 
 if TYPE_CHECKING:
+    from milepost.client.sync_queues import SyncTransaction
     from milepost.client.taken import QueueMessage
 
 EXAMPLES = """Examples:
@@ -53,18 +55,29 @@ def run(
     """
     if peek and (keep or timeout):
         raise typer.BadParameter("--peek takes nothing, so there is nothing to keep or to wait for")
-    with connected(broker) as client:
+    end = time.monotonic() + timeout
+
+    def take(tx: SyncTransaction) -> list[QueueMessage]:
+        left = None if math.isinf(timeout) else max(0.0, end - time.monotonic())
+        found = tx.dequeue(queue, type, count=count, where=where, order=order, timeout=left)
+        if not found:
+            return found
+        _write(found, envelope)
+        if keep:
+            tx.abort()
+            return found
+        try:
+            tx.commit()
+        except TransactionAborted as error:  # it is not run again: what is printed would be printed twice
+            raise BrokerError(f"{error} (what was printed is in {queue} again)") from None
+        return found
+
+    with connected(broker, reconnect=timeout > 0) as client:
         if peek:
             found = client.peek(queue, type, count=count, where=where, order=order)
             _write(found, envelope)
         else:
-            with client.transaction() as tx:
-                found = tx.dequeue(
-                    queue, type, count=count, where=where, order=order, timeout=None if math.isinf(timeout) else timeout
-                )
-                _write(found, envelope)
-                if keep:
-                    tx.abort()
+            found = transact(client, take)
     if not found:
         that = " that qualifies" if where is not None else ""
         within = f" within {timeout:g} s" if timeout else ""

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,12 +14,14 @@ import typer
 
 from milepost.cli import quantity
 from milepost.cli.queue_options import Queue, Type, counted, type_of
-from milepost.cli.session import DEFAULT_BROKER, Broker, connected
+from milepost.cli.session import DEFAULT_BROKER, Broker, connected, transact
 from milepost.cli.terminal import echo
 from milepost.errors import InvalidValue, MilepostError
 
 if TYPE_CHECKING:
     from milepost.batch import Batch
+    from milepost.client.sync_queues import SyncTransaction
+    from milepost.client.transaction import Receipt
     from milepost.schema import Schema
 
 EXAMPLES = """Examples:
@@ -60,6 +63,7 @@ def run(
     Values are what the type says they are, as for `milepost put`. A line that
     does not fit ends the command, and what is in the same transaction is not
     enqueued. When it ends well, everything is stored and synced to disk.
+    Messages from a pipe or a file wait for a broker that goes away.
     """
     arguments = message or []
     if file is not None and arguments:
@@ -73,12 +77,17 @@ def run(
         "expires": None if expires is None else quantity.seconds(expires),
     }
     started, done, transactions = time.monotonic(), 0, 0
-    with connected(broker) as client:
+
+    def enqueue(batch: Batch, tx: SyncTransaction) -> Receipt:
+        receipt = tx.enqueue(queue, batch, **options)
+        tx.commit()
+        return receipt
+
+    with connected(broker, reconnect=not arguments or arguments == ["-"]) as client:
         schema = type_of(client, queue, type)
         try:
             for batch in _blocks(_batches(schema, arguments, file), together):
-                with client.transaction() as tx:
-                    receipt = tx.enqueue(queue, batch, schema.name, **options)
+                receipt = transact(client, partial(enqueue, batch))
                 done += len(batch)
                 transactions += 1
                 if ids:

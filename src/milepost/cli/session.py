@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from milepost.cli.terminal import logged
-from milepost.errors import MilepostError, NotDurable, UnknownTopic, did_you_mean
+from milepost.errors import MilepostError, NotDurable, TransactionAborted, UnknownTopic, did_you_mean
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient, Client, TopicInfo
+    from milepost.client.sync_queues import SyncTransaction
 
 T = TypeVar("T")
 
@@ -47,13 +48,28 @@ def connected(
 ) -> Iterator[Client]:
     """A connection for one command. It has no name of its own: two commands at once would fence each other off.
 
-    Commands that watch come back when the broker does, and say so, or draw it; the others fail, and leave it to their
-    caller.
+    Commands that last, because they watch, wait or read a pipe, wait for a broker that goes away, and say so, or draw
+    it; the others fail, and leave it to their caller.
     """
     from milepost.client import Client
 
     with _said(reconnect and say), Client(address, reconnect=reconnect, timeout=timeout) as client:
         yield client
+
+
+def transact(client: Client, work: Callable[[SyncTransaction], T]) -> T:
+    """Do work in a transaction that it ends itself; once more when that was undone because its broker went away.
+
+    After an error it is undone before that is told. An interrupt waits for nobody: leaving the broker undoes it.
+    """
+    while True:
+        before, tx = client.statistics().reconnects, client.transaction()
+        try:
+            return work(tx)
+        except Exception as error:
+            tx.abort()
+            if not isinstance(error, TransactionAborted) or client.statistics().reconnects == before:
+                raise
 
 
 def talk(address: str, work: Callable[[AsyncClient], Awaitable[T]], *, reconnect: bool = False) -> T:
@@ -70,7 +86,7 @@ def talk(address: str, work: Callable[[AsyncClient], Awaitable[T]], *, reconnect
 
 @contextmanager
 def _said(reconnect: bool) -> Iterator[None]:
-    """What a client logs is shown by commands that watch; from others it would be said twice."""
+    """What a client logs is shown by commands that last; from others it would be said twice."""
     if reconnect:
         with logged():
             yield

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
-from milepost.cli.terminal import Console
+from milepost.cli.terminal import Console, escaped
 from milepost.errors import ConnectionLost, MilepostError, TimedOut
 
 EXAMPLES = """Examples:
@@ -29,6 +29,9 @@ AWAY_S: Final = 3.0  # without an answer: what is shown is old, and says so
 PIPE_COLUMNS: Final = 140  # without a terminal to ask
 
 Status = Mapping[str, Any]
+_NUMBERS: Final = (  # columns of numbers, by how they begin
+    "rows", "bytes", "waiting", "delayed", "taken", "oldest", "dead", "dropped", "subscriptions", "streams", "behind",
+)  # fmt: skip
 
 
 def run(
@@ -100,7 +103,10 @@ class Picture:
 
     def drawn(self) -> RenderableType:
         parts: list[RenderableType] = [self._head(), Text(), self._totals(), Text(), *self._topics()]
-        return Group(*parts, Text(), *self._clients(), Text(), *self._subscriptions())
+        for some in (self._lags(), self._queues(), self._clients(), self._subscriptions()):
+            if some:
+                parts += [Text(), *some]
+        return Group(*parts)
 
     def _head(self) -> Text:
         now = self._now
@@ -119,7 +125,7 @@ class Picture:
         return head
 
     def _totals(self) -> Table:
-        totals, queues = self._now["totals"], self._now["queues"]
+        totals, outboxes = self._now["totals"], self._now["outboxes"]
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for way, colour in (("in", "green"), ("out", "cyan")):
             rows, size = f"rows_{way}", f"bytes_{way}"
@@ -130,7 +136,7 @@ class Picture:
                 Text(f"{self._cell(('totals', size), totals[size])}B{unit}", justify="right"),
                 Text(sparkline(self.history[rows]), colour),
             )
-        waiting = Text(f"{short(queues['rows'])} rows, {short(queues['bytes'])}B wait")
+        waiting = Text(f"{short(outboxes['rows'])} rows, {short(outboxes['bytes'])}B wait")
         dropped = totals["rows_dropped"]
         refused = totals["batches_refused"]
         more = Text(f"{short(dropped)} rows dropped, {short(refused)} batches refused")
@@ -154,6 +160,28 @@ class Picture:
                 stored = ["", ""] if kept else []
             table.add_row(Text(name), *cells, f"{topic['subscriptions']:,}", *stored, str(topic["slow"]))
         return _with_rest(table, len(topics), "topics")
+
+    def _lags(self) -> list[RenderableType]:
+        """Named subscriptions, those that are most behind first. Nothing where there are none."""
+        table = _table("named subscription", "of", "rows behind")
+        for each in self._now["lags"][:SHOWN]:
+            table.add_row(Text(escaped(each["name"])), Text(each["topic"]), short(each["rows"]))
+        total = self._now["lags_total"]
+        return _with_rest(table, total, "named subscriptions") if total else []
+
+    def _queues(self) -> list[RenderableType]:
+        """Queues, the longest first. Nothing where there are none."""
+        table = _table("queue", "waiting", "delayed", "taken", "oldest", "dead letters")
+        for each in self._now["queues"][:SHOWN]:
+            oldest = _duration(each["oldest_s"]) if each["waiting"] else ""
+            dead = short(each["dead_letters"]) if "dead" in each else ""
+            counts = [short(each[state]) if each[state] else "" for state in ("waiting", "delayed", "taken")]
+            table.add_row(Text(escaped(each["name"])), *counts, oldest, dead)
+        total = self._now["queues_total"]
+        shown = _with_rest(table, total, "queues") if total else []
+        if uncounted := self._now["queues_uncounted"]:
+            shown.append(Text(f"{uncounted:,} of them are not counted yet", "dim"))
+        return shown
 
     def _clients(self) -> list[RenderableType]:
         clients = self._now["clients"]
@@ -212,7 +240,7 @@ def _table(first: str, *others: str) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True, min_width=12)
     for name in others:
-        number = name.startswith(("rows", "bytes", "waiting", "dropped", "subscriptions", "streams", "behind"))
+        number = name.startswith(_NUMBERS)
         table.add_column(name, justify="right" if number else "left", no_wrap=name != "where")
     return table
 

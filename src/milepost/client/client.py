@@ -126,7 +126,7 @@ class Client(SyncQueueVerbs):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(drain=kind is None)
 
     @property
     def broker_id(self) -> str:

@@ -178,15 +178,11 @@ class DirectConnection(Connection):
         return dealing.receipt() | {"messages": rows, "groups": _shown(groups)}
 
     async def _look_again(self, dealing: Dealing, step: steps.Dequeue, unsure: bool) -> Any:
-        """Take what has come. Unless something has for sure, it is looked first, where that shows the same.
-
-        A dequeue writes to the log, also in vain; others who wait see that somebody has written, and look as well. So
-        they would keep each other busy for ever.
-        """
-        if unsure and not dealing.number and not dealing.held:
+        """Take what has come. Unless something has for sure, it is looked first: see `Line.unsure`."""
+        if unsure:
             try:
                 found = await self._keeper.look(
-                    operations.Peek(step.queue, step.type, where=step.where, order=step.order)
+                    operations.Peek(step.queue, step.type, where=step.where, order=step.order, owner=dealing.number)
                 )
             except MilepostError:
                 found = None  # the store is away: who wants to write waits until it is back

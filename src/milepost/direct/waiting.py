@@ -10,15 +10,13 @@ from itertools import count
 from typing import Any, Final, Protocol
 
 from milepost.errors import MilepostError
-from milepost.queues.line import Line
+from milepost.queues.line import NEVER, Line
 from milepost.queues.steps import Got
 
 LOOK_S: Final = 0.1  # how soon it is seen that another member of the cell has written, or that a message is due
 PROBE_S: Final = 1.0  # how often those who wait look again without a reason that is known: a caller's own database
 # transaction may have brought messages, or the store has undone one by itself
 PROBED: Final = 16  # wishes of one line that are looked after then
-
-NEVER: Final = -1  # of a line's changes: a try that says nothing about what is there
 
 _orders: Final = count(1)
 

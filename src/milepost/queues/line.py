@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final, Protocol
 
 MOST_TRIES: Final = 16  # of one line under way at once: the store carries them out one after the other anyway
+NEVER: Final = -1  # of a waiter's `changes`: its try says nothing about what is there
 
 
 class Waiter(Protocol):
@@ -31,7 +32,7 @@ class Line:
     first, and twice as many after each success.
     """
 
-    __slots__ = ("_empty", "_heads", "_hope", "_waiters", "_width", "changes", "due_us", "tried", "waiting")
+    __slots__ = ("_empty", "_heads", "_hope", "_sure", "_waiters", "_width", "changes", "due_us", "tried", "waiting")
 
     def __init__(self) -> None:
         self._waiters: dict[Any, list[tuple[int, Any]]] = {}  # by wish: a heap
@@ -40,6 +41,7 @@ class Line:
         # each. Entries that are no longer so are found out when it is their turn.
         self._heads: list[tuple[int, Any]] = []
         self._hope: float = 0
+        self._sure: float = 0  # of these, messages that were counted; one at least after a try that found some
         self._width = 1
         self.changes = 0  # how often something became visible
         self.tried = 0  # under way
@@ -78,6 +80,7 @@ class Line:
             self._heads = [(heap[0][0], wish) for wish, heap in self._waiters.items() if heap]
             heapify(self._heads)
         self._hope += messages
+        self._sure += 0 if messages == math.inf else messages
         self._width = max(self._width, 1 if messages == math.inf else min(int(messages), MOST_TRIES))
 
     def probe(self, wishes: int) -> None:
@@ -95,7 +98,7 @@ class Line:
         found = self._first()
         if found is None:
             if not self.tried:
-                self._hope, self._width = 0, 1
+                self._hope, self._sure, self._width = 0, 0, 1
             return None
         waiter = heappop(found)[1]
         if found:
@@ -132,14 +135,20 @@ class Line:
         self.tried -= 1
         if messages:
             self._hope = max(0, self._hope - messages)
+            self._sure = max(1, self._sure - messages)
             self._width = min(2 * self._width, MOST_TRIES)
         elif waiter.changes == self.changes:
             self._empty[waiter.wish] = None
+            self._sure = 0
 
     @property
     def unsure(self) -> bool:
-        """Whether nobody knows that something has come."""
-        return self._hope == math.inf
+        """Whether nobody knows that something has come. Then it is looked first, and taken if something is there.
+
+        A dequeue writes to the log, also in vain. Other members of the cell that wait see that somebody has written,
+        and try as well: without the look they would keep each other busy for ever.
+        """
+        return self._hope == math.inf and not self._sure
 
     @property
     def idle(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from milepost.batch import Batch
+from milepost.errors import QueryTooCostly
 from milepost.queues import messages, picking
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, QueueRecord, TypeRecord
 from milepost.queues.engine import engine_of
@@ -14,25 +16,26 @@ from milepost.queues.numbers import enqueued_us
 from milepost.queues.picking import Head, Wish
 from milepost.queues.steps import Got, Group
 from milepost.queues.taking import nothing
+from milepost.storage import reading
 from milepost.storage.database import Session
-from milepost.storage.operations import Place
+from milepost.storage.operations import Lag, Place
 from milepost.storage.statement import Statement
 
 __all__ = ["Head", "browse", "committed", "peek", "queues", "types"]
 
+COUNTED: Final = 1_000_000  # messages of one queue: some tenths of a second
 STEP: Final = 64  # messages that are read at once, of which nobody knows how long they are
 _NOBODY: Final = -1  # a transaction that is none: peeking sees what everybody does
 
 
 def peek(
-    session: Session, place: Place, queue: str, kind: str | None, where: str | None, order: str | None, count: int,
-    most_bytes: int | None = None,
-) -> Got:  # fmt: skip
+    session: Session, place: Place, queue: str, wish: Wish, count: int, most_bytes: int | None = None, owner: int = 0
+) -> Got:
     """See `operations.Peek`."""
     picking.require_count(count)
     known = engine_of(session, place).known(session, None)
     found = picking.pick(
-        session, known, known.queue(queue), Wish(kind, where, order), count, _NOBODY, False, place.time_us, lock=False
+        session, known, known.queue(queue), wish, count, owner or _NOBODY, owner != 0, place.time_us, lock=False
     )
     return _got(session, known, found, most_bytes) if found else nothing(session, known.queue(queue), place.time_us)
 
@@ -97,16 +100,65 @@ def queues(session: Session, place: Place, name: str | None, counted: bool) -> l
     return [known.record(each, statistics(session, each, place.time_us) if counted else {}) for each in wanted]
 
 
-def statistics(session: Session, queue: Queue, now: int) -> dict[str, int]:
-    """How many messages of a queue are in which state, and when the oldest one came that waits."""
-    row = session.row(
+class Counted(NamedTuple):
+    """What waits, as far as there was time to count it."""
+
+    queues: dict[str, dict[str, int]] = {}  # noqa: RUF012 - by name: the `statistics` of those that were counted
+    dead: dict[str, str | None] = {}  # noqa: RUF012 - all queues, each with the one for its dead messages
+    after: int = 0  # where the next count goes on
+    lags: list[Lag] = []  # noqa: RUF012 - of named subscriptions, the largest first
+    subscriptions: int = 0  # of all
+    rows: int = 0  # the lags of all
+    time_us: int = 0  # when it was counted; 0: never
+    took_s: float = 0.0
+
+
+def count(session: Session, place: Place, after: int, listed: int) -> Counted:
+    """See `operations.Count`. Queues have their turns: one that is too long for the time left is the next one's first.
+
+    One that is too long even then is passed over.
+    """
+    began = time.monotonic()
+    known = engine_of(session, place).known(session, None)
+    numbers = sorted(known.queues)
+    counted: dict[str, dict[str, int]] = {}
+    lags: list[Lag] = []
+    subscriptions = rows = 0
+    try:
+        lags, subscriptions, rows = reading.lags(session, listed)
+        for number in [each for each in numbers if each > after] + [each for each in numbers if each <= after]:
+            queue = known.queues[number]
+            try:
+                counted[queue.name] = statistics(session, queue, place.time_us, COUNTED)
+            except QueryTooCostly:
+                after = after if counted else number
+                raise
+            after = number
+    except QueryTooCostly:
+        pass  # the others the next time
+    dead = {
+        each.name: None if each.dead_letter is None else known.queues[each.dead_letter].name
+        for each in known.queues.values()
+    }
+    return Counted(counted, dead, after, lags, subscriptions, rows, place.time_us, time.monotonic() - began)
+
+
+def statistics(session: Session, queue: Queue, now: int, most: int | None = None) -> dict[str, int]:
+    """How many messages of a queue are in which state, and when the oldest one came that waits.
+
+    `most`: of so many messages at most, the oldest; then it takes no longer than an operation may.
+    """
+    found, ask = queue.table, session.rows
+    if most is not None:
+        found, ask = f"(SELECT * FROM {queue.table} ORDER BY mid LIMIT {most}) q", session.bounded
+    (row,) = ask(
         Statement(f"""
             SELECT count(*), coalesce(sum(CASE WHEN lsf = 'e' THEN 1 ELSE 0 END), 0),
                 coalesce(sum(CASE WHEN lsf IN ('d', 'b') THEN 1 ELSE 0 END), 0),
                 coalesce(sum(CASE WHEN lsf = 'c' AND due_us > :now THEN 1 ELSE 0 END), 0),
                 coalesce(sum(CASE WHEN lsf = 'c' AND ends_us <= :now THEN 1 ELSE 0 END), 0),
                 min(CASE WHEN lsf = 'c' AND due_us <= :now AND ends_us > :now THEN mid ELSE {NEVER_US} END)
-            FROM {queue.table}"""),
+            FROM {found}"""),
         now=now,
     )
     total, uncommitted, taken, delayed, expired = (int(value) for value in row[:5])

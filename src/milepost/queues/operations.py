@@ -12,6 +12,7 @@ from typing import Final
 from milepost.errors import MilepostError
 from milepost.queues import admin, deciding, ending, looking, transactions, upkeep
 from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
+from milepost.queues.picking import Wish
 from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Promise, Work
@@ -187,10 +188,12 @@ class Peek(Look):
     where: str | None = None
     order: str | None = None
     most_bytes: int | None = None  # of the messages, about: then there are fewer
+    owner: int = 0  # the transaction that would take them; 0: one that has done nothing yet
 
     def run(self, session: Session, place: Place) -> Got:
         """See `looking`."""
-        return looking.peek(session, place, self.queue, self.type, self.where, self.order, self.count, self.most_bytes)
+        wish = Wish(self.type, self.where, self.order)
+        return looking.peek(session, place, self.queue, wish, self.count, self.most_bytes, self.owner)
 
 
 @dataclass(frozen=True)
@@ -221,6 +224,21 @@ class Queues(Look):
     def run(self, session: Session, place: Place) -> list[QueueRecord]:
         """See `looking`."""
         return looking.queues(session, place, self.name, self.counted)
+
+
+@dataclass(frozen=True)
+class Count(Look):
+    """What waits in queues, from the one behind number `after` on, and before subscriptions: `looking.Counted`.
+
+    It ends after `limits.QUERY_MS`, with what is counted by then.
+    """
+
+    after: int
+    listed: int  # subscriptions, those that are most behind
+
+    def run(self, session: Session, place: Place) -> looking.Counted:
+        """See `looking`."""
+        return looking.count(session, place, self.after, self.listed)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -106,15 +106,18 @@ class Database(ABC):
     def _session(self, connection: sa.Connection) -> Session:
         return Session(connection)
 
-    def read(self, function: Callable[[Session], T]) -> T:
-        """Run something that reads, and again as `again` says: a pooled connection may be lost, or in the way."""
+    def read(self, function: Callable[[Session], T], *, snapshot: bool = True) -> T:
+        """Run something that reads, and again as `again` says: a pooled connection may be lost, or in the way.
+
+        All of it sees one state of the database; without `snapshot`, for a single statement, a round trip is saved.
+        """
         began = tried = time.monotonic()
         attempt = 0
         while True:
             attempt += 1
             try:
                 self.require()
-                with self.reading() as session:
+                with self.reading() as session, session.snapshot() if snapshot else nullcontext():
                     found = function(session)
             except faults.DRIVER_ERRORS as error:
                 kind = faults.kind(error)

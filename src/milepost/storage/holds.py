@@ -7,14 +7,12 @@ is either a hold or a subscription. What tells it apart is its options; it has n
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
 from milepost.errors import BrokerError, SubscriptionExists, TopicMismatch, UnknownTopic
 from milepost.storage import reading, statements
 from milepost.storage.database import Session
 from milepost.storage.operations import Hold, Position
-
-_OPTIONS: Final = json.dumps({"hold": True})
 
 
 def is_hold(options: dict[str, Any]) -> bool:
@@ -47,8 +45,8 @@ def hold(session: Session, wanted: Hold, time_us: int) -> Position:
         if position is None:
             position = {log: extent.start for log, extent in extents.items()}
         made = session.row(
-            statements.MAKE_SUBSCRIPTION, name=wanted.name, topic=wanted.topic, predicate=None, options=_OPTIONS,
-            token=b"", log=None, opening=0, time_us=time_us,
+            statements.MAKE_SUBSCRIPTION, name=wanted.name, topic=wanted.topic, predicate=None,
+            options=statements.HOLD_OPTIONS, token=b"", log=None, opening=0, time_us=time_us,
         )  # fmt: skip
         number, cursors = made[0], {}
     else:

@@ -330,6 +330,14 @@ class Place(NamedTuple):
     later: Callable[[Callable[[], None]], None]  # call something once the transaction is committed
 
 
+class Lag(NamedTuple):
+    """How many rows of its topic a named subscription has before it, in all logs; those that it does not want too."""
+
+    topic: str
+    subscription: str
+    rows: int
+
+
 class Work(ABC):
     """An operation of another part: it works with the session, and what it returns is its outcome.
 

@@ -38,6 +38,8 @@ class PipedSession(Session):
     statement whose result somebody wants, and travel with it.
     """
 
+    begin_snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+
     def __init__(self, connection: sa.Connection, halted: Event) -> None:
         super().__init__(connection)
         self._halted = halted
@@ -134,7 +136,7 @@ class PipedSession(Session):
             self._sent([])
 
     def say(self, text: str) -> None:
-        if text == "BEGIN":
+        if text in ("BEGIN", self.begin_snapshot):
             self._waiting.append(_Later(text, ()))
         elif text == "COMMIT" and self._waiting and self._waiting[0].text == "BEGIN":
             # Nothing of it was sent yet. What goes in one pipeline is one transaction, and committed at its end.

@@ -16,6 +16,7 @@ from milepost.storage.database import Session
 from milepost.storage.operations import (
     Cursor,
     Extent,
+    Lag,
     Position,
     Retention,
     Start,
@@ -188,3 +189,13 @@ def subscriptions(session: Session, topic: int) -> list[SubscriptionRecord]:
             statements.SUBSCRIPTIONS_OF, topic=topic
         )
     ]
+
+
+def lags(session: Session, most: int) -> tuple[list[Lag], int, int]:
+    """The named subscriptions that are most behind; how many there are, and the sum of all their lags. Holds are none.
+
+    `QueryTooCostly` when it takes too long.
+    """
+    found = session.bounded(statements.LAGS, hold=statements.HOLD_OPTIONS, most=most)
+    total, rows = (int(found[0][3]), int(found[0][4])) if found else (0, 0)
+    return [Lag(topic, name, int(lag)) for topic, name, lag, _, _ in found], total, rows

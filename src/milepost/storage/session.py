@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -17,6 +18,8 @@ Check: TypeAlias = Callable[[Any], None]  # looks at a result (`rowcount`, `fetc
 
 class Session:
     """One connection, and statements on it. Transactions are begun and ended by hand."""
+
+    begin_snapshot = "BEGIN"
 
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
@@ -114,6 +117,20 @@ class Session:
     def say(self, text: str) -> None:
         """Run a text without values: BEGIN, COMMIT, settings."""
         self._execute(text)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all statements in it see one state of the database, whatever is committed meanwhile. It only reads."""
+        self.say(self.begin_snapshot)
+        try:
+            yield
+        except BaseException:
+            try:
+                self.roll_back()
+            except faults.DRIVER_ERRORS:
+                self.discard()  # or the next one that has it from the pool would be in this transaction
+            raise
+        self.roll_back()
 
     def roll_back(self) -> None:
         """Undo what was begun, if anything was."""

@@ -283,6 +283,21 @@ CURSORS_OF: Final = Statement("""
     SELECT cursors.subscription, cursors.log, cursors.consumed, cursors.state FROM cursors
     JOIN subscriptions ON subscriptions.number = cursors.subscription WHERE subscriptions.topic = :topic""")
 
+# The options of a hold, which is a row among the subscriptions.
+HOLD_OPTIONS: Final = '{"hold": true}'
+# Named subscriptions by how far they are behind, with the number of all and the sum over all.
+LAGS: Final = Statement("""
+    SELECT topic, name, lag, count(*) OVER () AS subscriptions, sum(lag) OVER () AS behind FROM (
+        SELECT topics.name AS topic, subscriptions.name AS name, coalesce(sum(
+            CASE WHEN coalesce(consumed, 0) < start THEN next - start
+                WHEN coalesce(consumed, 0) < next THEN next - coalesce(consumed, 0) ELSE 0 END), 0) AS lag
+        FROM subscriptions JOIN topics ON topics.number = subscriptions.topic
+            LEFT JOIN extents ON extents.topic = subscriptions.topic
+            LEFT JOIN cursors ON cursors.subscription = subscriptions.number AND cursors.log = extents.log
+        WHERE subscriptions.options <> :hold
+        GROUP BY topics.name, subscriptions.name) l
+    ORDER BY lag DESC, name LIMIT :most""")
+
 # Upkeep
 
 # Some topics, in the order of their numbers.

@@ -374,7 +374,9 @@ class Store:
         The first entry may begin before `offset`, and before what is retained: the caller cuts it. When rows from
         `offset` on were removed, it begins with what is there. `CorruptLog` when an entry is not what was written.
         """
-        return self._database.read(lambda session: reading.read(session, topic, log, offset, max_bytes, max_rows))
+        return self._database.read(
+            lambda session: reading.read(session, topic, log, offset, max_bytes, max_rows), snapshot=False
+        )
 
     def resolve(self, topic: int, start: Start) -> Position:
         """Where a start is now, in all logs."""
@@ -387,7 +389,9 @@ class Store:
 
     def pulse(self) -> dict[int, int]:
         """How often each log was written to: quickly asked, and all else is as it was while this is."""
-        return self._database.read(lambda session: {row[0]: row[1] for row in session.rows(statements.PULSE)})
+        return self._database.read(
+            lambda session: {row[0]: row[1] for row in session.rows(statements.PULSE)}, snapshot=False
+        )
 
     def topics(self) -> list[TopicRecord]:
         """All durable topics."""
@@ -395,7 +399,7 @@ class Store:
 
     def extents(self, topic: int | None = None) -> dict[int, dict[int, Extent]]:
         """What topics have: by topic, then by log."""
-        return self._database.read(lambda session: reading.extents(session, topic))
+        return self._database.read(lambda session: reading.extents(session, topic), snapshot=False)
 
     def subscriptions(self, topic: int) -> list[SubscriptionRecord]:
         """The named subscriptions to a topic."""

@@ -26,12 +26,12 @@ def test_no_more_is_sent_than_credit_allows_and_credit_brings_the_rest_joined():
     sent = len(rig.got[reader])
     assert sent < 10
     assert reader.credit <= 0
-    assert rig.core.statistics()["queues"]["rows"] == 10 - sent
+    assert rig.core.statistics()["outboxes"]["rows"] == 10 - sent
     rig.say(reader, Credit(sum(rig.sizes(reader))))
     assert rig.rows(reader) == quotes(10)
     assert len(rig.got[reader]) == sent + 1  # what had gathered came as one frame
     assert reader.outbox is None
-    assert rig.core.statistics()["queues"]["bytes"] == 0
+    assert rig.core.statistics()["outboxes"]["bytes"] == 0
 
 
 def test_a_blocked_link_is_given_nothing_until_it_drains():

@@ -5,6 +5,7 @@ import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from milepost.broker import Broker, metrics
 from milepost.broker.metrics import BrokerCollector, start_metrics
@@ -74,6 +75,37 @@ def test_topics_beyond_the_bound_are_added_up_and_labels_stay(monkeypatch):
     name = "milepost_topic_rows_received_total"
     rows = {key[1]: value for key, value in found.items() if key[0] == name}
     assert rows == {"b": 1, "c": 2, metrics.OTHER_TOPICS: 30}
+
+
+def test_queues_and_lags_are_there_once_they_were_counted():
+    figures = asyncio.run(figures_of_a_broker())
+    assert not [key for key in collected(figures) if "queue_messages" in key[0] and "total" not in key[0]]
+    odd = 'a "b"\\\n{c}'
+    figures |= {
+        "time_us": 9_000_000, "counted_us": 7_000_000, "queues_total": 12, "queues_uncounted": 3, "lags_total": 5,
+        "lags_other": 2, "queues_other": {"waiting": 40, "delayed": 0, "taken": 1},
+        "queues": [
+            {"name": odd, "waiting": 4, "delayed": 5, "taken": 6, "oldest_s": 8.5, "dead": "x", "dead_letters": 3}
+        ],
+        "lags": [{"topic": "quotes", "name": odd, "rows": 70}],
+    }  # fmt: skip
+    found = collected(figures)
+    assert [found["milepost_queue_messages", odd, state] for state in ("waiting", "delayed", "taken")] == [4, 5, 6]
+    assert found["milepost_queue_oldest_seconds", odd] == 8.5
+    assert found["milepost_queue_dead_letters", odd] == 3
+    assert found["milepost_queue_others_messages", "waiting"] == 40
+    assert found["milepost_queues",] == 12
+    assert found["milepost_queues_uncounted",] == 3
+    assert found["milepost_subscription_lag_rows", "quotes", odd] == 70
+    assert found["milepost_subscription_others_lag_rows",] == 2
+    assert found["milepost_count_age_seconds",] == 2
+    registry = CollectorRegistry()
+    collector = BrokerCollector(None, None)
+    collector.collect = lambda: collector.metrics(figures)
+    registry.register(collector)
+    assert 'queue="a \\"b\\"\\\\\\n{c}"' in generate_latest(registry).decode()
+    assert found["milepost_outbox_rows",] == 0
+    assert "milepost_queue_rows" not in {key[0] for key in found}
 
 
 @pytest.mark.parametrize("where", ["7480", "localhost", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":7480"])

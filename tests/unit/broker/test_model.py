@@ -126,4 +126,4 @@ def test_everybody_gets_exactly_what_they_asked_for(steps, cut_through):
     for client in model.clients:
         assert model.got(client) == model.expected[client]
     assert not model.rig.core.errors
-    assert model.rig.core.statistics()["queues"] == {"connections": 0, "rows": 0, "bytes": 0}
+    assert model.rig.core.statistics()["outboxes"] == {"connections": 0, "rows": 0, "bytes": 0}

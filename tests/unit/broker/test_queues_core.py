@@ -16,6 +16,7 @@ from milepost.queues.steps import Abort, Commit, Dequeue, Done, Enqueue, Enqueue
 from milepost.wire import (
     Bye,
     Credit,
+    Decide,
     Failure,
     Finish,
     FrameReader,
@@ -75,6 +76,14 @@ class QueueRig(Rig):
     def steps(self):
         """What the store is asked to perform, in the order it was asked."""
         return [effect.operation.steps for effect in self.asked]
+
+    def looked(self, waits_us=None):
+        """A dequeue that waits has looked, which writes nothing, and has seen nothing; what it looked for."""
+        look = self.asked[0]
+        assert isinstance(look, Inspect)
+        assert isinstance(look.operation, operations.Peek)
+        self.done(Got([], waits_us))
+        return look.operation
 
     def reader(self, instance=b"i" * 16):
         connection = self.core.connected("test", self.now)
@@ -436,9 +445,8 @@ def test_a_try_that_finds_nothing_tells_all_who_wait_for_the_same(rig):
     wait(rig, *readers[4:], where="size > 5")
     rig.run(rig.core.queues.waiting.stirred())
     assert len(rig.asked) == 1, "nobody knows how many there are: one looks"
-    rig.done(nothing())
-    assert [steps[0].where for steps in rig.steps()] == ["size > 5"], "the first of those who want something else"
-    rig.done(nothing())
+    assert rig.looked().where is None
+    assert rig.looked().where == "size > 5", "the first of those who want something else"
     assert rig.asked == []
     commit(rig, writer, 3, 1)
     assert len(rig.asked) == 3
@@ -456,10 +464,46 @@ def test_a_try_before_something_came_says_nothing_about_it(rig):
     rig.finish(writer, 2, request=7)
     rig.asked.reverse()
     rig.done(Performed(T, (Enqueued([1], 1, T), Done(touched=("quotes",)))))
-    rig.done(nothing())
-    assert rig.steps() == [(WANTED,)]
+    rig.looked()
+    assert rig.steps() == [(WANTED,)], "it is known that something has come"
     rig.done(Performed(T, (got(1),)))
     assert answered(rig, [reader]) == [True]
+
+
+def test_what_a_look_sees_is_taken_and_what_is_behind_it_without_a_look(rig):
+    _, second, third = readers = clients(rig, 3)
+    wait(rig, *readers)
+    rig.run(rig.core.queues.waiting.stirred())
+    rig.done(got(1))
+    assert rig.steps() == [(WANTED,)]
+    rig.done(Performed(T, (got(1),)))
+    assert rig.steps() == [(WANTED,), (WANTED,)], "there may be more of it"
+    rig.done(nothing(), nothing())
+    assert rig.asked == []
+    assert answered(rig, readers) == [True, False, False]
+    rig.run(rig.core.queues.waiting.stirred())
+    assert rig.looked() is not None, "nobody knows any more"
+    assert rig.asked == []
+    rig.run(rig.core.queues.waiting.stirred())
+    rig.say(second, Bye("gone"))
+    rig.run(rig.core.lost(second))
+    rig.done(got(1))
+    assert rig.looked() is not None, "nothing is taken for a client that left: the next one looks"
+    rig.run(rig.core.queues.waiting.stirred())
+    rig.done(got(2))
+    rig.done(Performed(T, (got(2),)))
+    assert answered(rig, [third]) == [True]
+    assert not rig.core.queues.waiting.some
+
+
+def test_a_dequeue_in_a_transaction_that_has_begun_looks_as_that(rig):
+    (reader,) = clients(rig, 1)
+    rig.dequeue(reader, 1, request=1)
+    rig.done(Performed(T, (got(1),)))
+    rig.dequeue(reader, 2, request=2, wait_s=9.0)
+    rig.done(Performed(T, (Got([]),)))
+    rig.run(rig.core.queues.waiting.stirred())
+    assert rig.looked().owner == T
 
 
 def test_a_wait_ends_at_its_time_and_what_is_due_is_looked_for(rig):
@@ -467,16 +511,15 @@ def test_a_wait_ends_at_its_time_and_what_is_due_is_looked_for(rig):
     rig.dequeue(first, 1, request=1, wait_s=5.0)
     rig.done(nothing(waits_us=2_000_000))
     rig.run(rig.core.queues.waiting.wake(0.1, 1_000_000))
-    rig.done(nothing(waits_us=2_000_000))  # the look without a reason, once a second
+    rig.looked(waits_us=2_000_000)  # the look without a reason, once a second
     rig.run(rig.core.queues.waiting.wake(0.2, 1_999_999))
     assert rig.asked == []
     rig.run(rig.core.queues.waiting.wake(0.3, 2_000_000))
-    assert rig.steps() == [(WANTED,)]
-    rig.done(nothing())
+    rig.looked()
     rig.run(rig.core.queues.waiting.wake(4.9, 3_000_000))
     rig.run(rig.core.queues.waiting.wake(5.0, 3_000_000))
     assert rig.answer(first, 1) is None, "it looks for the last time"
-    rig.done(nothing())
+    rig.looked()
     assert rig.answer(first, 1).value["messages"] == 0
     assert not rig.core.queues.waiting.some
 
@@ -516,12 +559,46 @@ def test_an_error_while_waiting_is_told_and_those_behind_go_on(rig):
     first, second = clients(rig, 2)
     wait(rig, first, second)
     rig.run(rig.core.queues.waiting.stirred())
-    rig.done(UnknownQueue("dropped"))
+    rig.done(UnknownQueue("dropped"), UnknownQueue("dropped"))  # the look, and the dequeue that is told so
     assert rig.answer(first, 1).code == "unknown_queue"
     rig.run(rig.core.queues.waiting.stirred())
-    rig.done(UnknownQueue("dropped"))
+    rig.done(UnknownQueue("dropped"), UnknownQueue("dropped"))
     assert rig.answer(second, 1).code == "unknown_queue"
     assert not rig.core.queues.waiting.some
+
+
+# Figures
+
+
+def test_messages_count_when_their_transaction_is_committed(rig):
+    (client,) = clients(rig, 1)
+
+    def totals():
+        return rig.core.totals["messages_enqueued"], rig.core.totals["messages_dequeued"]
+
+    def begin(transaction):
+        rig.enqueue(client, 1, *quotes(3), transaction=transaction)
+        rig.dequeue(client, 2, request=10 * transaction, transaction=transaction, count=2)
+        rig.done(Performed(T + transaction, (Enqueued([1, 2, 3], 1, T), got(1, 2))))
+
+    begin(1)
+    rig.finish(client, 3, request=1, how="abort")
+    rig.done(Performed(T + 1, (Done(touched=("quotes",)),)))
+    assert totals() == (0, 0)
+    begin(2)
+    assert totals() == (0, 0)
+    rig.finish(client, 3, request=2, transaction=2)
+    rig.done(Performed(T + 2, (Done(touched=("quotes",)),)))
+    assert totals() == (3, 2)
+    for transaction, commit in ((3, True), (4, False)):
+        begin(transaction)
+        how = {"how": "prepare", "gid": f"g{transaction}", "coordinator": "c"}
+        rig.finish(client, 3, request=transaction, transaction=transaction, **how)
+        rig.done(Performed(T + transaction, (Done(),)))
+        assert totals() == ((3, 2) if commit else (6, 4)), "it is not decided"
+        rig.say(client, Decide(request=100 + transaction, gid=f"g{transaction}", commit=commit))
+        rig.done(Done())
+    assert totals() == (6, 4)
 
 
 # Clients that are away

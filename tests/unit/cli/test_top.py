@@ -6,11 +6,12 @@ from collections import deque
 import pytest
 from rich.console import Console
 
+from milepost.cli import terminal
 from milepost.cli.top import SHOWN, Picture, short, sparkline
 from milepost.errors import ConnectionLost
 
 
-def status(seconds=0, rows=0, clients=(), subscriptions=(), topics=None):
+def status(seconds=0, rows=0, clients=(), subscriptions=(), topics=None, queues=(), lags=(), uncounted=0):
     return {
         "name": "here", "version": "milepost 0", "uptime_s": 100 + seconds, "time_us": seconds * 1_000_000,
         "connections": {"open": len(clients), "accepted": 9, "greeting": 0},
@@ -18,7 +19,9 @@ def status(seconds=0, rows=0, clients=(), subscriptions=(), topics=None):
         "clients": list(clients), "subscriptions": list(subscriptions), "subscriptions_total": len(subscriptions),
         "totals": {"rows_in": rows, "rows_out": 2 * rows, "bytes_in": 10 * rows, "bytes_out": 20 * rows,
                    "batches_in": 1, "rows_dropped": 0, "batches_refused": 0, "puts_throttled": 0},
-        "errors": {}, "queues": {"connections": 0, "rows": 0, "bytes": 0},
+        "errors": {}, "outboxes": {"connections": 0, "rows": 0, "bytes": 0},
+        "queues": list(queues), "queues_total": len(queues), "queues_uncounted": uncounted,
+        "lags": list(lags), "lags_total": len(lags),
     }  # fmt: skip
 
 
@@ -86,6 +89,27 @@ def test_filters_are_shown_as_they_are_written():
     found = {"client": "desk", "pattern": "quotes", "where": "symbol in ('[red]', 'x')", "rows_out": 5}
     picture.look(status(subscriptions=[found]))
     assert "symbol in ('[red]', 'x')" in drawn(picture)
+
+
+def test_queues_and_lags_are_shown_where_there_are_some():
+    picture = Picture("milepost://here")
+    picture.look(status())
+    assert "queue" not in drawn(picture)
+    assert "named" not in drawn(picture)
+    counts = {"waiting": 1_200, "delayed": 3, "taken": 0, "oldest_s": 125.0}
+    orders = {"name": "orders\x1b[31m", **counts, "dead": "unread", "dead_letters": 7}
+    unread = {"name": "unread", **counts, "waiting": 0, "delayed": 0}
+    picture.look(
+        status(queues=[orders, unread], lags=[{"topic": "quotes", "name": "desk", "rows": 4_500}], uncounted=1)
+    )
+    out = io.StringIO()
+    terminal.Console(file=out, width=140).print(picture.drawn())
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert "queue waiting delayed taken oldest dead letters" in lines
+    assert "orders\\u001b[31m 1.2k 3 2m 5s 7" in lines
+    assert "unread" in lines
+    assert "1 of them are not counted yet" in lines
+    assert "desk quotes 4.5k" in lines
 
 
 def test_long_lists_end_in_a_sentence():

@@ -38,8 +38,19 @@ from milepost.storage import (
     Remove,
     Retention,
     Trim,
+    reading,
 )
+from milepost.storage.database import Session
+from milepost.storage.operations import Hold, Place, Work
 from tests.unit.storage.conftest import KEEP, NEWER, SCHEMA, TEXT, Rig, rows
+
+
+class _Lags(Work):
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def run(self, session: Session, place: Place) -> Any:
+        return reading.lags(session, self._most)
 
 
 def attach(name: str, topic: int, **options: Any) -> Attach:
@@ -362,6 +373,25 @@ def test_starts_are_resolved_in_all_logs(rig: Rig) -> None:
     assert store.resolve(topic, ("time", times[2])) == {store.log: 5}
 
 
+def test_a_start_is_resolved_while_rows_are_trimmed(rig: Rig) -> None:
+    store = rig.open()
+    topic = rig.topic(store)
+    publisher = rig.enrol(store)
+    for number in range(4):
+        rig.append(store, topic, publisher, [number + 1])
+
+    class Time(int):
+        """It is asked for its value when it is known where the log begins, and before its rows are looked at."""
+
+        def __int__(self) -> int:
+            rig.do(store, Trim(topic, {store.log: 1_000}))
+            rig.maintain(store)
+            return 0
+
+    assert store.resolve(topic, ("time", Time())) == {store.log: 0}, "as it was when it was asked"
+    assert store.resolve(topic, ("time", 0)) == {store.log: 4}
+
+
 def test_times_do_not_go_back_within_a_log(rig: Rig) -> None:
     store = rig.open()
     topic = rig.topic(store)
@@ -509,6 +539,28 @@ def test_cursors_move_with_their_acknowledgement_and_dead_rows(rig: Rig) -> None
     assert taken.sequence == 2
     with pytest.raises(ServedElsewhere):
         rig.do(again, Move(number, epoch, {}))
+
+
+def test_lags_are_of_all_logs_and_of_rows_that_are_there(rig: Rig) -> None:
+    store = rig.open()
+    topic = rig.topic(store, "it's \u201codd\u201d")
+    empty = rig.topic(store, "empty")
+    publisher = rig.enrol(store)
+    for name, start in (("behind", "earliest"), ("cut", "earliest")):
+        rig.do(store, attach(name, topic, start=start))
+    rig.do(store, attach("nothing", empty))
+    rig.append(store, topic, publisher, range(1, 11))
+    rig.do(store, attach("new", topic, start="new"))
+    rig.do(store, Hold("held", topic, None))
+    moved = Cursor(7, b"")
+    found = store.inspect(_Lags(2), rig.now)
+    assert found == ([("it's \u201codd\u201d", "behind", 10), ("it's \u201codd\u201d", "cut", 10)], 4, 20)
+    epoch = rig.do(store, attach("cut", topic)).epoch
+    rig.do(store, Move(rig.do(store, attach("cut", topic)).subscription, epoch, {store.log: moved}))
+    rig.do(store, Trim(topic, {store.log: 4}))
+    found = store.inspect(_Lags(10), rig.now)
+    assert [(name, rows) for _, name, rows in found[0]] == [("behind", 6), ("cut", 3), ("new", 0), ("nothing", 0)]
+    assert found[1:] == (4, 9)
 
 
 def test_removing_is_done_once(rig: Rig) -> None:

@@ -10,7 +10,7 @@ from milepost.broker.core.effects import Effect, Inspect, Store
 from milepost.errors import MilepostError
 from milepost.queues import operations
 from milepost.queues.requests import answer_to, operation_of
-from milepost.wire import Browse, DeclareType, DeleteForward, Dequeue, SetForward
+from milepost.wire import Browse, Decide, DeclareType, DeleteForward, Dequeue, SetForward
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
@@ -37,6 +37,8 @@ def _answered(core: Core, connection: Connection, request: Any, outcome: Any) ->
             queues.learn_type(outcome.schema)
         case Dequeue() | Browse():
             return queues.looked(connection, request.request, value, outcome.groups)
+        case Decide():
+            queues.decided(request.gid, request.commit)
         case SetForward() | DeleteForward():
             core.forwards_changed()
     queues.waiting.stir(stirred.queues, effects, stirred.counted)

@@ -236,11 +236,11 @@ class Core:
                     return self.catalogue.unsubscribe(connection, request)
                 case Positions():
                     value = self.catchups.positions(connection)
-                case List():
+                case Status():
+                    return self.keeper.counts.report(connection, request.request, time_us)
+                case _:
                     require_pattern(request.pattern)
                     value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
-                case _:
-                    value = self.statistics(time_us)
             reply = Reply(request=request.request, value=value)
         except MilepostError as error:
             if isinstance(error, UnknownTopic) and self.keeper.shared and not again:
@@ -586,7 +586,7 @@ class Core:
             effects += self.refused(
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
-        return effects + self.keeper.streams.tick(now) + self.queues.leases.tick(now) if self.keeper.on else effects
+        return effects + self.keeper.tick(now) + self.queues.leases.tick(now) if self.keeper.on else effects
 
     def scan(self, now: float, partial: Bytes, waiting: Bytes = _UNSENT) -> list[Effect]:
         """Several times a heartbeat: see `Liveness`."""

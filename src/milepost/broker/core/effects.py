@@ -96,7 +96,7 @@ class Inspect(NamedTuple):
 
     operation: Work
     then: Callable[[Any], list[Effect]]
-    connection: Connection | None = None  # whose answer it is; each has one at a time
+    connection: Connection | None = None  # whose answer it is; each has one at a time. None: the broker's own
 
 
 class Learn(NamedTuple):

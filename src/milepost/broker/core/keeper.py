@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from milepost import limits
 from milepost.batch import Batch
 from milepost.broker.core.connection import Connection
+from milepost.broker.core.counts import Counts
 from milepost.broker.core.effects import Acknowledge, Ask, Effect, Learn, Say, Store
 from milepost.broker.core.pattern import require_name
 from milepost.broker.core.predicates import Uncompiled
@@ -101,6 +102,7 @@ class Keeper:
         self.shared = False  # with other brokers
         self.log = 0  # the number of this broker's own
         self.streams = Streams(core, self)
+        self.counts = Counts(core)
         self._restoring: dict[str, TopicRecord] = {}  # topics of other brokers that need something compiled first
         self._learning: list[Callable[[Any], list[Effect]]] = []  # hear what the store is being asked about its topics
         self._learners: list[Callable[[Any], list[Effect]]] = []  # are to hear of a later question
@@ -537,6 +539,10 @@ class Keeper:
                 continue
             self.core.give_back(given, full.get(number) or [], effects)
         return effects
+
+    def tick(self, now: float) -> list[Effect]:
+        """Once a second or so."""
+        return self.streams.tick(now) + self.counts.tick(now)
 
     # Answers
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from milepost.broker.core.acknowledging import Settling
     from milepost.broker.core.core import Core
 
+PREPARED_KEPT: Final = 10_000  # transactions whose messages are counted when they are decided
 HELD_SHARE: Final = 4  # ENQUEUE frames of a client are held up to a quarter of its window: the rest stays in flow
 
 log = logging.getLogger("milepost.broker")
@@ -66,6 +68,7 @@ class Queues:
         self._types: dict[int, Schema] = {}  # by fingerprint
         self._looking: list[Dealing] | None = None  # those who wait until the types are read again
         self._orders = count(1)
+        self._prepared: dict[str, Counter[str]] = {}  # messages of transactions that are not decided, by name
 
     def begin(self) -> list[Effect]:
         """The store is open."""
@@ -384,12 +387,30 @@ class Queues:
         elif isinstance(said, Finish) and said.how in ("commit", "prepare"):
             effects += self._finish(request, Answer(request.step, self._receipt(dealing)))
             self.totals["queue_commits"] += said.how == "commit"
+            if not last.repeated:
+                self._ended(dealing, said)
             self.waiting.stir(last.touched, effects, dealing.enqueued, dealing.taken)
         elif said is None:
             dealing.requests.popleft()
         else:
             effects += self._settle(request, Answer(request.step, self._receipt(dealing)))
         return effects + self.advance(dealing)
+
+    def _ended(self, dealing: Dealing, said: Finish) -> None:
+        """Count the messages of a transaction that is committed; of one that is prepared, when that is decided."""
+        moved = Counter(messages_enqueued=dealing.enqueued.total(), messages_dequeued=dealing.taken.total())
+        if said.how == "commit":
+            self.totals.update(moved)
+            return
+        if len(self._prepared) >= PREPARED_KEPT:
+            del self._prepared[next(iter(self._prepared))]
+        self._prepared[said.gid] = moved
+
+    def decided(self, gid: str, commit: bool) -> None:
+        """A prepared transaction has ended."""
+        moved = self._prepared.pop(gid, None)
+        if commit and moved is not None:
+            self.totals.update(moved)
 
     def learn(self, dealing: Dealing, outcome: Performed) -> list[Effect]:
         """What the store calls a transaction, once it has heard of it."""
@@ -407,7 +428,6 @@ class Queues:
         dealing.writer = outcome.s  # of a commit that was done before, the number that the client had then
         dealing.mids.append(np.asarray(outcome.mids, "<i8").tobytes())
         dealing.enqueued[held.said.queue] += rows
-        self.totals["messages_enqueued"] += rows
         held.connection.rows_in += rows
 
     def _receipt(self, dealing: Dealing) -> dict[str, Any]:
@@ -518,7 +538,6 @@ class Queues:
         dealing = request.dealing
         dealing.taken[request.dequeue.queue] += rows
         self.memory.measured(request.dequeue.queue, rows, sum([len(group.batch.data) for group in groups]))
-        self.totals["messages_dequeued"] += rows
         return self._settle(request, Answer(request.step, self._receipt(dealing) | {"messages": rows}, groups))
 
     def _given_back(self, held: list[Held]) -> list[Effect]:

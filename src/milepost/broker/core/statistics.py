@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final
+
+from milepost.broker.core import counts
 
 if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection
     from milepost.broker.core.core import Core
+    from milepost.broker.core.counts import Counts
     from milepost.broker.core.stream import Stream
     from milepost.broker.core.topic import Topic
 
@@ -15,6 +19,7 @@ TOTALS: Final = ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches_in")
 QUEUE_TOTALS: Final = (
     "messages_enqueued", "messages_dequeued", "queue_transactions", "queue_commits", "queue_aborts",
 )  # fmt: skip
+DEPTHS: Final = ("waiting", "delayed", "taken")  # states of messages in queues
 WHERE_SHOWN: Final = 500  # characters of a predicate
 LISTED: Final = 1_000  # topics, clients and subscriptions named one by one; a million would not fit into a frame
 
@@ -41,6 +46,7 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             )
     topics = list(core.topics.values())
     counted = core.catalogue.past + Counter(_summed(topics))
+    lags = {topic.name: _lags(topic) for topic in topics if topic.streams}
     return {
         "name": core.settings.name,
         "version": core.version,
@@ -50,7 +56,7 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             "accepted": core.totals["connections_accepted"],
             "greeting": len(open_) - len(clients),
         },
-        "topics": [_figures(topic) for topic in topics[:LISTED]],
+        "topics": [_figures(topic, lags.get(topic.name, {})) for topic in topics[:LISTED]],
         "topics_total": len(topics),
         "topics_other": _summed(topics[LISTED:]),
         "clients": [_client(each) for each in clients[:LISTED]],
@@ -68,11 +74,54 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
         "queueing": core.queues.figures(),
         "errors": dict(core.errors),
         "memory": {"held": core.memory.held, "limit": core.memory.limit, "refused": core.memory.refused},
-        "queues": {
+        "outboxes": {
             "connections": len(outboxes),
             "rows": sum(outbox.rows for outbox in outboxes),
             "bytes": sum(outbox.bytes for outbox in outboxes),
         },
+        "counted_us": core.keeper.counts.last.time_us,  # when the figures below were counted; 0: never
+        **_queues(core.keeper.counts, time_us),
+        **_behind_all(core.keeper.counts, lags),
+    }
+
+
+def _queues(known: Counts, time_us: int) -> dict[str, Any]:
+    """Queues with the most messages, each with what was counted last, and the others added up."""
+
+    def total(name: str) -> int:
+        return sum(known.queues[name][state] for state in DEPTHS) if name in known.queues else 0
+
+    listed = nlargest(counts.LISTED, known.queues, key=total)
+    others = known.queues.keys() - set(listed)
+    dead = known.last.dead
+    return {
+        "queues": [
+            {state: known.queues[name][state] for state in DEPTHS}
+            | {"name": name, "oldest_s": _age_s(known.queues[name]["oldest_us"], time_us)}
+            | ({"dead": dead[name], "dead_letters": total(dead[name] or "")} if dead.get(name) else {})
+            for name in listed
+        ],
+        "queues_total": len(dead),
+        "queues_uncounted": len(dead.keys() - known.queues.keys()),
+        "queues_other": {state: sum(known.queues[name][state] for name in others) for state in DEPTHS},
+    }
+
+
+def _age_s(since_us: int, time_us: int) -> float:
+    return max(0, time_us - since_us) / 1e6 if since_us else 0.0
+
+
+def _behind_all(known: Counts, served: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """Named subscriptions that are most behind: as the core has it of those that are served here, or as counted."""
+    lags = {(lag.topic, lag.subscription): lag.rows for lag in known.last.lags}
+    others = known.last.rows - sum(lags.values())
+    lags |= {(topic, name): rows for topic, each in served.items() for name, rows in each.items() if name}
+    listed = nlargest(counts.LISTED, lags, key=lags.__getitem__)
+    others += sum(lags.values()) - sum(lags[each] for each in listed)
+    return {
+        "lags": [{"topic": topic, "name": name, "rows": lags[topic, name]} for topic, name in listed],
+        "lags_total": max(len(lags), known.last.subscriptions),
+        "lags_other": others,
     }
 
 
@@ -87,10 +136,10 @@ def totals(topic: Topic) -> dict[str, int]:
 
 def described(topic: Topic) -> dict[str, Any]:
     """One topic, with the texts of its schemas."""
-    return _figures(topic) | {"schemas": topic.announcement().schemas}
+    return _figures(topic, _lags(topic)) | {"schemas": topic.announcement().schemas}
 
 
-def _figures(topic: Topic) -> dict[str, Any]:
+def _figures(topic: Topic, lags: dict[str, int]) -> dict[str, Any]:
     return {
         "name": topic.name,
         "number": topic.number,
@@ -103,8 +152,16 @@ def _figures(topic: Topic) -> dict[str, Any]:
         "batches_in": topic.batches_in,
         "durable": bool(topic.stored),
         "streams": len(topic.streams),
-        "behind": max((_behind(topic, stream) for stream in topic.streams.values()), default=0),
+        "behind": max(lags.values(), default=0),
     }
+
+
+def _lags(topic: Topic) -> dict[str, int]:
+    """By name, how far streams that somebody reads are behind; of replays, which have none, the one most behind."""
+    found: dict[str, int] = {}
+    for stream in topic.streams.values():
+        found[stream.name] = max(found.get(stream.name, 0), _behind(topic, stream))
+    return found
 
 
 def _behind(topic: Topic, stream: Stream) -> int:

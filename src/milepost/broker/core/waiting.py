@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.broker.core.dealing import Request
-from milepost.broker.core.effects import Effect
+from milepost.broker.core.effects import Effect, Inspect
 from milepost.errors import MilepostError
-from milepost.queues import steps
-from milepost.queues.line import Line
+from milepost.queues import operations, steps
+from milepost.queues.line import NEVER, Line
 
 if TYPE_CHECKING:
     from milepost.broker.core.queues import Queues
@@ -99,22 +100,45 @@ class Waiting:
 
     def _serve(self, queue: str, line: Line, effects: list[Effect]) -> None:
         while (request := line.next()) is not None:
-            effects += self._queues.give(request, (self._queues.step_of(request.dequeue),), self._tried)
+            effects += self._look(request) if line.unsure else self._take(request)
         if line.idle:
             self._lines.pop(queue, None)
 
+    def _look(self, request: Request) -> list[Effect]:
+        """See what a dequeue would take, without a write: see `Line.unsure`."""
+        request.dealing.busy = True
+        said, owner = request.dequeue, request.dealing.number
+        peek = operations.Peek(said.queue, said.type, where=said.where, order=said.order, owner=owner)
+        return [Inspect(peek, partial(self._looked, request))]
+
+    def _looked(self, request: Request, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError) or outcome.count:
+            if request.dealing.over is None and request.dealing.owner.connection is not None:
+                return self._take(request)  # also after an error, which the store then tells the transaction
+            request.changes = NEVER  # its client is gone: the next one with this wish may find something
+            outcome = steps.Got([])
+        return self._came(request, outcome, [])
+
+    def _take(self, request: Request) -> list[Effect]:
+        return self._queues.give(request, (self._queues.step_of(request.dequeue),), self._tried)
+
     def _tried(self, request: Request, outcome: Any) -> list[Effect]:
-        """One who waits has looked again."""
+        """A waiting dequeue was carried out."""
+        if not isinstance(outcome, MilepostError):
+            return self._came(request, outcome.outcomes[-1], self._queues.learn(request.dealing, outcome))
+        return self._came(request, outcome, [])
+
+    def _came(self, request: Request, found: steps.Got | MilepostError, effects: list[Effect]) -> list[Effect]:
+        """A waiting dequeue has its answer, or waits on."""
         dealing, queue = request.dealing, request.dequeue.queue
         dealing.busy = False
         line = self._lines[queue]
-        if isinstance(outcome, MilepostError):
+        if isinstance(found, MilepostError):
             line.came(request, 0)
-            effects = self._queues.failed(request, outcome)
+            effects += self._queues.failed(request, found)
         else:
-            found = outcome.outcomes[-1]
             line.came(request, found.count)
-            effects = self._queues.learn(dealing, outcome) + self.got(request, found)
+            effects += self.got(request, found)
         effects += self._queues.advance(dealing)
         self._serve(queue, line, effects)
         return effects

@@ -1,0 +1,73 @@
+"""What waits in the store, counted now and then: messages of queues, and rows before named subscriptions.
+
+Counting reads all headers of a queue. So it is done beside the event loop and the writer, when somebody asks for
+figures and those that are known are too old, and one count serves whoever asks meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from milepost.broker.core.effects import Effect, Inspect
+from milepost.queues.looking import Counted
+from milepost.queues.operations import Count
+
+if TYPE_CHECKING:
+    from milepost.broker.core.connection import Connection
+    from milepost.broker.core.core import Core
+
+COUNT_S: Final = 5.0  # that figures count as new
+REST: Final = 10  # times as long as a count took, before the next one begins
+PATIENCE_S: Final = 1.0  # that an answer waits for a count; then it has what was counted before
+LISTED: Final = 200  # queues, and subscriptions, with figures of their own; Prometheus keeps some series for each
+
+
+class Counts:
+    """The last count, and those who wait for the next one."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._due = -math.inf  # when figures are too old
+        self._began: float | None = None  # a count is under way since then
+        self._waiting: list[Callable[[], list[Effect]]] = []
+        self.last = Counted()
+        self.queues: dict[str, dict[str, int]] = {}  # by name, as far as they were counted
+
+    def ask(self, now: float, then: Callable[[], list[Effect]]) -> list[Effect]:
+        """Call `then` when figures are new, or `PATIENCE_S` have passed: a store that is away delays nobody."""
+        effects: list[Effect] = []
+        if self._began is None:
+            if not self._core.keeper.on or now < self._due:
+                return then()
+            self._began = now
+            effects.append(Inspect(Count(self.last.after, LISTED), self._counted))
+        elif now - self._began >= PATIENCE_S:
+            return then()
+        self._waiting.append(then)
+        return effects
+
+    def report(self, connection: Connection, request: int, time_us: int) -> list[Effect]:
+        """A client asks how the broker is."""
+        core = self._core
+        return self.ask(connection.heard, lambda: core.keeper.replied(connection, request, core.statistics(time_us)))
+
+    def tick(self, now: float) -> list[Effect]:
+        """Once a second or so."""
+        return self._answer() if self._began is not None and now - self._began >= PATIENCE_S else []
+
+    def _counted(self, outcome: Any) -> list[Effect]:
+        began, self._began = self._began, None
+        assert began is not None
+        self._due = began + COUNT_S
+        if isinstance(outcome, Counted):
+            self._due = began + max(COUNT_S, REST * outcome.took_s)
+            self.last = outcome
+            kept = {name: figures for name, figures in self.queues.items() if name in outcome.dead}
+            self.queues = kept | outcome.queues
+        return self._answer()  # after an error, with what was counted before
+
+    def _answer(self) -> list[Effect]:
+        waiting, self._waiting = self._waiting, []
+        return [effect for then in waiting for effect in then()]

@@ -1,0 +1,111 @@
+"""What waits in the store is counted when somebody asks, not more often than needed, and nobody waits long for it."""
+
+import pytest
+
+from milepost.broker.core import counts
+from milepost.broker.core.counts import COUNT_S, PATIENCE_S, REST
+from milepost.broker.core.effects import Inspect
+from milepost.errors import StoreUnavailable
+from milepost.queues.looking import Counted
+from milepost.queues.operations import Count
+from milepost.storage.operations import Lag
+from milepost.wire import Status
+from tests.unit.broker.test_queues_core import QueueRig
+
+
+@pytest.fixture
+def rig():
+    return QueueRig()
+
+
+def depth(waiting, oldest_us=0):
+    return {"waiting": waiting, "delayed": 0, "taken": 0, "uncommitted": 0, "expired": 0, "oldest_us": oldest_us}
+
+
+class Operator:
+    def __init__(self, rig, number):
+        self.rig = rig
+        self.connection = rig.reader(bytes([number]) * 16)
+        self.asked = 0
+
+    def answer(self):
+        found = self.rig.answer(self.connection, self.asked)
+        return None if found is None else found.value
+
+
+def ask(operator, now):
+    operator.asked += 1
+    operator.rig.run(operator.rig.core.said(operator.connection, Status(request=operator.asked), now, 2_000_000))
+
+
+def test_one_count_serves_all_who_ask_and_is_repeated_when_it_is_old(rig):
+    first, second = Operator(rig, 1), Operator(rig, 2)
+    ask(first, 1.0)
+    ask(second, 1.5)
+    (look,) = rig.asked
+    assert isinstance(look, Inspect)
+    assert look.operation == Count(0, counts.LISTED)
+    assert first.answer() is None
+    lag = Lag("quotes", "desk", 30)
+    rig.done(Counted({"a": depth(3, 500_000)}, {"a": "b", "b": None}, 1, [lag], 4, 35, 1_000_000, 0.01))
+    for each in (first, second):
+        told = each.answer()
+        assert told["queues"] == [
+            {"name": "a", "waiting": 3, "delayed": 0, "taken": 0, "oldest_s": 1.5, "dead": "b", "dead_letters": 0}
+        ]
+        assert (told["queues_total"], told["queues_uncounted"], told["counted_us"]) == (2, 1, 1_000_000)
+        assert told["lags"] == [{"topic": "quotes", "name": "desk", "rows": 30}]
+        assert (told["lags_total"], told["lags_other"]) == (4, 5)
+    ask(first, 1.0 + COUNT_S - 0.01)
+    assert rig.asked == []
+    assert first.answer() is not None
+    ask(first, 1.0 + COUNT_S)
+    assert rig.asked[0].operation.after == 1, "it goes on with the next queue"
+    rig.done(Counted({"b": depth(7)}, {"a": "b", "b": None}, 2, [], 0, 0, 3_000_000, COUNT_S))
+    told = first.answer()
+    assert [(each["name"], each["waiting"]) for each in told["queues"]] == [("b", 7), ("a", 3)]
+    assert told["queues"][1]["dead_letters"] == 7
+    ask(first, 1.0 + COUNT_S + REST * COUNT_S - 0.01)
+    assert rig.asked == [], "a count that takes long is made less often"
+    ask(first, 1.0 + COUNT_S + REST * COUNT_S)
+    rig.done(Counted({}, {"b": None}, 2, [], 0, 0, 4_000_000, 0.0))
+    assert [each["name"] for each in first.answer()["queues"]] == ["b"], "what is dropped is gone"
+
+
+def test_nobody_waits_long_for_a_count(rig):
+    first, second, third = (Operator(rig, number) for number in (1, 2, 3))
+    ask(first, 1.0)
+    rig.run(rig.core.keeper.tick(1.0 + PATIENCE_S - 0.01))
+    assert first.answer() is None
+    rig.run(rig.core.keeper.tick(1.0 + PATIENCE_S))
+    assert first.answer()["counted_us"] == 0
+    ask(second, 1.0 + PATIENCE_S)
+    assert second.answer()["queues"] == [], "one that takes long is not waited for at all"
+    assert len(rig.asked) == 1
+    rig.done(StoreUnavailable("away"))
+    ask(third, 1.0 + COUNT_S - 0.01)
+    assert rig.asked == [], "what failed is not tried at once again"
+    assert third.answer() is not None
+
+
+def test_a_client_that_left_is_not_answered_and_the_others_are(rig):
+    first, second = Operator(rig, 1), Operator(rig, 2)
+    ask(first, 1.0)
+    ask(second, 1.0)
+    rig.run(rig.core.lost(first.connection))
+    rig.done(Counted({}, {}, 0, [], 0, 0, 5, 0.0))
+    assert first.answer() is None
+    assert second.answer()["counted_us"] == 5
+
+
+def test_queues_and_lags_beyond_the_bound_are_added_up(rig, monkeypatch):
+    monkeypatch.setattr(counts, "LISTED", 2)
+    operator = Operator(rig, 1)
+    ask(operator, 1.0)
+    queues = {str(number): depth(number) for number in range(5)}
+    lags = [Lag("t", str(number), number) for number in (9, 8)]
+    rig.done(Counted(queues, dict.fromkeys(queues), 5, lags, 6, 30, 1, 0.0))
+    told = operator.answer()
+    assert [each["name"] for each in told["queues"]] == ["4", "3"]
+    assert (told["queues_total"], told["queues_other"]) == (5, {"waiting": 3, "delayed": 0, "taken": 0})
+    assert (len(told["lags"]), told["lags_total"], told["lags_other"]) == (2, 6, 13)
