@@ -301,7 +301,7 @@ def test_objects_of_several_versions_are_put_and_got(run, first):
         async with connected(gateway.address) as client, AsyncClient(broker.uri) as native:
             await native.declare_topic("quotes", old if first == "old" else new, durable=True)
             await client.ask("SUB", sub_id="s", topic="quotes")
-            time = "2026-01-31T12:00:00+00:00"
+            time = "2026-01-31T12:00:00Z"
             given = {"symbol": "IBM"} if first == "old" else {"symbol": "IBM", "at": time}
             assert (await client.put("quotes", given))["topic"] == "quotes"
             assert await client.take("s", "quotes") == (1, given)

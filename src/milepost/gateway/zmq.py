@@ -245,7 +245,7 @@ class Gateway:
             raise Refusal(
                 "NoPostsInTopic", f"nothing new in {request.topic!r}; ask again later", code="nothing_there", retry=True
             )
-        payload = rows.shown(held.message, encoding)
+        payload = rows.shown(*held.row, encoding)
         return {"sub_id": request.sub_id, "message_no": held.number, "payload": payload}
 
     async def _ack(self, request: Ack) -> dict[str, Any]:
