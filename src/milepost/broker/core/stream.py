@@ -302,8 +302,12 @@ class Stream:
 
     @property
     def coming(self) -> bool:
-        """Whether rows are on their way to members that have room: they are there, and were not read yet."""
-        return self.reading or self.behind() is not None or self.returned() is not None
+        """Whether rows are on their way to members that have room: they are there, and were not read yet.
+
+        What a filter may still find is not: nobody knows whether there is anything, and a search may take long.
+        """
+        unread = self.where is None and (self.reading or self.behind() is not None)
+        return unread or self.returned() is not None
 
     def _waits(self, after: tuple[int, int]) -> bool:
         """Whether rows that follow those of another log, before an offset, must wait; a read looks at its own."""
