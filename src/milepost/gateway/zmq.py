@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from types import TracebackType
 from typing import Any, Final
@@ -29,6 +29,7 @@ from milepost.errors import (
     MilepostError,
     StateLost,
     SubscriptionExists,
+    UnknownSubscription,
     UnknownTopic,
 )
 from milepost.gateway import rows
@@ -275,6 +276,10 @@ class Gateway:
             await subscriber.detach()
             token = _token("UNSUB", request.sub_id, "", request.request_uuid)
             await self._client.unsubscribe(name=request.sub_id, token=token)
+            if request.request_uuid is None:
+                # The broker remembers this request, and leaves one that was made since as it is: here it is meant too.
+                with suppress(UnknownSubscription):
+                    await self._client.unsubscribe(name=request.sub_id)
             self._roster.remove(subscriber)
         return {"sub_id": request.sub_id}
 
