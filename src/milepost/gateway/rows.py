@@ -19,6 +19,7 @@ from milepost.query import encode, parse_schema
 from milepost.schema import Schema
 
 POST_SCHEMA: Final = "post: [payload: bytes]"
+DYNAMIC_CHARS: Final = 2_000  # of the schemas in a message: they are parsed in the broker's event loop, in 40 ms
 _POST: Final = parse_schema(POST_SCHEMA).type
 
 
@@ -27,7 +28,9 @@ def encoded(versions: Sequence[Schema], value: Any) -> Batch:
     refused: MilepostError = InvalidValue("no version of the topic's schema is known")
     for schema in reversed(versions):
         try:
-            return encode(schema, [converter(schema)(value)])
+            return encode(schema, [converter(schema, schema_chars=DYNAMIC_CHARS)(value)])
+        except RecursionError:
+            raise InvalidValue("the object is nested too deep") from None
         except (InvalidValue, CheckFailed) as error:
             refused = error if schema is versions[-1] else refused
     raise refused
@@ -35,7 +38,10 @@ def encoded(versions: Sequence[Schema], value: Any) -> Batch:
 
 def shown(batch: Batch, row: int, encoding: Encoding) -> Any:
     """A message as the payload of an answer."""
-    (message,) = plain_rows(batch.slice(row, row + 1))
-    if batch.schema.type == _POST:
-        message = message["payload"]
-    return to_bson(message) if encoding == "bson" else msgspec.Raw(to_json(message))
+    try:
+        (message,) = plain_rows(batch.slice(row, row + 1))
+        if batch.schema.type == _POST:
+            message = message["payload"]
+        return to_bson(message) if encoding == "bson" else msgspec.Raw(to_json(message))
+    except RecursionError:
+        raise InvalidValue("the message is nested too deep for this encoding: get it with a native client") from None

@@ -33,7 +33,9 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 TREE_DEPTH: Final = 40  # nodes of a message type inside one another: parsers of JSON and BSON bound their depth as well
 CONVERTERS_KEPT: Final = 512
+SCHEMAS_KEPT: Final = 512  # of dynamic values
 UINT64_DIGITS: Final = 20
+SCHEMA_COST: Final = 100  # characters: what the shortest schema of a dynamic value counts as, for the time it takes
 _LARGEST: Final = (1 << 63) - 1  # of BSON's integers
 
 
@@ -119,13 +121,22 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=_dynamic_form)
 
 
 @lru_cache(maxsize=CONVERTERS_KEPT)
-def converter(schema: Schema, *, quick: bool = False) -> Convert:
+def converter(schema: Schema, *, quick: bool = False, schema_chars: int | None = None) -> Convert:
     """What makes a message of the schema out of a decoded value of JSON or BSON; `InvalidValue` names the field.
 
-    `quick` leaves numbers as they are: text such as "NaN" is then refused by the encoder.
+    `quick` leaves numbers as they are: text such as "NaN" is then refused by the encoder. `schema_chars` bounds the
+    schemas that come with the dynamic values of one message: parsing takes some twenty microseconds for a character.
     """
-    made = _Converters(schema, quick).message()
-    return made if made is not None else lambda value: value
+    converters = _Converters(schema, quick)
+    made = converters.message()
+    if made is None:
+        return lambda value: value
+
+    def bounded(value: Any) -> Any:
+        converters.schema_chars = schema_chars
+        return made(value)
+
+    return made if schema_chars is None else bounded
 
 
 def value_converter(schema: Schema, kind: Type, path: str) -> Convert:
@@ -139,6 +150,7 @@ class _Converters:
 
     def __init__(self, schema: Schema, quick: bool = False) -> None:
         self.schema = schema
+        self.schema_chars: int | None = None  # that the schemas of dynamic values may still have; None: any number
         self._atoms = {name: read for name, read in ATOMS.items() if not (quick and read in (_float, _uint64))}
         self._nodes: dict[str, Convert] = {}
 
@@ -173,7 +185,28 @@ class _Converters:
 
                 return deep
             case Dynamic():
-                return reading(_dynamic, kind, path)
+                return reading(self._dynamic, kind, path)
+
+    def _dynamic(self, kind: Any, value: Any) -> Any:
+        """Written {"schema": text, "value": ...}, or as it is printed, {"data": bytes}."""
+        if isinstance(value, dict) and isinstance(data := value.get("data"), str | bytes):
+            fingerprint_of(raw := _bytes(kind, data))  # says so when the bytes are too few
+            return DynamicValue.read(raw)
+        if not isinstance(value, dict) or not isinstance(text := value.get("schema"), str) or "value" not in value:
+            raise ValueError
+        if self.schema_chars is not None:
+            self.schema_chars -= max(len(text), SCHEMA_COST)
+            if self.schema_chars < 0:
+                raise InvalidValue("the message has too many schemas, or too long ones; put it with a native client")
+        schema = _parsed(text)
+        if isinstance(schema, MilepostError):
+            raise schema
+        inner = _Converters(schema)
+        inner.schema_chars = self.schema_chars
+        convert = inner.message()
+        made = DynamicValue(schema, value["value"] if convert is None else convert(value["value"]))
+        self.schema_chars = inner.schema_chars
+        return made
 
     def _attributes(self, kind: NodeType) -> Convert | None:
         made = {
@@ -317,15 +350,13 @@ def _bytes(kind: Any, value: Any) -> Any:
     return b64decode(value, validate=True) if isinstance(value, str) else value
 
 
-def _dynamic(kind: Any, value: Any) -> Any:
-    """Written {"schema": text, "value": ...}, or as it is printed, {"data": bytes}."""
-    if isinstance(value, dict) and isinstance(data := value.get("data"), str | bytes):
-        fingerprint_of(raw := _bytes(kind, data))  # says so when the bytes are too few
-        return DynamicValue.read(raw)
-    if not isinstance(value, dict) or not isinstance(value.get("schema"), str) or "value" not in value:
-        raise ValueError
-    schema = parse_schema(value["schema"])
-    return DynamicValue(schema, converter(schema)(value["value"]))
+@lru_cache(maxsize=SCHEMAS_KEPT)
+def _parsed(text: str) -> Schema | MilepostError:
+    """Kept when it is wrong as well: each version of a topic's schema is tried with the same message."""
+    try:
+        return parse_schema(text)
+    except MilepostError as error:
+        return error
 
 
 ATOMS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {

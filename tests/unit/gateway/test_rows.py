@@ -1,14 +1,16 @@
 """Messages as the payloads of ZeroMQ bodies, and back."""
 
 import json
+import sys
 
 import bson
 import pytest
 
 import milepost
-from milepost.errors import CheckFailed, InvalidValue
+from milepost.errors import CheckFailed, InvalidValue, MilepostError
 from milepost.gateway import bodies, rows
 from milepost.gateway.bodies import Get
+from milepost.gateway.values import SCHEMA_COST
 
 OLD, NEW = milepost.parse_schema("q: [price: double]"), milepost.parse_schema("q: [price: double, lot: uint8?]")
 CHECKED = milepost.parse_schema("q: [price: double] check (price > 0)")
@@ -43,6 +45,50 @@ def test_an_object_is_put_in_the_newest_version_that_takes_it():
     assert rows.encoded((NEW, OLD), {"price": 5}).schema is OLD
     assert rows.encoded((NEW, OLD), {"price": 5, "lot": 3}).schema is NEW
     assert rows.encoded((OLD, CHECKED), {"price": -5}).schema is OLD
+
+
+def test_schemas_that_come_with_a_message_are_bounded():
+    """Also inside one another; those of one message do not count for the next, nor for the next version."""
+    schema = milepost.parse_schema("event: [what: *(dynamic)*]")
+    other = milepost.parse_schema("event: [what: *(dynamic)*, more: int]")
+    most = rows.DYNAMIC_CHARS // SCHEMA_COST
+
+    def events(count):
+        return {"what": [{"schema": f"p{number}: [x: int]", "value": {"x": 1}} for number in range(count)]}
+
+    for _ in range(2):
+        assert len(rows.encoded((schema, other), events(most)).to_pylist()[0]["what"]) == most
+    with pytest.raises(InvalidValue, match="too many schemas"):
+        rows.encoded((schema,), events(most + 1))
+    inner = {"schema": "e: [what: *(dynamic)*]", "value": events(most // 2)}
+    with pytest.raises(InvalidValue, match="too many schemas"):
+        rows.encoded((schema,), {"what": [inner, inner]})
+
+
+@pytest.mark.parametrize("text", ["tree: [day: date, below: tree?]", "tree: [what: dynamic?]"])
+def test_what_is_nested_too_deep_is_refused(text):
+    value = {}
+    for _ in range(sys.getrecursionlimit()):
+        value = {"below": value} if "below" in text else {"what": {"schema": "t: [what: dynamic?]", "value": value}}
+    with pytest.raises(MilepostError):
+        rows.encoded((milepost.parse_schema(text),), value)
+
+
+@pytest.mark.parametrize("encoding", ["json", "bson"])
+def test_a_message_that_is_too_deep_for_its_encoding_is_an_error_that_says_so(encoding):
+    """Forty tuples inside one another, and thirty of these."""
+    schema = milepost.parse_schema("deep: " + "[a: " * 40 + "deep?" + "]" * 40)
+    value = None
+    for _ in range(30 * 40):
+        value = {"a": value}
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)  # as another program may have it
+    try:
+        batch = milepost.encode(schema, [value])
+    finally:
+        sys.setrecursionlimit(usual)
+    with pytest.raises(InvalidValue, match="too deep"):
+        rows.shown(batch, 0, encoding)
 
 
 def test_what_no_version_takes_is_refused_in_the_words_of_the_newest():
