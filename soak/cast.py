@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from milepost.testing.ledger import Ledger
 
-FIRST, SECOND = "soak.first", "soak.second"
+FIRST, SECOND, THIRD = TOPICS = ("soak.first", "soak.second", "soak.third")
 SCHEMA = "entry: [publisher: string, sequence: long, third: int8, bulk: string]"
 BULK = "x" * 60  # makes a message of some hundred bytes
 FILTER = "third = 0"
@@ -28,6 +28,8 @@ PUBLISHERS = (
     Role("mixed", "put_mixed", FIRST),
     Role("pair", "put_pair", FIRST),
     Role("keyed", "put_keyed", FIRST),
+    Role("zeromq-first", "post", FIRST),
+    Role("zeromq-third", "post", THIRD),
 )
 CONSUMERS = (
     Role("plain", "get", FIRST, "plain"),
@@ -37,8 +39,10 @@ CONSUMERS = (
     Role("shared-native", "share", FIRST, "shared"),
     Role("shared-zeromq", "request", FIRST, "shared"),
     Role("second", "get", SECOND, "second"),
+    Role("zeromq", "fetch", THIRD, "zeromq"),
 )
 MORTALS = PUBLISHERS + CONSUMERS
+REQUESTERS = tuple(role for role in MORTALS if role.kind in ("post", "fetch"))  # of the broker's own port for ZeroMQ
 # It begins before everybody else and is never killed: where it is, only its client knows. Brokers and databases are.
 FOLLOWER = Role("follower", "follow", FIRST, "follower")
 ROLES = (FOLLOWER, *MORTALS)
@@ -58,6 +62,7 @@ def ledger() -> Ledger:
     # ZeroMQ tells of no redelivery.
     made.subscription("shared", FIRST, "at least once", wants=lambda _, sequences: sequences % FEW == 0, marked=False)
     made.subscription("second", SECOND, "once")
+    made.subscription("zeromq", THIRD, "at least once", marked=False)
     made.subscription("follower", FIRST, "once")
     made.together("pair", (FIRST, SECOND))
     return made

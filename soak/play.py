@@ -13,7 +13,7 @@ from milepost import AsyncClient
 from milepost.errors import MilepostError
 from milepost.testing.ledger import Recorder, Verdict
 from soak import cast
-from soak.cast import CONSUMERS, FIRST, FOLLOWER, MORTALS, PUBLISHERS, ROLES, SECOND, Role
+from soak.cast import CONSUMERS, FOLLOWER, MORTALS, PUBLISHERS, REQUESTERS, ROLES, TOPICS, Role
 from soak.stage import Broker, Stuck, Troupe
 
 LOAD_S = 0.12  # the longest that everything runs between a recovery and the next kill
@@ -34,8 +34,9 @@ class Play:
     ) -> None:  # fmt: skip
         self.folder = folder
         self.dice = random.Random(seed)
-        self.broker = Broker(folder, store, settings=settings, before=before)
-        self.troupe = Troupe(folder, self.broker.address, seed, PAUSE_S)
+        self.broker = Broker(folder, store, settings=settings, before=before, zeromq=True)
+        elsewhere = dict.fromkeys((role.name for role in REQUESTERS), self.broker.zeromq)
+        self.troupe = Troupe(folder, self.broker.address, seed, PAUSE_S, elsewhere=elsewhere)
         self.kills: Counter[str] = Counter()
         self.complaints: list[str] = []  # what went wrong beside what the ledger can see
         self._show = show
@@ -192,8 +193,11 @@ class Play:
 
     async def _declare(self) -> None:
         async with AsyncClient(self.broker.address) as client:
-            for topic in (FIRST, SECOND):
+            for topic in TOPICS:
                 await client.declare_topic(topic, cast.SCHEMA, durable=True)
+            for role in REQUESTERS:
+                if role.subscription:  # a SUB begins at the next message, and others may be faster
+                    await (await client.subscribe(role.topic, name=role.subscription)).detach()
 
     async def _followed(self) -> None:
         """Wait until the follower has subscribed."""
@@ -208,7 +212,7 @@ class Play:
         """Note the cursors; how many messages wait for consumers."""
         behind = 0
         async with AsyncClient(self.broker.address) as client:
-            for topic in (FIRST, SECOND):
+            for topic in TOPICS:
                 for each in (await client.look(topic))["subscriptions"]:
                     behind += each["behind"]
                     for log, offset in each["cursor"].items():

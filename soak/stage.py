@@ -31,14 +31,17 @@ class Stuck(Exception):
 class Broker:
     """`milepost up`, at one address over all its lives."""
 
-    def __init__(self, folder: Path, store: str, *, before: tuple[str, ...] = (), settings: str = "") -> None:
+    def __init__(
+        self, folder: Path, store: str, *, before: tuple[str, ...] = (), settings: str = "", zeromq: bool = False
+    ) -> None:
         self.port = _free_port()
         self.address = f"milepost://127.0.0.1:{self.port}"
+        self.zeromq = f"tcp://127.0.0.1:{_free_port()}" if zeromq else ""
         self.log = folder / "broker.log"
         self.starts = 0
         self.failures: list[int] = []  # exit codes of lives that ended by themselves
         self._config = folder / "broker.toml"
-        self._config.write_text(f'[broker]\nstore = "{store}"\nhttp = ""\nzmq = ""\n{settings}')
+        self._config.write_text(f'[broker]\nstore = "{store}"\nhttp = ""\nzmq = "{self.zeromq}"\n{settings}')
         self._before = before  # a command that runs the broker, as strace does
         self._process: subprocess.Popen[str] | None = None
 

@@ -38,6 +38,10 @@ TAIL_BYTES = 4096  # of a file of records: its last lines
 RETRY_S = 0.05  # between attempts to reach a broker that is being started
 PATIENCE_S = 30.0  # of a client, for one request: longer than a broker takes to come back
 WAIT_S = 0.5  # for a message, before a consumer looks whether it should end
+ANSWER_S = 2.0  # for an answer over ZeroMQ, before the request is made again; a GET waits for `WAIT_S` of it
+POST_RESTS = 3  # of a publisher over ZeroMQ: its consumer has two commits for each message, GET and ACK
+
+Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]  # a request over ZeroMQ: its payload, and the answer's
 
 
 class Orders(msgspec.Struct):
@@ -60,13 +64,21 @@ class Worker:
         self.ending = asyncio.Event()
         self.sequence = last_sequence(Path(orders.records)) + 1
         self._settled = True  # the message with a key that was put last is stored
-        if self.role.kind == "put_keyed" and self.sequence:
+        if self.role.kind in ("put_keyed", "post") and self.sequence:
             self.sequence -= 1  # perhaps an earlier life has put it, and perhaps it was stored: the key tells
             self._settled = False
         self.book = Recorder(orders.records, orders.role.name)
 
     async def run(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.ending.set)
+        if self.role.kind in ("post", "fetch"):
+            async with requests(self.orders.broker) as ask:
+                await getattr(self, self.role.kind)(ask)
+        else:
+            await self._run_client()
+        self.book.close()
+
+    async def _run_client(self) -> None:
         act: Callable[[AsyncClient], Awaitable[None]] = getattr(self, self.role.kind)
         while not self.ending.is_set():
             name = self.role.name if self.role.kind.startswith("put_") else ""
@@ -83,7 +95,6 @@ class Worker:
                 await asyncio.sleep(RETRY_S)
             finally:
                 await client.close(drain=False)
-        self.book.close()
 
     # Publishers
 
@@ -137,6 +148,25 @@ class Worker:
             self.sequence += 1
             self._settled = True
             await self._rest()
+
+    async def post(self, ask: Ask) -> None:
+        """The same over ZeroMQ."""
+        name, topic = self.role.name, self.role.topic
+        while not self.ending.is_set():
+            number = self.sequence
+            if self._settled:
+                self.book.put(name, topic, number)
+                self._settled = False
+            key = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{name} {number}"))
+            said = await ask("PUT", {"pub_id": name, "topic": topic, "message_uuid": key, "payload": row(name, number)})
+            if said.get("error_type") in (None, "DuplicateMessage"):
+                self.book.stored(name, topic, number)
+                self.sequence += 1
+                self._settled = True
+            else:
+                print(f"{name}: PUT {number}: {said}", file=sys.stderr, flush=True)
+            for _ in range(POST_RESTS):
+                await self._rest()
 
     async def _put(self, client: AsyncClient, count: int) -> None:
         name, first = self.role.name, self.sequence
@@ -231,22 +261,30 @@ class Worker:
         """At least once, over ZeroMQ, by a gateway of this process which dies with it."""
         from milepost.gateway.zmq import Gateway
 
+        async with Gateway(self.orders.broker, "127.0.0.1:0") as gateway, requests(gateway.address) as ask:
+            await self._fetch(ask)
+
+    async def fetch(self, ask: Ask) -> None:
+        """The same by the broker's own port, which is killed with it."""
+        await ask("SUB", {"sub_id": self.role.subscription, "topic": self.role.topic})
+        await self._fetch(ask)
+
+    async def _fetch(self, ask: Ask) -> None:
         subscription, member = self.role.subscription, self.role.name
         asked: dict[str, Any] = {"sub_id": subscription, "topic": self.role.topic, "timeout_ms": int(WAIT_S * 1000)}
         last = 0
-        async with Gateway(self.orders.broker, "127.0.0.1:0") as gateway, requests(gateway.address) as ask:
-            while not self.ending.is_set():
-                got = await ask("GET", asked)
-                if "error_type" in got:
-                    await self._rest()
-                    continue
-                named = [got["payload"]["publisher"]], [got["payload"]["sequence"]]
-                if got["message_no"] != last:  # the same comes until it is acknowledged
-                    self.book.got(subscription, *named, member=member)
-                    last = got["message_no"]
-                done = await ask("ACK", {"sub_id": subscription, "message_no": last})
-                if "error_type" not in done:
-                    self.book.done(subscription, *named, member=member)
+        while not self.ending.is_set():
+            got = await ask("GET", asked)
+            if "error_type" in got:
+                await self._rest()
+                continue
+            named = [got["payload"]["publisher"]], [got["payload"]["sequence"]]
+            if got["message_no"] != last:  # the same comes until it is acknowledged
+                self.book.got(subscription, *named, member=member)
+                last = got["message_no"]
+            done = await ask("ACK", {"sub_id": subscription, "message_no": last})
+            if "error_type" not in done:
+                self.book.done(subscription, *named, member=member)
 
     async def iterate(self, client: AsyncClient) -> None:
         """At least once, filtered: coming back for the next message acknowledges the ones before."""
@@ -269,18 +307,27 @@ class Worker:
 
 
 @asynccontextmanager
-async def requests(address: str) -> AsyncIterator[Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]]:
-    """Requests of a REQ socket to a gateway, in JSON."""
+async def requests(address: str) -> AsyncIterator[Ask]:
+    """Requests of a REQ socket to a gateway, in JSON. One that is not answered is made again, word for word."""
     import zmq.asyncio
 
     context = zmq.asyncio.Context()
     socket = context.socket(zmq.REQ)
+    socket.req_relaxed = socket.req_correlate = True
     socket.connect(address)
 
     async def ask(name: str, fields: dict[str, Any]) -> dict[str, Any]:
-        await socket.send(msgspec.json.encode({"msg_type": name, "payload": fields}))
-        answer: dict[str, Any] = msgspec.json.decode(await socket.recv())["payload"]
-        return answer
+        body = msgspec.json.encode({"msg_type": name, "payload": fields})
+        await socket.send(body)
+        while True:
+            if not await socket.poll(int(ANSWER_S * 1000)):
+                await socket.send(body)
+                continue
+            try:
+                answer: dict[str, Any] = msgspec.json.decode(await socket.recv(zmq.NOBLOCK))["payload"]
+            except zmq.Again:
+                continue  # it was the answer to an earlier request, which ZeroMQ drops
+            return answer
 
     try:
         yield ask

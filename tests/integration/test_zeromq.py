@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import threading
 import uuid
 from base64 import b64decode, b64encode
 from pathlib import Path
@@ -20,7 +21,9 @@ import zmq.asyncio
 import zmq.auth
 
 from milepost import AsyncClient, errors, testing
+from milepost.broker.reading import Reader
 from milepost.gateway import roster as roster_module
+from milepost.gateway import subscriber as subscriber_module
 from milepost.gateway import zmq as module
 from milepost.gateway.bodies import BODY_BYTES
 from milepost.gateway.zmq import Gateway
@@ -244,16 +247,75 @@ def test_subscribing_again_has_the_effect_that_it_had(run):
     run(test)
 
 
-def test_unsubscribing_again_has_the_effect_that_it_had(run):
+def test_unsubscribing_again_is_answered_in_the_same_way(run):
+    """Also by another gateway, as after a restart. A subscription that was made since is removed as well."""
+
     async def test(gateway, broker):
-        async with connected(gateway.address) as client:
+        async with (
+            connected(gateway.address) as client,
+            Gateway(broker.uri, "127.0.0.1:0") as other,
+            connected(other.address) as elsewhere,
+        ):
+            assert await client.error("UNSUB", sub_id="s") == "SubscriberNotRegistered"
             await client.ask("SUB", sub_id="s", topic="t")
             first = await client.ask("UNSUB", sub_id="s")
-            assert await client.ask("UNSUB", sub_id="s") == first
+            assert first == {"sub_id": "s", "broker_id": gateway.broker_id}
+            for each in (client, elsewhere):
+                assert await each.ask("UNSUB", sub_id="s") == first
+                assert await each.get() == "SubscriberNotRegistered"
+            for each in (client, elsewhere):
+                await client.ask("SUB", sub_id="s", topic="t")
+                assert await each.ask("UNSUB", sub_id="s") == first
+                assert await each.get() == "SubscriberNotRegistered"
+
+    run(test)
+
+
+@pytest.mark.parametrize("key", [None, "2f1e9a0c-5d53-4b6e-9d3b-0a4f5d1c2b3a"])
+def test_unsubscribing_again_after_a_restart_of_the_broker(tmp_path, key):
+    """The first removes the subscription, the second repeats that, and the third comes when there is another one."""
+    fields = {"sub_id": "s"} | ({"request_uuid": key} if key else {})
+
+    async def life(*requests):
+        async with (
+            asyncio.timeout(SECONDS),
+            testing.broker(store=str(tmp_path / "store.db")) as broker,
+            Gateway(broker.uri, "127.0.0.1:0") as gateway,
+            connected(gateway.address) as client,
+        ):
+            return [await client.ask(name, **(fields if name == "UNSUB" else each)) for name, each in requests]
+
+    async def test():
+        sub, unsub, get = ("SUB", {"sub_id": "s", "topic": "t"}), ("UNSUB", {}), ("GET", {"sub_id": "s", "topic": "t"})
+        _, first = await life(sub, unsub)
+        second, gone, _, third, after = await life(unsub, get, sub, unsub, get)
+        assert first == second == third
+        assert gone["error_type"] == "SubscriberNotRegistered"
+        assert after["error_type"] == ("NoPostsInTopic" if key else "SubscriberNotRegistered")
+
+    asyncio.run(test())
+
+
+def test_unsubscribing_again_by_its_uuid_leaves_what_was_subscribed_since(run):
+    async def test(gateway, broker):
+        async with (
+            connected(gateway.address) as client,
+            Gateway(broker.uri, "127.0.0.1:0") as other,
+            connected(other.address) as elsewhere,
+        ):
+            key = str(uuid.uuid4())
+            await client.ask("SUB", sub_id="s", topic="t")
+            first = await client.ask("UNSUB", sub_id="s", request_uuid=key)
+            assert await elsewhere.ask("UNSUB", sub_id="s", request_uuid=key) == first
+            assert await client.error("UNSUB", sub_id="s", request_uuid=str(uuid.uuid4())) == "SubscriberNotRegistered"
+            assert await client.error("UNSUB", sub_id="s") == "SubscriberNotRegistered"
+            await client.ask("SUB", sub_id="s", topic="t")
             await client.put("t", b"x")
-            assert (await client.ask("SUB", sub_id="s", topic="t"))["post_offset"] == 1
-            assert await client.get() == "NoPostsInTopic"
-            assert await client.ask("UNSUB", sub_id="s") == first
+            for each in (client, elsewhere):
+                assert await each.ask("UNSUB", sub_id="s", request_uuid=key) == first
+            assert await client.take() == (1, b"x")
+            await client.ask("UNSUB", sub_id="s", request_uuid=str(uuid.uuid4()))
+            assert await client.get() == "SubscriberNotRegistered"
 
     run(test)
 
@@ -301,7 +363,7 @@ def test_objects_of_several_versions_are_put_and_got(run, first):
         async with connected(gateway.address) as client, AsyncClient(broker.uri) as native:
             await native.declare_topic("quotes", old if first == "old" else new, durable=True)
             await client.ask("SUB", sub_id="s", topic="quotes")
-            time = "2026-01-31T12:00:00+00:00"
+            time = "2026-01-31T12:00:00Z"
             given = {"symbol": "IBM"} if first == "old" else {"symbol": "IBM", "at": time}
             assert (await client.put("quotes", given))["topic"] == "quotes"
             assert await client.take("s", "quotes") == (1, given)
@@ -340,6 +402,31 @@ def test_a_get_may_wait(run):
             await feed.put("t", b"x")
             assert await waiting == (1, b"x")
             assert gateway.statistics()["waiting"] == 0
+
+    run(test)
+
+
+def test_a_get_does_not_wait_for_the_search_of_a_filter(run, monkeypatch):
+    """The broker's read goes on when the test says so, and whoever waits for it waits for ever."""
+    monkeypatch.setattr(subscriber_module, "BACKLOG_S", float(SECONDS))
+    go_on, read = threading.Event(), Reader.read
+
+    def held_up(*arguments, **options):
+        assert go_on.wait(SECONDS)
+        return read(*arguments, **options)
+
+    async def test(gateway, broker):
+        async with connected(gateway.address) as desk, AsyncClient(broker.uri) as native:
+            await native.declare_topic("t", "quote: [price: int]", durable=True)
+            await (await native.subscribe("t", "price > 5", name="s")).detach()
+            await native.put_many("t", [{"price": price} for price in range(7)])
+            monkeypatch.setattr(Reader, "read", held_up)
+            try:
+                for _ in range(2):
+                    assert await desk.get() == "NoPostsInTopic"
+            finally:
+                go_on.set()
+            assert await desk.get(timeout_ms=60_000) == (7, {"price": 6})
 
     run(test)
 
@@ -650,8 +737,11 @@ def test_a_client_that_asks_again_gets_everything_once_from_a_broker_that_is_kil
         body = client.body(msg_type, **fields)
         while True:
             await client.socket.send(body)
-            if await client.socket.poll(500):
-                return json.loads(await client.socket.recv())["payload"]
+            while await client.socket.poll(500):
+                try:
+                    return json.loads(await client.socket.recv(zmq.NOBLOCK))["payload"]
+                except zmq.Again:
+                    continue  # it was the answer to an earlier request, which ZeroMQ drops
 
     async def test():
         async with asyncio.timeout(SECONDS), connected(f"tcp://{process.zmq}", **options) as client:
@@ -684,6 +774,9 @@ def test_a_client_that_asks_again_gets_everything_once_from_a_broker_that_is_kil
             assert (await insist(client, "GET", sub_id="s", topic="t"))["error_type"] == "NoPostsInTopic"
             said = await insist(client, "SUB", **request)
             assert said == first | {"post_offset": 40}
+            async with AsyncClient(process.uri) as native:  # over all kills, what one pub_id put is of one publisher
+                rows = [message async for batch in native.read("t", {1: 0}, {1: 40}) for message in batch]
+                assert len({message.id.publisher for message in rows}) == 1
 
     try:
         asyncio.run(test())

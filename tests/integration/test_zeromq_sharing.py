@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 import pytest
 
 from milepost import AsyncClient, testing
-from milepost.gateway import roster
+from milepost.broker.core import stream
+from milepost.gateway import roster, subscriber
 from milepost.gateway.zmq import Gateway
 from milepost.testing.ledger import Ledger
 from tests.integration.req_socket import Process, connected
@@ -133,6 +134,26 @@ def test_two_gateways_serve_one_subscriber(store):
         assert await desk.get() == "NoPostsInTopic"
 
     run(test, store)
+
+
+def test_a_get_does_not_wait_for_what_waits_for_another_member(tmp_path, monkeypatch):
+    """So much of one publisher waits for a member that has a message of it that nothing more is read."""
+    monkeypatch.setattr(subscriber, "BACKLOG_S", float(SECONDS))
+    monkeypatch.setattr(stream, "PENDING_BYTES", 1)
+
+    async def test(desk, gateway, broker, feeds):
+        await sweep(gateway)
+        async with member(broker) as (native, _):
+            await put(feeds[0], b"1")
+            first = await native.get()
+            for payload in (b"2", b"3"):
+                assert await desk.get() == "NoPostsInTopic"
+                await put(feeds[0], payload)
+            assert await desk.get() == "NoPostsInTopic"
+            await native.ack(first)
+        assert [await desk.take(), await desk.take()] == [(2, b"2"), (3, b"3")]
+
+    run(test, tmp_path / "store.db")
 
 
 # Acknowledgements that nobody waits for, and those that come late

@@ -16,6 +16,7 @@ from uuid import UUID
 from milepost.batch import Batch
 from milepost.cli import values
 from milepost.cli.terminal import escaped
+from milepost.gateway.values import plain_rows
 from milepost.schema.types import Atom, Optional, Schema, Tuple
 
 CELL_CHARS: Final = 48  # of a table; longer text is cut, the whole of it is in the other formats
@@ -39,23 +40,12 @@ def printer(form: str, envelope: bool, colours: bool) -> Printer:
             return _Columns(envelope, colours)
 
 
-def _rows(batch: Batch) -> list[Any]:
-    rows = batch.to_pylist()
-    if batch.schema.message_type is not None:
-        # A graph may hold a node twice, or itself: then only the lists of nodes can be written down.
-        try:
-            values.to_json_lines(rows)
-        except RecursionError:
-            return batch.to_arrow().to_pylist()  # type: ignore[no-any-return]
-    return rows
-
-
 class _Json:
     def __init__(self, envelope: bool) -> None:
         self._envelope = envelope
 
     def __call__(self, topic: str, batch: Batch, ids: Sequence[Any] | None = None) -> bytes:
-        rows = _rows(batch)
+        rows = plain_rows(batch)
         if self._envelope:
             known = batch.ids if ids is None else ids
             rows = [
@@ -120,7 +110,7 @@ class _Columns:
 def _cells(batch: Batch, cell: Callable[[Any], Any]) -> tuple[list[str], list[list[Any]]]:
     """The names of a batch's fields, and for each of them its values as cells."""
     if batch.schema.message_type is not None:
-        return ["message"], [[cell(row) for row in _rows(batch)]]
+        return ["message"], [[cell(row) for row in plain_rows(batch)]]
     assert isinstance(batch.schema.type, Tuple)
     names = [item.name for item in batch.schema.type.fields]
     rows = batch.to_pylist()

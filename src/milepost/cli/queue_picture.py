@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from milepost.cli import quantity, values
+from milepost.cli import quantity
 from milepost.cli.printer import shown
 from milepost.cli.terminal import Console
+from milepost.gateway.values import plain_rows
 
 if TYPE_CHECKING:
     from milepost.client.queues import QueueInfo
@@ -150,13 +151,10 @@ def message_json(message: QueueMessage) -> dict[str, Any]:
 
 
 def plain(message: QueueMessage) -> Any:
-    """A message as JSON has it: a graph that holds itself is written as the lists of its nodes."""
+    """A message as JSON has it: see `plain_rows`."""
     found = message.plain()
-    try:
-        values.to_json(found)
-    except RecursionError:
-        return message.batch.to_arrow().to_pylist()[0]
-    return found
+    referring = any(type(value) is list for value in found.values())
+    return plain_rows(message.batch)[0] if referring else found
 
 
 def moment(at: datetime) -> str:

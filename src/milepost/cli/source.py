@@ -20,6 +20,7 @@ from milepost import query
 from milepost.batch import Batch
 from milepost.cli import values
 from milepost.errors import CheckFailed, ConfigError, InvalidValue, LimitExceeded, MilepostError
+from milepost.gateway.values import Convert, converter
 from milepost.schema.types import Atom, Optional, Schema, Tuple, Type
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Progress = Callable[[int], None]
 def from_arguments(schema: Schema, arguments: list[str]) -> Iterator[Batch]:
     """One message out of `field=value` pairs, or one out of each argument that is JSON."""
     if arguments[0].lstrip().startswith("{"):
-        convert = values.from_json(schema)
+        convert = converter(schema)
         yield query.encode(schema, [convert(values.decoded(text)) for text in arguments])
     else:
         yield query.encode(schema, [values.from_pairs(schema, arguments)])
@@ -46,7 +47,7 @@ def from_arguments(schema: Schema, arguments: list[str]) -> Iterator[Batch]:
 def from_lines(schema: Schema, stream: int, name: str, progress: Progress = lambda read: None) -> Iterator[Batch]:
     """Lines of JSON from a file descriptor, as they come: what is there is taken, nothing is waited for."""
     number = 1  # of the first line that is not done
-    quick = values.from_json(schema, infinities=False)
+    quick = converter(schema, quick=True)
     rest = b""
     read = 0
     while True:
@@ -69,11 +70,11 @@ def from_lines(schema: Schema, stream: int, name: str, progress: Progress = lamb
             return
 
 
-def _of_lines(schema: Schema, quick: values.Convert, lines: bytes, number: int, name: str) -> Iterator[Batch]:
+def _of_lines(schema: Schema, quick: Convert, lines: bytes, number: int, name: str) -> Iterator[Batch]:
     try:
         yield query.encode(schema, list(map(quick, values.decoded_lines(lines))))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidValue, CheckFailed):
-        convert = values.from_json(schema)
+        convert = converter(schema)
         numbered = ((at, line) for at, line in enumerate(lines.split(b"\n"), number) if line.strip())
         yield from _one_by_one(schema, numbered, lambda line: convert(values.decoded(line)), name)
 

@@ -219,7 +219,8 @@ async def _zeromq(broker: Broker, settings: Settings, console: Console, asked: b
             package = "pymongo" if error.name == "bson" else "pyzmq"
             problem = ConfigError(f"ZeroMQ needs {package}, which is not installed: {warm.SERVER_EXTRA}")
     if problem is None:
-        gateway = Gateway(str(_reachable(broker.address)), settings.zmq, curve=settings.zmq_curve)
+        address, name = str(_reachable(broker.address)), f"zeromq.{settings.name}"
+        gateway = Gateway(address, settings.zmq, curve=settings.zmq_curve, name=name)
         try:
             await gateway.__aenter__()
         except ConnectionLost:  # an OSError too, and not one of the port

@@ -36,6 +36,7 @@ from milepost.errors import (
     MilepostError,
     UnknownSubscription,
 )
+from milepost.schema import Schema
 from milepost.transport import Address, parse_address
 from milepost.transport.address import DATABASE
 from milepost.wire import Delete, Hello, Hold, List, Look, Status, Trim
@@ -207,6 +208,10 @@ class AsyncClient(QueueVerbs):
         require_text("a pattern", pattern)
         found = await self._session.ask(lambda request: List(request=request, pattern=pattern))
         return [described(each) for each in found]
+
+    async def versions(self, topic: str, *, again: bool = False) -> tuple[Schema, ...]:
+        """The versions of a topic's schema, the oldest first, as the broker announced them; `again` asks it anew."""
+        return await self._publisher.versions(topic, again)
 
     async def status(self) -> dict[str, Any]:
         """The broker's statistics."""

@@ -25,6 +25,7 @@ from milepost.client.subscription import Subscription
 from milepost.client.sync_queues import SyncQueueVerbs
 from milepost.client.topic import Retention, TopicInfo
 from milepost.errors import Closed, InvalidValue, MilepostError
+from milepost.schema import Schema
 
 T = TypeVar("T")
 
@@ -157,6 +158,10 @@ class Client(SyncQueueVerbs):
     def topics(self, pattern: str = ">") -> list[TopicInfo]:
         """See `AsyncClient.topics`."""
         return self._run(self._client.topics(pattern))
+
+    def versions(self, topic: str, *, again: bool = False) -> tuple[Schema, ...]:
+        """See `AsyncClient.versions`."""
+        return self._run(self._client.versions(topic, again=again))
 
     def status(self) -> dict[str, Any]:
         """See `AsyncClient.status`."""

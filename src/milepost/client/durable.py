@@ -415,6 +415,9 @@ class DurableSubscription(Subscription):
                     f"a {type(what).__name__} does not know where it came from; acknowledge everything so far, by ack()"
                 )
             out, rows = self._blocks.get(id(block)), np.array([row])
+        return self._close(out, rows)
+
+    def _close(self, out: Out | None, rows: npt.NDArray[np.intp]) -> list[Span]:
         if out is None or not out.open[rows].all():
             raise AckMismatch(
                 "this message is not waiting for an acknowledgement: it was acknowledged before, or the connection "

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from milepost.client.acks import Places, Span, Word
 from milepost.client.connection import Connection
 from milepost.client.durable import DurableSubscription
+from milepost.client.logbatch import LogBatch
 from milepost.errors import AckMismatch
 
 Place: TypeAlias = tuple[int, int]  # of a message: its log, and its offset there
+Row: TypeAlias = tuple[LogBatch, int]  # a message as a row of a batch
 
 
 class HandoutSubscription(DurableSubscription):
@@ -18,8 +22,9 @@ class HandoutSubscription(DurableSubscription):
 
     ::
 
-        place = await subscription.hand_on(message)       # stored: before the message is handed on
-        await subscription.acknowledge(place)          # by this client, or by another one after a restart
+        row = await subscription.next_row(timeout=1.0)  # a batch, and the number of the message's row in it
+        place = await subscription.hand_on(row)         # stored: before the message is handed on
+        await subscription.acknowledge(place)           # by this client, or by another one after a restart
 
     What was handed on belongs to the subscription and not to a connection. It stays in `handed_on`, over lost
     connections and restarts, until it is acknowledged; or until another consumer of the subscription takes it over
@@ -35,16 +40,20 @@ class HandoutSubscription(DurableSubscription):
         self.acknowledged = dict(reply["acknowledged"])
         super().attached(connection, reply)
 
-    async def hand_on(self, message: Any) -> Place:
+    async def next_row(self, timeout: float | None = None) -> Row | None:
+        """What `get` gives, by its place in a batch: the nodes of a message type do not know where they came from."""
+        return None if await self.get(timeout) is None else self._last()
+
+    async def hand_on(self, row: Row) -> Place:
         """Say that a message is handed on; returns when that is stored.
 
         `AckMismatch` when the connection broke since it came: it comes again, here or to another consumer.
         """
         self._require_explicit()
         self._came_back()
-        named = self._named(message)
-        ((batch, rows),) = named
-        place = batch.log, int(batch.offsets[rows][0])
+        batch, number = row
+        named = self._close(self._outs.get(id(batch)), np.array([number]))
+        place = batch.log, int(batch.offsets[number])
         connections = self._connections
         await self._say(named, "handed")
         if connections == self._connections:

@@ -281,6 +281,13 @@ class Publisher:
         box.number = number
         return box
 
+    async def versions(self, name: str, again: bool) -> tuple[Schema, ...]:
+        """The versions of a topic's schema, as they were announced; `again`: all that the broker has by now."""
+        box = self.boxes.get(name)
+        if again or box is None or not box.number:
+            await self._found(self._session.ask, name, make=False)
+        return self.schemas[name]
+
     @property
     def waiting(self) -> int:
         """Rows in outboxes."""

@@ -7,11 +7,11 @@ of the broker or the gateway has handed out counts, and one of a message that wa
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from milepost.client import AsyncClient
 from milepost.client.durable import DurableSubscription
-from milepost.client.handout import HandoutSubscription, Place
+from milepost.client.handout import HandoutSubscription, Place, Row
 from milepost.errors import AckMismatch, NotExpectingAck, RowsGone, TopicMismatch
 
 PREFETCH_ROWS: Final = 16  # handed to the gateway ahead of requests: some, to save trips, and few, for other consumers
@@ -33,7 +33,7 @@ class InHand(NamedTuple):
     """A message that was handed out and is not acknowledged."""
 
     number: int
-    message: Any
+    row: Row
 
 
 class Subscriber:
@@ -47,9 +47,9 @@ class Subscriber:
         self.used = 0.0  # when the last request came, on the event loop's clock
         self.known = False  # it was attached at some time, so the topic is right
         self._subscription: HandoutSubscription | None = None
-        self._next_one: Any = None  # a message that could not be handed out, as the store did not take that
-        self._messages: dict[Place, Any] = {}  # that were handed out here; others are read again
-        self._waiting: asyncio.Task[Any] | None = None
+        self._next_one: Row | None = None  # a message that could not be handed out, as the store did not take that
+        self._rows: dict[Place, Row] = {}  # that were handed out here; others are read again
+        self._waiting: asyncio.Task[Row | None] | None = None
 
     @property
     def attached(self) -> bool:
@@ -75,7 +75,7 @@ class Subscriber:
         """Give the subscription back. What was handed out and not acknowledged comes again."""
         subscription, self._subscription = self._subscription, None
         self._next_one = None
-        self._messages.clear()
+        self._rows.clear()
         if subscription is not None and not subscription.ended:
             await subscription.detach()
 
@@ -94,30 +94,30 @@ class Subscriber:
                 place = await self._hand_out(subscription, client, seconds)
                 if place is None:
                     return None
-            message = await self._in_hand(subscription, client, place)
-            if message is not None:
-                return InHand(message_number(*place), message)
+            row = await self._in_hand(subscription, client, place)
+            if row is not None:
+                return InHand(message_number(*place), row)
 
     async def _hand_out(self, subscription: HandoutSubscription, client: AsyncClient, seconds: float) -> Place | None:
         """Store that the next message is handed out: its place; None when there is none."""
         while True:
-            message, self._next_one = self._next_one, None
-            if message is None or not subscription.handed_out(message):
-                message = await self._next(subscription, seconds or GRACE_S)
-            if message is None and not seconds:
+            row, self._next_one = self._next_one, None
+            if row is None or not subscription.handed_out(row[0]):
+                row = await self._next(subscription, seconds or GRACE_S)
+            if row is None and not seconds:
                 # "Nothing there" would be wrong for a message on its way; what was sent before the answer is here.
                 coming = await self._coming(client)
-                message = await self._next(subscription, BACKLOG_S if coming else HERE_S)
-            if message is None:
+                row = await self._next(subscription, BACKLOG_S if coming else HERE_S)
+            if row is None:
                 return None
             try:
-                place = await subscription.hand_on(message)
+                place = await subscription.hand_on(row)
             except AckMismatch:
                 continue  # the connection broke since the message came: it comes again, here or elsewhere
             except BaseException:
-                self._next_one = message
+                self._next_one = row
                 raise
-            self._messages = {place: message}
+            self._rows = {place: row}
             return place
 
     async def ack(self, number: int) -> None:
@@ -131,7 +131,7 @@ class Subscriber:
             except AckMismatch:
                 raise self._not_expecting(number) from None
             finally:
-                self._messages.pop(handed[number], None)
+                self._rows.pop(handed[number], None)
             return
         if any(message_number(*place) == number for place in subscription.acknowledged.items()):
             return
@@ -144,8 +144,8 @@ class Subscriber:
             f"message {number} is not handed out to {self.sub_id!r}, or another consumer has taken it over: get first"
         )
 
-    async def _next(self, subscription: HandoutSubscription, seconds: float) -> Any:
-        self._waiting = asyncio.ensure_future(subscription.get(seconds))
+    async def _next(self, subscription: HandoutSubscription, seconds: float) -> Row | None:
+        self._waiting = asyncio.ensure_future(subscription.next_row(seconds))
         try:
             return await self._waiting
         except asyncio.CancelledError:
@@ -155,21 +155,21 @@ class Subscriber:
         finally:
             self._waiting = None
 
-    async def _in_hand(self, subscription: HandoutSubscription, client: AsyncClient, place: Place) -> Any:
+    async def _in_hand(self, subscription: HandoutSubscription, client: AsyncClient, place: Place) -> Row | None:
         """A message that was handed out, perhaps before the subscriber was attached here; None when it is gone."""
         log, offset = place
         try:
             if not subscription.handed_on.get(place):
                 await subscription.hand_on_again(place)
-            if place not in self._messages:
+            if place not in self._rows:
                 read = client.read(self.topic, {log: offset}, {log: offset + 1})
-                (self._messages[place],) = [message async for batch in read for message in batch]
+                (self._rows[place],) = [(batch, row) async for batch in read for row in range(len(batch))]
         except AckMismatch:
             return None  # another consumer has taken it over
         except RowsGone:
             await subscription.send_back(place)  # an operator removed it, and the broker tells that it is gone
             return None
-        return self._messages[place]
+        return self._rows[place]
 
     async def _coming(self, client: AsyncClient) -> bool:
         found = await client.look(self.topic)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from types import TracebackType
 from typing import Any, Final
@@ -29,6 +29,7 @@ from milepost.errors import (
     MilepostError,
     StateLost,
     SubscriptionExists,
+    UnknownSubscription,
     UnknownTopic,
 )
 from milepost.gateway import rows
@@ -47,16 +48,15 @@ from milepost.gateway.bodies import (
     write_error,
     write_reply,
 )
+from milepost.gateway.publishers import Publishers
 from milepost.gateway.refusal import Refusal, refusal
 from milepost.gateway.roster import Roster
 from milepost.gateway.router import endpoint_of, envelope_of, keys_of, open_router
 from milepost.gateway.subscriber import PREFETCH_ROWS, Subscriber
-from milepost.schema import Schema
 
 REQUESTS: Final = 256  # under way at once
 POLLS: Final = 4_000  # of gets that wait for a message, beside those; one more is answered at once
 SWEEP_S: Final = 15.0  # between looks for idle subscribers
-SCHEMAS: Final = 1_000  # of topics, kept for the objects of JSON bodies
 
 _log = logging.getLogger("milepost.gateway")
 
@@ -69,16 +69,18 @@ class Gateway:
         async with Gateway("milepost://127.0.0.1:7450", "127.0.0.1:7451") as gateway: ...
 
     `curve` names a file with a CURVE certificate and its secret key, as `zmq.auth.create_certificates` writes it; only
-    clients that know its public key can talk then. `ConfigError` when that cannot be, `OSError` when the port is taken,
+    clients that know its public key can talk then. `name`, which no other gateway may have, makes the publishers that
+    it puts with the same ones after a restart. `ConfigError` when that cannot be, `OSError` when the port is taken,
     `ConnectionLost` when there is no broker.
     """
 
-    def __init__(self, address: str, listen: str, *, curve: str = "") -> None:
+    def __init__(self, address: str, listen: str, *, curve: str = "", name: str = "") -> None:
         self._broker = address
+        self._name = name
         self._endpoint = endpoint_of(listen)
         self._keys = keys_of(curve) if curve else None
         self._roster = Roster()
-        self._versions: dict[str, tuple[Schema, ...]] = {}  # of topics, the newest last
+        self._publishers = Publishers(address, name)
         self._counts: Counter[str] = Counter()
         self._polls = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,6 +109,7 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._context.destroy(linger=0)
+        await self._publishers.close()
         await self._client.close()  # which detaches every subscription; what is in hand comes again
 
     @property
@@ -122,6 +125,7 @@ class Gateway:
             "waiting": self._polls,
             "subscribers": len(self._roster),
             "attached": self._roster.attached,
+            "publishers": len(self._publishers),
         }
 
     # Frames
@@ -201,32 +205,15 @@ class Gateway:
     async def _put(self, request: Put, encoding: Encoding) -> dict[str, Any]:
         key = uuid_bytes(request.message_uuid)
         raw = payload_bytes(request.payload, encoding)
-        if raw is not None:
-            await self._client.put(request.topic, {"payload": raw}, key=key)
+        publisher = await self._publishers.of(request.pub_id, self.broker_id)
+        if raw is None:
+            await _put_object(publisher, request.topic, request.payload, key)
         else:
-            await self._put_object(request.topic, request.payload, key)
+            try:
+                await publisher.put(request.topic, {"payload": raw}, key=key)
+            except (InvalidValue, CheckFailed):  # of the newest version: perhaps an older one takes it
+                await _put_object(publisher, request.topic, {"payload": raw}, key)
         return {"message_uuid": request.message_uuid, "topic": request.topic}
-
-    async def _put_object(self, topic: str, payload: Any, key: bytes) -> None:
-        """Put an object in the newest version of its topic's schema that takes it: ZeroMQ clients declare none."""
-        known = self._versions.get(topic, ())
-        try:
-            await self._client.put(topic, rows.encoded(known, payload), key=key)
-        except (InvalidValue, CheckFailed):
-            versions = await self._found(topic)
-            if versions == known:
-                raise
-            await self._client.put(topic, rows.encoded(versions, payload), key=key)
-
-    async def _found(self, topic: str) -> tuple[Schema, ...]:
-        described = await self._client.topics(topic)
-        exact = [each for each in described if each.name == topic]
-        if not exact:
-            raise UnknownTopic(f"there is no topic {topic!r}: subscribe to it first, or declare it")
-        if len(self._versions) >= SCHEMAS:
-            self._versions.clear()
-        self._versions[topic] = exact[0].versions
-        return exact[0].versions
 
     async def _get(self, request: Get, encoding: Encoding, place: _Place) -> dict[str, Any]:
         seconds = request.timeout_ms / 1000
@@ -245,7 +232,7 @@ class Gateway:
             raise Refusal(
                 "NoPostsInTopic", f"nothing new in {request.topic!r}; ask again later", code="nothing_there", retry=True
             )
-        payload = rows.shown(held.message, encoding)
+        payload = rows.shown(*held.row, encoding)
         return {"sub_id": request.sub_id, "message_no": held.number, "payload": payload}
 
     async def _ack(self, request: Ack) -> dict[str, Any]:
@@ -289,6 +276,10 @@ class Gateway:
             await subscriber.detach()
             token = _token("UNSUB", request.sub_id, "", request.request_uuid)
             await self._client.unsubscribe(name=request.sub_id, token=token)
+            if request.request_uuid is None:
+                # The broker remembers this request, and leaves one that was made since as it is: here it is meant too.
+                with suppress(UnknownSubscription):
+                    await self._client.unsubscribe(name=request.sub_id)
             self._roster.remove(subscriber)
         return {"sub_id": request.sub_id}
 
@@ -326,10 +317,24 @@ class Gateway:
         if lost is not self._client:
             await made.close()  # another request was faster
             return
+        publishers = self._publishers
         self._client = made
-        self._versions.clear()
+        self._publishers = Publishers(self._broker, self._name)
         self._roster = Roster()
         await lost.close(drain=False)
+        await publishers.close(drain=False)
+
+
+async def _put_object(publisher: AsyncClient, topic: str, payload: Any, key: bytes) -> None:
+    """Put an object in the newest version of its topic's schema that takes it: ZeroMQ clients declare none."""
+    known = await publisher.versions(topic)
+    try:
+        await publisher.put(topic, rows.encoded(known, payload), key=key)
+    except (InvalidValue, CheckFailed):
+        versions = await publisher.versions(topic, again=True)  # the announcement of a new one may be on its way
+        if versions == known:
+            raise
+        await publisher.put(topic, rows.encoded(versions, payload), key=key)
 
 
 class _Place:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import milepost
 from milepost.cli import values
 from milepost.errors import InvalidValue
-from milepost.schema.types import Dynamic, Ref, walk
+from milepost.gateway.values import converter
+from milepost.schema.types import Ref, walk
 from tests.strategies import schemas
 from tests.strategies import values as messages
 
@@ -22,22 +23,13 @@ trade: [
 ]""")
 
 
-def _without_nan(value):
-    """JSON has no NaN, no infinities, and what msgspec writes for them is null."""
-    if isinstance(value, float):
-        return value == value and abs(value) != float("inf")
-    if isinstance(value, dict):
-        return all(map(_without_nan, value.values()))
-    return all(map(_without_nan, value)) if isinstance(value, list) else True
-
-
 @given(st.data())
 def test_what_is_printed_as_json_reads_back(data):
-    schema = data.draw(schemas().filter(lambda found: not any(isinstance(kind, Dynamic) for kind in _kinds(found))))
-    rows = data.draw(st.lists(messages(schema).filter(_without_nan), min_size=1, max_size=3))
+    schema = data.draw(schemas())
+    rows = data.draw(st.lists(messages(schema), min_size=1, max_size=3))
     batch = milepost.Batch.encode(schema, rows)
     lines = values.to_json_lines(batch.to_pylist())
-    convert = values.from_json(schema)
+    convert = converter(schema)
     assert milepost.Batch.encode(schema, [convert(row) for row in values.decoded_lines(lines)]) == batch
 
 
@@ -47,7 +39,7 @@ def _kinds(schema):
 
 
 def test_json_says_what_json_cannot():
-    read = values.from_json(TRADE)({
+    read = converter(TRADE)({
         "symbol": "IBM", "price": 1, "paid": 1.1, "day": "2026-03-02", "at": "2026-03-02T14:30:00Z",
         "ref": "12345678-1234-5678-1234-567812345678", "raw": "aGk=", "tags": ["2026-03-03"],
         "kind": {"card": {"until": "2027-01-01"}},
@@ -64,7 +56,7 @@ def test_json_says_what_json_cannot():
 def test_schemas_that_need_nothing_cost_nothing():
     plain = milepost.parse_schema("quote: [symbol: string, size: int, lines: *([n: long])*]")
     row = {"symbol": "IBM", "size": 3, "lines": [{"n": 1}]}
-    assert values.from_json(plain)(row) is row
+    assert converter(plain)(row) is row
 
 
 @pytest.mark.parametrize(
@@ -81,14 +73,14 @@ def test_schemas_that_need_nothing_cost_nothing():
 )
 def test_a_value_that_does_not_fit_is_named(field, value, words):
     with pytest.raises(InvalidValue) as raised:
-        values.from_json(TRADE)({"symbol": "IBM", field: value})
+        converter(TRADE)({"symbol": "IBM", field: value})
     assert words in str(raised.value)
 
 
 def test_recursive_schemas_are_followed():
     tree = milepost.parse_schema("tree: [day: date, below: *(tree)*]")
     assert any(isinstance(kind, Ref) for kind in _kinds(tree))
-    read = values.from_json(tree)({"day": "2026-03-02", "below": [{"day": "2026-03-03", "below": []}]})
+    read = converter(tree)({"day": "2026-03-02", "below": [{"day": "2026-03-03", "below": []}]})
     assert read["below"][0]["day"] == date(2026, 3, 3)
 
 
@@ -97,19 +89,19 @@ def test_message_types_are_read_as_nodes():
       NODE order; day: DATE; lines: REFERENCE TO line; END;
       NODE line; due: DATE?; after: REFERENCE TO line; END;
       ROOT order; END;""")
-    read = values.from_json(shop)({"day": "2026-03-02", "lines": [{"due": "2026-03-03", "after": {"due": None}}]})
+    read = converter(shop)({"day": "2026-03-02", "lines": [{"due": "2026-03-03", "after": {"due": None}}]})
     assert read["lines"][0]["due"] == date(2026, 3, 3)
     assert len(milepost.encode(shop, [read])) == 1
 
 
 def test_dynamic_values_carry_their_schema():
     schema = milepost.parse_schema("event: [what: dynamic]")
-    read = values.from_json(schema)({"what": {"schema": "point: [day: date]", "value": {"day": "2026-03-02"}}})
+    read = converter(schema)({"what": {"schema": "point: [day: date]", "value": {"day": "2026-03-02"}}})
     batch = milepost.encode(schema, [read])
-    again = values.from_json(schema)(values.decoded(values.to_json(batch.to_pylist()[0])))
+    again = converter(schema)(values.decoded(values.to_json(batch.to_pylist()[0])))
     assert milepost.encode(schema, [again]) == batch
     with pytest.raises(InvalidValue, match="schema"):
-        values.from_json(schema)({"what": 3})
+        converter(schema)({"what": 3})
 
 
 def test_pairs_make_a_message():

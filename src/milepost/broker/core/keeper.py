@@ -340,7 +340,7 @@ class Keeper:
             stream = self.streams.named.get(each["name"])
             each["hold"] = bool(each["options"].get("hold"))
             each["members"] = len(stream.members) if stream is not None else 0
-            each["coming"] = stream is not None and (unheard or stream.coming)
+            each["coming"] = stream is not None and (stream.coming or (unheard and stream.where is None))
             # The cursor is the store's: one that runs ahead of what is committed would go back after a crash.
             each["behind"] = sum(
                 max(0, extent["next"] - max(extent["start"], each["cursor"].get(extent["log"], 0)))

@@ -261,7 +261,16 @@ class Stream:
         if not self.pending:
             return True
         most = AHEAD_BYTES if self.stop is not None else PENDING_BYTES if self._shared else 0
-        return most > 0 and sum(len(each.batch.data) for each in self.pending) < most
+        return self._pending_bytes < most
+
+    @property
+    def _pending_bytes(self) -> int:
+        return sum(len(each.batch.data) for each in self.pending)
+
+    @property
+    def _held_up(self) -> bool:
+        """Whether so many rows wait for some of several members that no more are read for the others."""
+        return self._shared and self._pending_bytes >= PENDING_BYTES
 
     def reach(self, log: int) -> Reach:
         """Of a log; one that appears later is read from its beginning."""
@@ -302,8 +311,14 @@ class Stream:
 
     @property
     def coming(self) -> bool:
-        """Whether rows are on their way to members that have room: they are there, and were not read yet."""
-        return self.reading or self.behind() is not None or self.returned() is not None
+        """Whether rows are on their way to members that have room: they are there, and were not read yet.
+
+        What a filter may still find is not: nobody knows whether there is anything, and a search may take long. Nor is
+        what is not read before a member that is full has gone on.
+        """
+        if self.where is None and (self.reading or (self.behind() is not None and not self._held_up)):
+            return True
+        return self.returned() is not None
 
     def _waits(self, after: tuple[int, int]) -> bool:
         """Whether rows that follow those of another log, before an offset, must wait; a read looks at its own."""
