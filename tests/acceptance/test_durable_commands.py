@@ -357,27 +357,6 @@ def test_a_store_that_cannot_be_is_one_sentence(broker, ask, tmp_path, monkeypat
     assert len(heard.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [
-        ("sqlalchemy", "a broker needs sqlalchemy"),
-        ("psycopg", "a store in PostgreSQL needs psycopg"),
-        ("zmq", "ZeroMQ needs pyzmq"),
-        ("bson", "ZeroMQ needs pymongo"),
-    ],
-)
-def test_a_package_that_is_missing_is_named(module, words, tmp_path):
-    program = f"import sys; sys.modules[{module!r}] = None; from milepost.cli import main; main()"
-    store = "postgresql://127.0.0.1:1/base" if module == "psycopg" else tmp_path / "own.db"
-    options = ("up", *ALONE[:4], "--zmq", "127.0.0.1:0", "--store", str(store))
-    done = subprocess.run(
-        [sys.executable, "-c", program, *options], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        env=environment(), check=False, timeout=PATIENCE,
-    )  # fmt: skip
-    heard = refused(done, words, "milepost[server]")
-    assert len(heard.splitlines()) == 1
-
-
 def test_a_broker_whose_log_was_taken_over_says_so_and_ends(ups, tmp_path):
     store = tmp_path / "own.db"
     first = ups(*ALONE, "--store", store)

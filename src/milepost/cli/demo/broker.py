@@ -31,8 +31,7 @@ SMALL_BYTES: Final = 65_536  # of every queue and window, so that a slow subscri
 
 def play(stage: Stage) -> None:
     stage.scene("A broker sends each message to those who asked for it")
-    if not warm.installed("numba"):
-        stage.say(f"A broker needs more packages than a client: {escape(warm.SERVER_EXTRA)}")
+    if not stage.has_broker():
         return
     from milepost import kernels
 

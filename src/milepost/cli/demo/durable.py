@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
-from milepost.cli import warm
 from milepost.cli.demo.stage import ClaimFailed, Stage
 
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ SCHEMA: Final = "order: [number: int, symbol: string, size: int]"
 
 def play(stage: Stage) -> None:
     stage.scene("What a broker has acknowledged survives it")
-    if not warm.installed("numba") or not warm.installed("sqlalchemy"):
-        stage.say(f"A broker needs more packages than a client: {escape(warm.SERVER_EXTRA)}")
+    if not stage.has_broker():
         return
     with TemporaryDirectory(prefix="milepost-demo-") as folder, quiet():
         broker = Process(Path(folder))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
-from milepost.cli import warm
 from milepost.cli.demo.durable import Process, quiet
 from milepost.cli.demo.stage import Stage
+from milepost.errors import ConfigError
 
 if TYPE_CHECKING:
     from milepost.client import Client
@@ -48,9 +48,14 @@ having = "peak > 2"
 
 def play(stage: Stage) -> None:
     stage.scene("Events in two tiers, on Spark")
-    missing = _missing()
-    if missing:
-        stage.say(escape(missing))
+    if not stage.has_broker():
+        return
+    from milepost.pipeline.session import require_spark
+
+    try:
+        require_spark()
+    except ConfigError as error:
+        stage.say(f"Without Spark there is nothing to see here: {escape(str(error))}")
         return
     with TemporaryDirectory(prefix="milepost-demo-", ignore_cleanup_errors=True) as folder, quiet(), _silent():
         broker = Process(Path(folder))
@@ -60,21 +65,6 @@ def play(stage: Stage) -> None:
         finally:
             broker.end()
     _controlled(stage)
-
-
-def _missing() -> str:
-    from milepost.errors import ConfigError
-    from milepost.pipeline.session import NO_SPARK, require_java
-
-    if not warm.installed("pyspark"):
-        return NO_SPARK
-    if not warm.installed("numba") or not warm.installed("sqlalchemy"):
-        return f"A broker needs more packages than a client: {warm.SERVER_EXTRA}"
-    try:
-        require_java()
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 def events() -> list[dict[str, Any]]:

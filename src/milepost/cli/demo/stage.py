@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.rule import Rule
 
 from milepost.cli.terminal import Console
+from milepost.extras import install, installed
 
 PIPE_COLUMNS = 100  # without a terminal to ask
 
@@ -27,6 +28,13 @@ class Stage:
             self.console = Console(width=PIPE_COLUMNS)
         self.claims = 0
         self._started = time.monotonic()
+
+    def has_broker(self) -> bool:
+        """Whether the packages of a broker are installed. If not, the scene says so, and ends."""
+        if installed("numba", "sqlalchemy"):
+            return True
+        self.say(f"A broker needs more packages than a client: {escape(install('server'))}")
+        return False
 
     def scene(self, title: str) -> None:
         self.console.print()
