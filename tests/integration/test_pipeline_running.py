@@ -248,8 +248,9 @@ by = ["host"]
 
     def planned() -> bool:
         """Whether the micro-batch that drains is in Spark's log, and so is done or repeated whatever happens."""
-        newest = max((each for each in offsets.glob("*") if each.name.isdigit()), key=lambda each: int(each.name))
-        return bool(json.loads(newest.read_text().splitlines()[-1])["time"] >= (last.timestamp() - 3) * 1e6)
+        found = sorted((each for each in offsets.glob("*") if each.name.isdigit()), key=lambda each: int(each.name))
+        times = [json.loads(each.read_text().splitlines()[-1])["time"] for each in found[-1:]]
+        return any(time >= (last.timestamp() - 3) * 1e6 for time in times)
 
     def drain(until: Any = lambda: False) -> Runner:
         with Runner(pipeline, checkpoint=tmp_path / "drained", once=True, drain=True, keep_session=True) as runner:

@@ -1,4 +1,4 @@
-"""Scene six: a broker that is killed in the middle of its work, and what it had promised."""
+"""A scene: a broker that is killed in the middle of its work, and what it had promised."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ SCHEMA: Final = "order: [number: int, symbol: string, size: int]"
 
 
 def play(stage: Stage) -> None:
-    stage.scene("What a broker has acknowledged survives it")
+    stage.scene("A broker is killed in the middle of puts: nothing is lost, and nothing comes twice")
     if not stage.has_broker():
         return
     with TemporaryDirectory(prefix="milepost-demo-") as folder, quiet():
         broker = Process(Path(folder))
         try:
-            broker.start()
+            with stage.waiting("A broker starts"):
+                broker.start()
             asyncio.run(_scene(stage, broker))
         finally:
             broker.end()

@@ -1,4 +1,4 @@
-"""Scene seven: orders in a queue. Taken by what they contain, worked off by two workers while a third reader dies."""
+"""A scene: orders in a queue. Taken by what they contain, worked off by two workers while a third reader dies."""
 
 from __future__ import annotations
 
