@@ -21,6 +21,7 @@ NEEDED = {
     "server": [
         ("numba", ("up",), "a broker needs numba"),
         ("numba", ("warm",), "a broker needs numba"),
+        ("numba", ("bench", "control"), "a broker needs numba"),
         ("numba", "import milepost.testing", "a broker needs numba"),
         ("sqlalchemy", ("up",), "a broker needs sqlalchemy"),
         ("sqlalchemy", "import milepost.testing", "a broker needs sqlalchemy"),
@@ -42,9 +43,12 @@ NEEDED = {
         ("pyspark", "import milepost.pipeline; milepost.pipeline.register", "pipelines need pyspark"),
         ("pyspark", "from milepost.pipeline.session import make_session; make_session('p')", "pipelines need pyspark"),
         ("pyspark", "import milepost.query.spark", "columns of Spark need pyspark"),
+        ("pyspark", ("bench", "control"), "pipelines need pyspark"),
         ("pandas", ("pipeline", "run", "PIPELINE"), "pipelines need pandas"),
         ("sqlalchemy", ("pipeline", "check", "TABLE", "--schema", EVENT), "tables in databases need sqlalchemy"),
         ("control", "from milepost.pipeline.control.lqr import _dlqr; _dlqr()", "balancing more than two lanes needs"),
+        ("control", ("bench", "control"), "experiments need control"),
+        ("matplotlib", ("pipeline", "run", "PIPELINE", "--report", "r.svg"), "a report that is drawn needs matplotlib"),
         (
             "matplotlib",
             "from milepost.pipeline.control.report import overview; from milepost.pipeline.control import Trace; "

@@ -24,6 +24,7 @@ from milepost.cli.session import Broker as Address
 from milepost.cli.terminal import Console, echo, logged
 from milepost.cli.top import AWAY_S, short
 from milepost.errors import ConfigError, ConnectionLost, TimedOut
+from milepost.extras import require
 
 if TYPE_CHECKING:
     from milepost.pipeline.runner import Runner
@@ -84,6 +85,8 @@ def run(
     require_spark()
     if report is not None and report.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"a report is drawn as .svg, .png or .pdf, and {report} is none of these")
+    if report is not None:  # it is drawn at the end, and what is missing should be told before
+        require("a report that is drawn needs", "spark", "matplotlib")
     console = Console(stderr=True)
     with (
         logged(),
