@@ -21,7 +21,7 @@ SOAK ?=
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
-	@echo "make test               run everything: lint, types, all tests, short benchmarks (a quarter of an hour)"
+	@echo "make test               run everything: lint, types, all tests, short benchmarks (15 to 20 minutes on two cores)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
 	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, input_queues, pubsub, durable, queues, pipeline, control; QUICK=1: a short run"
 	@echo "make soak               kill brokers and clients of topics, queues and pipelines, on each store, and count what arrived"
@@ -58,7 +58,7 @@ $(READY): $(LOCKED) pyproject.toml
 java:
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" -a -x "$$JAVA_HOME/bin/java" ] || { \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	    echo "installing Java for Spark with apt-get, about a minute" && apt-get update -qq >/dev/null && \
+	    echo "installing Java for Spark with apt-get" && apt-get update -qq >/dev/null && \
 	    for version in 17 21 25; do \
 	      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq openjdk-$$version-jre-headless >/dev/null 2>&1 && break; \
 	    done && command -v java >/dev/null; } || { \

@@ -5,6 +5,7 @@ import io
 import pytest
 
 from milepost.cli import demo as theatre
+from milepost.cli.demo import pipeline
 from milepost.cli.terminal import Console
 
 
@@ -23,7 +24,7 @@ def test_the_demo_plays_every_scene_and_checks_its_claims(demo):
     assert "\x1b" not in demo.stdout  # no colours into a pipe
 
 
-def test_what_takes_long_is_told_with_its_seconds_on_a_terminal(monkeypatch):
+def test_what_takes_long_is_told_with_its_seconds_on_a_terminal():
     for terminal in (True, False):
         said = io.StringIO()
         stage = theatre.Stage()
@@ -32,6 +33,13 @@ def test_what_takes_long_is_told_with_its_seconds_on_a_terminal(monkeypatch):
             told("Spark works")
         assert "Spark" in said.getvalue()
         assert ("0:00:00" in said.getvalue()) == terminal
+
+
+def test_without_java_the_scene_on_spark_says_what_to_install(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    pipeline.play(theatre.Stage())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Without Spark there is nothing to see here: Spark needs Java 17 or newer" in said
 
 
 def test_a_claim_that_does_not_hold_ends_the_demo(monkeypatch):
