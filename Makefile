@@ -29,7 +29,7 @@ help:
 	@echo "make lock               pin every dependency anew in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
 	@echo
-	@echo "The first of them sets itself up, which takes two to three minutes on two cores: it installs the pinned packages into"
+	@echo "The first one that you run sets itself up, which takes two to three minutes on two cores: it installs the pinned packages into"
 	@echo ".venv, and compiles what matches messages."
 
 setup: $(READY)

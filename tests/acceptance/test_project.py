@@ -74,14 +74,15 @@ def test_the_grammars_and_the_typing_marker_are_in_the_package(root):
 
 
 @pytest.mark.parametrize(
-    ("packages", "said", "code"),
+    ("packages", "more", "said", "code"),
     [
-        (("17", "21"), "installing Java for Spark with apt-get", 0),
-        (("21",), "installing Java for Spark with apt-get", 0),  # Debian has one of them, and not always the same
-        ((), "Spark needs Java 17 or newer: install it", 2),  # no network, or nothing that would do
+        (("17", "21"), (), "installing Java for Spark with apt-get", 0),
+        (("21",), (), "installing Java for Spark with apt-get", 0),  # Debian has one of them, and not always the same
+        ((), (), "Spark needs Java 17 or newer: install it", 2),  # no network, or nothing that would do
+        ((), ("WITHOUT_JAVA=echo goes on",), "goes on", 0),  # as the demo says
     ],
 )
-def test_java_is_installed_where_it_can_be_and_asked_for_elsewhere(root, tmp_path, packages, said, code):
+def test_java_is_installed_where_it_can_be_and_asked_for_elsewhere(root, tmp_path, packages, more, said, code):
     has = " ".join(f"openjdk-{each}-jre-headless" for each in packages)
     scripts = {
         "id": "echo 0",
@@ -93,7 +94,7 @@ for each in "$@"; do case " {has} " in *" $each "*) printf '#!/bin/sh\\n' >{tmp_
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     done = subprocess.run(
-        [shutil.which("make"), "java"], cwd=root, env={"PATH": str(tmp_path)}, capture_output=True, text=True,
+        [shutil.which("make"), "java", *more], cwd=root, env={"PATH": str(tmp_path)}, capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stderr

@@ -550,6 +550,8 @@ def test_a_pipeline_that_others_feed_knows_their_disorder_and_is_seen_to_run(bro
                 assert told.running(time() + 100)
                 assert not told.running(time() + 1_000)
                 assert (len(told.lanes), len(told.trace)) == (0, 0)
+            told.refresh()
+            assert not told.running(time())  # it has said that it ends
             take_over(client, MarkSetting("feeder", 0, disorder_us=feeder.disorder.us), tmp_path / "a" / "lane-0")
 
 
