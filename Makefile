@@ -21,13 +21,16 @@ SOAK ?=
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
-	@echo "make test               run everything: lint, types, all tests, short benchmarks (minutes)"
+	@echo "make test               run everything: lint, types, all tests, short benchmarks (15 to 20 minutes on two cores)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
 	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, input_queues, pubsub, durable, queues, pipeline, control; QUICK=1: a short run"
 	@echo "make soak               kill brokers and clients of topics, queues and pipelines, on each store, and count what arrived"
 	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
 	@echo "make lock               pin every dependency anew in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
+	@echo
+	@echo "The first one that you run sets itself up, which takes two to three minutes on two cores: it installs the pinned packages into"
+	@echo ".venv, and compiles what matches messages."
 
 setup: $(READY)
 
@@ -41,7 +44,7 @@ $(LOCKED): requirements.lock
 	@rm -rf $(VENV)
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "installing $$(grep -c '^[A-Za-z0-9]' requirements.lock) packages from requirements.lock, about a minute"
+	@echo "installing $$(grep -c '^[A-Za-z0-9]' requirements.lock) packages from requirements.lock, about two minutes"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements.lock
 	@touch $@
 
@@ -54,12 +57,13 @@ $(READY): $(LOCKED) pyproject.toml
 # Spark runs on Java. Where nobody has installed it, and this may be done without asking for a password, it is done.
 java:
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" -a -x "$$JAVA_HOME/bin/java" ] || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing Java for Spark: apt-get install openjdk-17-jre-headless"; \
-	    { apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; } >/dev/null; \
-	  else \
-	    echo "Spark needs Java 17 or newer: install it (Debian, Ubuntu: sudo apt install openjdk-17-jre-headless), or set JAVA_HOME."; $(or $(WITHOUT_JAVA),exit 1); \
-	  fi; }
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    echo "installing Java for Spark with apt-get" && apt-get update -qq >/dev/null && \
+	    for version in 17 21 25; do \
+	      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq openjdk-$$version-jre-headless >/dev/null 2>&1 && break; \
+	    done && command -v java >/dev/null; } || { \
+	    echo "Spark needs Java 17 or newer: install it (Debian, Ubuntu: sudo apt install openjdk-17-jre-headless, or a newer one), or set JAVA_HOME."; $(or $(WITHOUT_JAVA),exit 1); \
+	  }; }
 
 demo: WITHOUT_JAVA := echo "The demo goes on without its scene on Spark."
 demo: $(READY) java

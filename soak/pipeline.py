@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.client import Client
+from milepost.pipeline.beside import Beside, newest
 from soak.stage import Broker, Stuck
 
 SCHEMA = "event: [number: long, at: timestamp, host: string, load: double]"
@@ -192,39 +193,39 @@ class PipelinePlay:
             _signal(pid)
         self._runner.wait()
 
-    def close(self) -> list[str]:
-        """Kill the driver, let its successor come to the end, and count; complaints, none when all is well."""
+    def close(self, *, draining: bool = False) -> list[str]:
+        """Kill the driver, let its successor come to the end, and count; complaints, none when all is well.
+
+        `draining`: kill that one, too, about when it closes the windows that are open.
+        """
         numbers = self.sent
-        # Time goes on once more, so that the windows of all numbered events close.
-        self.client.put_many(
-            "soak-events",
-            [
-                {
-                    "number": -1,
-                    "at": START + timedelta(microseconds=numbers * STEP_US, seconds=10),
-                    "host": "end",
-                    "load": 0,
-                }
-            ],
-        )
         self.kills["driver"] += 1
         self._end_runner()
-        self._start("--once")
+        self._start("--once", "--drain")
         assert self._runner is not None
+        if draining:
+            until = time.monotonic() + PROGRESS_S
+            while all(row.lane >= 0 for row in newest(self.client, Beside("soak").splits)):
+                if time.monotonic() > until:
+                    raise Stuck(f"the pipeline does not come to its end:\n{self.last_words()}")
+                time.sleep(self._pause_s)
+            time.sleep(self._random.uniform(0.0, 4.0))
+            self.kills["driver"] += 1
+            self._end_runner()
+            self._start("--once", "--drain")
         try:
             code = self._runner.wait(PROGRESS_S)
         except subprocess.TimeoutExpired:
             raise Stuck(f"the pipeline does not come to its end:\n{self.last_words()}") from None
         complaints = [] if code == 0 else [f"the last run ended with {code}:\n{self.last_words()}"]
         expected = {number for number in range(numbers) if number % DISCARDED}
-        got = Counter(row.number for row in self._rows("soak-out") if row.number >= 0)
+        got = Counter(row.number for row in self._rows("soak-out"))
         complaints += _compared("output", expected, got)
         counted: Counter[tuple[str, Any]] = Counter()
         total = 0
         for row in self._rows("soak-counts"):
-            if row.host != "end":
-                counted[row.host, row.window_start] += 1
-                total += row.count
+            counted[row.host, row.window_start] += 1
+            total += row.count
         twice = [key for key, times in counted.items() if times > 1]
         if twice:
             complaints.append(f"{len(twice)} windows came more than once, {twice[0]} among them")
@@ -313,7 +314,7 @@ def soak_pipeline(seed: int, cycles: int, keep: bool = False, *, apart: bool = F
     try:
         play.open()
         play.cycles(cycles)
-        complaints = play.close()
+        complaints = play.close(draining=True)
         kills = ", ".join(f"{count} {what}" for what, count in sorted(play.kills.items()))
         print(f"{play.sent:,} events, {sum(play.kills.values())} kills ({kills})")
     except Stuck as error:

@@ -57,6 +57,7 @@
     ├── PipelineFailed            a part of a pipeline that fails again and again
     ├── Closed                    you closed it, and then used it
     └── ConfigError               settings that cannot be
+        ├── MissingPackage        a package of an extra that is not installed
         └── PipelineError         a pipeline that cannot run: everything that is wrong with it
 
 Each class carries ``code``, which is stable and travels on the wire, and ``retriable``: whether doing
@@ -487,6 +488,12 @@ class ConfigError(MilepostError, ValueError):
     """Settings that contradict each other, or that nobody knows."""
 
     code = "config"
+
+
+class MissingPackage(ModuleNotFoundError, ConfigError):
+    """A package that a part of Milepost needs is not installed: `name` is its module, the message names the extra."""
+
+    code = "missing_package"
 
 
 class PipelineError(ConfigError):

@@ -111,12 +111,6 @@ def test_settings_that_cannot_be_are_named(ask, tmp_path):
     refused(ask("up", "--config", file), "queue_byte", "queue_bytes")
 
 
-@pytest.mark.parametrize("name", ["up", "warm"])
-def test_without_the_server_s_packages_it_says_how_to_get_them(ask, monkeypatch, name):
-    monkeypatch.setitem(sys.modules, "numba", None)  # as if it were not installed
-    refused(ask(name), "pip install 'milepost[server]'")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_it_and_listening_further_is_warned_of(number):
     options = ("--listen", "0.0.0.0:0", "--http", "", "--store", "")
@@ -146,11 +140,6 @@ def test_a_port_for_metrics_that_nobody_asked_for_and_is_taken_is_a_warning(brok
     assert len(errors.splitlines()) == 1
     assert "no metrics" in errors
     assert "--http" in errors
-
-
-def test_metrics_that_were_asked_for_need_their_package(ask, monkeypatch):
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # as if it were not installed
-    refused(ask("up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"), "pip install 'milepost[server]'")
 
 
 def test_metrics_are_served(broker, topic, client):

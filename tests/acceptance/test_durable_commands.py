@@ -5,7 +5,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -448,27 +447,6 @@ def test_a_store_that_cannot_be_is_one_sentence(broker, ask, tmp_path, monkeypat
         assert len([line for line in heard.splitlines() if "password in --store is seen" not in line]) == 1
         assert "secret" not in heard
     heard = refused(ask("up", *ALONE, XDG_DATA_HOME="/proc/nowhere"), "cannot be made", "XDG_DATA_HOME")
-    assert len(heard.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [
-        ("sqlalchemy", "a broker needs sqlalchemy"),
-        ("psycopg", "a store in PostgreSQL needs psycopg"),
-        ("zmq", "ZeroMQ needs pyzmq"),
-        ("bson", "ZeroMQ needs pymongo"),
-    ],
-)
-def test_a_package_that_is_missing_is_named(module, words, tmp_path):
-    program = f"import sys; sys.modules[{module!r}] = None; from milepost.cli import main; main()"
-    store = "postgresql://127.0.0.1:1/base" if module == "psycopg" else tmp_path / "own.db"
-    options = ("up", *ALONE[:4], "--zmq", "127.0.0.1:0", "--store", str(store))
-    done = subprocess.run(
-        [sys.executable, "-c", program, *options], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        env=environment(), check=False, timeout=PATIENCE,
-    )  # fmt: skip
-    heard = refused(done, words, "milepost[server]")
     assert len(heard.splitlines()) == 1
 
 

@@ -1,9 +1,15 @@
 """`milepost pipeline check` as a user runs it: a plan, or everything that is wrong."""
 
+import signal
+import subprocess
+
 import pytest
 
+from milepost.client import Client
+from milepost.pipeline.beside import Beside
+
 from .conftest import ROOT
-from .process import Up
+from .process import PATIENCE, Up, started
 
 EXAMPLES = ROOT / "examples" / "pipelines"
 
@@ -49,8 +55,6 @@ def test_problems_are_listed(milepost):
 
 
 def test_the_schema_comes_from_the_broker(milepost, broker):
-    from milepost.client import Client
-
     check = ("pipeline", "check", EXAMPLES / "rule-2/rule-2.toml", "--broker", broker.address)
     done = milepost(*check)
     assert done.returncode == 1
@@ -77,3 +81,46 @@ def test_a_file_that_is_no_pipeline(milepost, tmp_path):
     done = milepost("pipeline", "check", tmp_path / "p.toml", "--schema", "e: [at: timestamp]")
     assert done.returncode == 1
     assert "p.toml has 2 problems:\n  'time' is missing\n  name: 3 is not text" in done.stderr
+
+
+def test_ctrl_c_while_spark_starts_ends_in_one_line(broker, tmp_path):
+    (tmp_path / "p.toml").write_text('name = "early"\ninput = "early-events"\ntime = "at"\noutput = "early-out"\n')
+    with Client(broker.address) as client:
+        client.declare_topic("early-events", "e: [at: timestamp]", durable=True)
+    options = ("--broker", broker.address, "--checkpoint", tmp_path / "checkpoint")
+    process = started("pipeline", "run", tmp_path / "p.toml", *options, stderr=subprocess.PIPE, text=True)
+    said = process.stderr.readline()  # the last before Spark is started
+    process.send_signal(signal.SIGINT)
+    said += process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 130
+    lines = [line for line in said.splitlines() if "incubator" not in line]  # which Java says when it is quick enough
+    assert len(lines) == 2
+    assert lines[1].startswith("milepost: interrupted")
+
+
+def test_draining_without_an_end_of_the_input_is_refused(milepost, tmp_path):
+    done = milepost("pipeline", "run", tmp_path / "p.toml", "--drain")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("milepost: --drain closes windows when the input has come to its end: say --once")
+
+
+def test_topics_that_pipelines_made_for_themselves_are_counted_and_not_listed(broker, ask):
+    with Client(broker.address) as client:
+        Beside("dns").declare(client)
+        clean = client.declare_topic("dns.clean", "e: [at: timestamp]", durable=True)
+        Beside("dns").declare_lanes(client, 2, clean.schema)
+        client.declare_topic("traffic.control", "e: [at: timestamp]")
+
+    def listed(*arguments):
+        done = ask("topic", "list", *arguments)
+        assert done.returncode == 0, done.stderr
+        return [line.split()[0] for line in done.stdout.splitlines()[1:]], done.stderr
+
+    hidden = "topics of pipelines hidden; --all shows them"
+    names, said = listed()
+    assert {"dns.clean", "traffic.control"} <= set(names)
+    assert not {"dns.marks", "dns.lane.0"} & set(names)
+    assert hidden in said
+    assert listed("dns.>") == (["dns.clean"], f"7 {hidden}\n")
+    assert listed("dns.lane.*") == ([], f"2 {hidden}\n")
+    assert listed("dns.lane.*", "--all") == (["dns.lane.0", "dns.lane.1"], "")

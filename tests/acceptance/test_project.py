@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -70,6 +71,34 @@ def test_the_grammars_and_the_typing_marker_are_in_the_package(root):
     assert list(source.rglob("*.lark"))
     packages = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert packages == {"packages": ["src/milepost"]}  # hatchling takes every file of it
+
+
+@pytest.mark.parametrize(
+    ("packages", "more", "said", "code"),
+    [
+        (("17", "21"), (), "installing Java for Spark with apt-get", 0),
+        (("21",), (), "installing Java for Spark with apt-get", 0),  # Debian has one of them, and not always the same
+        ((), (), "Spark needs Java 17 or newer: install it", 2),  # no network, or nothing that would do
+        ((), ("WITHOUT_JAVA=echo goes on",), "goes on", 0),  # as the demo says
+    ],
+)
+def test_java_is_installed_where_it_can_be_and_asked_for_elsewhere(root, tmp_path, packages, more, said, code):
+    has = " ".join(f"openjdk-{each}-jre-headless" for each in packages)
+    scripts = {
+        "id": "echo 0",
+        "apt-get": f"""case "$1" in update) exit 0;; esac
+for each in "$@"; do case " {has} " in *" $each "*) printf '#!/bin/sh\\n' >{tmp_path}/java; chmod=1;; esac; done
+[ -n "$chmod" ] && {shutil.which("chmod")} +x {tmp_path}/java""",
+    }
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [shutil.which("make"), "java", *more], cwd=root, env={"PATH": str(tmp_path)}, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -224,6 +225,69 @@ def test_late_events_go_where_the_rule_says_and_are_counted(broker: str, tmp_pat
         assert [row["number"] for row in held(client, "late-late")] == [5_001]
         assert late == 1
         assert 5_001 not in [row["number"] for row in held(client, "late-out")]
+
+
+def test_draining_closes_each_open_window_once_also_when_it_is_interrupted(
+    broker: str, tmp_path: Path, spark: Any
+) -> None:
+    text = RULES.format(name="drained", broker=broker).replace('input = "events"', 'input = "drained-events"')
+    text += """
+[[tier2]]
+name = "silent"
+to = "drained-silent"
+first = "number % 7 = 1"
+without = "number % 7 = 1"
+within = "1h"
+by = ["host"]
+"""
+    text = text.replace("[[tier1]]", 'lanes = 1\n\n[late]\nto = "drained-late"\n\n[[tier1]]', 1)
+    pipeline = Pipeline.from_toml(text)
+    made = rows(1_000)
+    last = START + timedelta(hours=1, seconds=2)  # after which nothing of these events is open
+    offsets = tmp_path / "drained" / "tier-2" / "offsets"
+
+    def planned() -> bool:
+        """Whether the micro-batch that drains is in Spark's log, and so is done or repeated whatever happens."""
+        found = sorted((each for each in offsets.glob("*") if each.name.isdigit()), key=lambda each: int(each.name))
+        times = [json.loads(each.read_text().splitlines()[-1])["time"] for each in found[-1:]]
+        return any(time >= (last.timestamp() - 3) * 1e6 for time in times)
+
+    def drain(until: Any = lambda: False) -> Runner:
+        with Runner(pipeline, checkpoint=tmp_path / "drained", once=True, drain=True, keep_session=True) as runner:
+            runner.run(until)
+        return runner
+
+    with Client(broker) as client:
+        client.declare_topic("drained-events", SCHEMA, durable=True)
+        client.put_many("drained-events", made)
+        expected = Counter(
+            (row["host"], row["at"].replace(microsecond=0)) for row in made if row["number"] % 7
+        )  # a row for each window and host
+        drain(until=planned)
+        drain()
+        told = Status(client, "drained")
+        told.refresh()
+        assert not told.running(time())  # it has just ended
+        counts = held(client, "drained-counts")
+        assert Counter({(row["host"], row["window_start"]): row["count"] for row in counts}) == expected
+        assert len(counts) == len(expected)
+        for host in {row["host"] for row in made}:
+            starts = [row["window_start"] for row in counts if row["host"] == host]
+            assert starts == sorted(starts)
+        silent = sorted(row["host"] for row in held(client, "drained-silent"))
+        assert silent == [f"host-{number}" for number in range(5)]
+        late = {"number": 5_001, "at": START + timedelta(minutes=59), "host": "late", "load": 1.0}
+        client.put_many("drained-events", [late, {**late, "number": 5_002, "at": last + timedelta(hours=1)}])
+        assert drain().totals.late == 1
+        assert [row["number"] for row in held(client, "drained-late")] == [5_001]
+        assert [row["number"] for row in held(client, "drained-out")][-1] == 5_002
+        assert [row["host"] for row in held(client, "drained-counts")[len(counts) :]] == ["late"]
+
+
+def test_draining_needs_an_end_of_the_input(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline.from_toml(RULES.format(name="own", broker=broker))
+    with pytest.raises(ConfigError, match="drain needs once as well"):
+        Runner(pipeline, checkpoint=tmp_path / "a", drain=True)
 
 
 def test_more_results_than_the_queue_holds_may_have_to_wait_for_their_order(
@@ -486,6 +550,8 @@ def test_a_pipeline_that_others_feed_knows_their_disorder_and_is_seen_to_run(bro
                 assert told.running(time() + 100)
                 assert not told.running(time() + 1_000)
                 assert (len(told.lanes), len(told.trace)) == (0, 0)
+            told.refresh()
+            assert not told.running(time())  # it has said that it ends
             take_over(client, MarkSetting("feeder", 0, disorder_us=feeder.disorder.us), tmp_path / "a" / "lane-0")
 
 

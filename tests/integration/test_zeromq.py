@@ -22,11 +22,11 @@ import zmq.auth
 
 from milepost import AsyncClient, errors, testing
 from milepost.broker.reading import Reader
-from milepost.gateway import roster as roster_module
-from milepost.gateway import subscriber as subscriber_module
-from milepost.gateway import zmq as module
-from milepost.gateway.bodies import BODY_BYTES
 from milepost.gateway.zmq import Gateway
+from milepost.gateway.zmq import gateway as module
+from milepost.gateway.zmq import roster as roster_module
+from milepost.gateway.zmq import subscriber as subscriber_module
+from milepost.gateway.zmq.bodies import BODY_BYTES
 from tests.integration.req_socket import Process, connected
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,9 +12,8 @@ import pytest
 
 from milepost import AsyncClient, parse_schema, testing
 from milepost.batch.header import fingerprint_of
-from milepost.gateway import publishers
-from milepost.gateway.rows import POST_SCHEMA
-from milepost.gateway.zmq import Gateway
+from milepost.gateway.zmq import Gateway, publishers
+from milepost.gateway.zmq.rows import POST_SCHEMA
 from tests.integration.req_socket import connected
 
 ROOT = Path(__file__).resolve().parents[2]

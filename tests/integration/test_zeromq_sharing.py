@@ -10,8 +10,7 @@ import pytest
 
 from milepost import AsyncClient, testing
 from milepost.broker.core import stream
-from milepost.gateway import roster, subscriber
-from milepost.gateway.zmq import Gateway
+from milepost.gateway.zmq import Gateway, roster, subscriber
 from milepost.testing.ledger import Ledger
 from tests.integration.req_socket import Process, connected
 

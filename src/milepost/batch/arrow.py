@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from milepost.batch.block import Block, arrow_type
 from milepost.batch.format import FORMATS, Format
-from milepost.errors import ConfigError
+from milepost.errors import MissingPackage
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
 from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
@@ -123,7 +123,8 @@ def _package(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"to_{name} needs the Python package {error.name}: pip install {error.name}") from None
+        text = f"to_{name} needs the Python package {error.name}: pip install {error.name}"
+        raise MissingPackage(text, name=error.name) from None
 
 
 def _framed(batch: Batch) -> tuple[pa.RecordBatch, list[tuple[int, str, list[Any]]]]:

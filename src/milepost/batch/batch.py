@@ -363,7 +363,7 @@ class Batch:
         return to_arrow(self)
 
     def to_pandas(self, **options: Any) -> Any:
-        """A pandas DataFrame; `options` are those of `pyarrow.Table.to_pandas`. `ConfigError` without pandas.
+        """A pandas DataFrame; `options` are those of `pyarrow.Table.to_pandas`. `MissingPackage` without pandas.
 
         By default an optional number is a float column with NaN where values are absent.
         """
@@ -372,7 +372,7 @@ class Batch:
         return to_pandas(self, options)
 
     def to_polars(self) -> Any:
-        """A Polars DataFrame, over this batch's bytes where Polars can. `ConfigError` without Polars."""
+        """A Polars DataFrame, over this batch's bytes where Polars can. `MissingPackage` without Polars."""
         from milepost.batch.arrow import to_polars
 
         return to_polars(self)

@@ -12,7 +12,11 @@
     metrics     its figures, for Prometheus
 """
 
-from milepost.broker.clock import Clock, SystemClock
-from milepost.broker.server import Broker
+from milepost.extras import extra, require
+
+with extra("a broker needs", "server"):
+    require("a broker needs", "server", "numba")  # which is imported when the first kernel is made
+    from milepost.broker.clock import Clock, SystemClock
+    from milepost.broker.server import Broker
 
 __all__ = ["Broker", "Clock", "SystemClock"]

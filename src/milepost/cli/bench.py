@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from milepost.extras import require
+
 app = typer.Typer(no_args_is_help=True, help="Experiments on this machine.")
 
 
@@ -34,6 +36,11 @@ def control(
     Starts a broker, Spark and a source of events of its own, for about eleven
     minutes, and stops all of them. The last line is JSON.
     """
+    from milepost.pipeline.session import require_spark
+
+    require("a broker needs", "server", "numba", "sqlalchemy")
+    require_spark()
+    require("experiments need", "spark", "control", "matplotlib")
     from milepost.pipeline.experiments import bench
 
     bench.run(out, quick=quick or os.environ.get("QUICK", "") not in ("", "0"))

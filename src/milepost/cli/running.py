@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from milepost.cli.session import Broker as Address
 from milepost.cli.terminal import Console, echo, logged
 from milepost.cli.top import AWAY_S, short
 from milepost.errors import ConfigError, ConnectionLost, TimedOut
+from milepost.extras import require
 
 if TYPE_CHECKING:
     from milepost.pipeline.runner import Runner
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 RUN_EXAMPLES: Final = """Examples:
   milepost pipeline run dns.toml
   milepost pipeline run dns.toml --once    [dim]# what is there now, and stop[/]
+  milepost pipeline run dns.toml --once --drain    [dim]# and send the windows that are open[/]
   milepost pipeline run dns.toml --master spark://10.0.0.1:7077 --checkpoint /shared/dns
 """
 STATUS_EXAMPLES: Final = """Examples:
@@ -40,6 +42,7 @@ STATUS_EXAMPLES: Final = """Examples:
   milepost pipeline status dns --report dns.svg
 """
 TWICE_S: Final = 0.5  # between two Ctrl-C: what comes sooner is one, told by a terminal and by a shell
+INTERRUPTED: Final = 130  # what shells know as ended by Ctrl-C
 STOP_S: Final = 120.0  # for a runner to end its queries: they finish the micro-batch they are in
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a pipeline, as its file has it")]
@@ -48,6 +51,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a pipelin
 def run(
     file: File,
     once: Annotated[bool, typer.Option("--once", help="process what the input has now, and stop")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="with --once: close the windows that are open, too, and send them")
+    ] = False,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="where Spark runs: local[4], spark://HOST:7077, yarn, …")
     ] = None,
@@ -67,21 +73,34 @@ def run(
     Started again, it goes on where it was, and every event counts once. A second
     one of the same name takes over from the first.
     """
+    if drain and not once:
+        raise ConfigError("--drain closes windows when the input has come to its end: say --once as well")
+    from milepost.pipeline import Runner
     from milepost.pipeline.definition import load_pipeline
-    from milepost.pipeline.runner import Runner
-    from milepost.pipeline.session import require_java
+    from milepost.pipeline.session import require_spark
 
     pipeline = load_pipeline(file)
     if broker is not None:
         pipeline = replace(pipeline, broker=broker)
-    require_java()
+    require_spark()
     if report is not None and report.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"a report is drawn as .svg, .png or .pdf, and {report} is none of these")
+    if report is not None:  # it is drawn at the end, and what is missing should be told before
+        require("a report that is drawn needs", "spark", "matplotlib")
     console = Console(stderr=True)
-    with logged(), _leaving() as leaving, Runner(pipeline, master=master, checkpoint=checkpoint, once=once) as runner:
+    with (
+        logged(),
+        _leaving() as leaving,
+        Runner(pipeline, master=master, checkpoint=checkpoint, once=once, drain=drain) as runner,
+    ):
         console.print(f"{pipeline.name} runs on {master or pipeline.spark.master}; Ctrl-C stops it")
         view = _Progress(console, runner)
-        runner.run(until=lambda: view.look() or bool(leaving))
+
+        def look() -> bool:
+            leaving.starting = False
+            return view.look() or bool(leaving.signals)
+
+        runner.run(until=look)
         view.last()
         if report is not None:
             from milepost.pipeline.control.report import overview
@@ -209,7 +228,7 @@ def drawn(told: Status) -> RenderableType:
 
 
 def _monitors(rows: dict[str, Any]) -> Table:
-    from milepost.pipeline.lane import statistics
+    from milepost.pipeline.beside import statistics
 
     shown = Table(box=None, padding=(0, 2, 0, 0))
     shown.add_column("monitor")
@@ -230,7 +249,7 @@ def stop(
     broker: Address = DEFAULT_BROKER,
 ) -> None:
     """Let whoever runs a pipeline end it, in order. What is not processed waits in its topics."""
-    from milepost.pipeline.beside import Beside, Tail
+    from milepost.pipeline.beside import STOP, STOPPED, Beside, Tail
     from milepost.pipeline.status import Status
 
     with connected(broker) as client:
@@ -241,10 +260,10 @@ def stop(
             return
         orders = Tail(client, Beside(name).orders)
         orders.news()
-        client.put(Beside(name).orders, {"order": "stop", "at": datetime.now(UTC)})
+        client.put(Beside(name).orders, {"order": STOP, "at": datetime.now(UTC)})
         until = time.monotonic() + STOP_S
         while wait:
-            if any(row.order == "stopped" for _, _, row in orders.news()):
+            if any(row.order == STOPPED for _, _, row in orders.news()):
                 break
             if time.monotonic() > until:
                 raise TimedOut(f"{name} was ordered to stop {STOP_S:.0f} s ago, and has not said that it did")
@@ -252,24 +271,48 @@ def stop(
         echo(f"{name} has stopped" if wait else f"{name} is ordered to stop")
 
 
-@contextmanager
-def _leaving() -> Iterator[list[int]]:
-    """Signals that ask to leave are gathered, and what runs ends in order; who asks twice does not want to wait."""
-    got: list[int] = []
-    since = 0.0
+class _Leaving:
+    """Signals that ask to leave: they are gathered, and what runs ends in order. A second Ctrl-C does not wait."""
 
-    def leave(number: int, frame: object) -> None:
-        nonlocal since
-        if got and number == signal.SIGINT and time.monotonic() > since + TWICE_S:
-            raise KeyboardInterrupt
-        got.append(number)
-        since = time.monotonic()
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+        self.starting = True  # Spark is: there is nothing to end in order
+        self._since = 0.0
+
+    def take(self, number: int, frame: object) -> None:
+        """The handler."""
+        if number == signal.SIGINT:
+            if self.starting:
+                _give_up()
+            if self.signals and time.monotonic() > self._since + TWICE_S:
+                raise KeyboardInterrupt
+        self.signals.append(number)
+        self._since = time.monotonic()
         if number == signal.SIGINT and sys.stderr.isatty():
             os.write(sys.stderr.fileno(), b"\nends in order; Ctrl-C once more ends it at once\n")
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+
+def _give_up() -> None:
+    """End this process while Spark starts, and the Java that it has started.
+
+    An exception would have to come through Py4J, which prints it with its traceback. A pipeline goes on after a kill at
+    any moment, so nothing is lost.
+    """
+    said = "milepost: interrupted while Spark started; started again, it goes on where it was\n"
+    os.write(sys.stderr.fileno(), (("\n" if sys.stderr.isatty() else "") + said).encode())
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGTERM)
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def _leaving() -> Iterator[_Leaving]:
+    leaving = _Leaving()
+    before = {number: signal.signal(number, leaving.take) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield got
+        yield leaving
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -111,21 +111,33 @@ def _retention(keep: str | None, keep_bytes: str | None, hold: bool) -> dict[str
     return retain
 
 
-@app.command("list", epilog="Example:\n  milepost topic list 'orders.>'")
+@app.command("list", epilog="Examples:\n  milepost topic list 'orders.>'\n  milepost topic list --all")
 def list_(
     pattern: Annotated[str, typer.Argument(help="orders.* for one more word, orders.> for any number of them")] = ">",
+    every: Annotated[bool, typer.Option("--all", "-a", help="also those that pipelines made for themselves")] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Name the topics of a pattern, with their schemas, and what the durable ones keep."""
+    """Name the topics of a pattern, with their schemas, and what the durable ones keep.
 
-    async def look(client: AsyncClient) -> tuple[list[TopicInfo], dict[str, list[dict[str, Any]]]]:
-        topics = await client.topics(pattern)
-        return topics, {each.name: (await client.look(each.name))["logs"] for each in topics if each.durable}
+    Topics that a pipeline has for itself, such as dns.marks and dns.lane.0,
+    are counted only.
+    """
+    from milepost.pipeline.beside import beside_pipelines
 
-    topics, logs = talk(broker, look)
-    if not topics:
+    async def look(client: AsyncClient) -> tuple[list[TopicInfo], dict[str, list[dict[str, Any]]], int]:
+        found = await client.topics(pattern)
+        hidden = set() if every else beside_pipelines(found if pattern == ">" else await client.topics())
+        topics = [each for each in found if each.name not in hidden]
+        logs = {each.name: (await client.look(each.name))["logs"] for each in topics if each.durable}
+        return topics, logs, len(found) - len(topics)
+
+    topics, logs, hidden = talk(broker, look)
+    if hidden:
+        echo(f"{hidden} {'topic' if hidden == 1 else 'topics'} of pipelines hidden; --all shows them", err=True)
+    if not topics and not hidden:
         what = "no topics" if pattern == ">" else f"no topics of the pattern {pattern}"
         echo(f"There are {what}; make one with: milepost topic create NAME SCHEMA", err=True)
+    if not topics:
         return
     table = _table("topic", "schema", *(("stored", "size") if logs else ()), "slow")
     for topic in sorted(topics, key=lambda topic: topic.name):

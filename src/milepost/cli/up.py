@@ -20,7 +20,8 @@ import typer
 from milepost.cli import warm
 from milepost.cli.session import DEFAULT_BROKER
 from milepost.cli.terminal import Console, echo, logged
-from milepost.errors import ConfigError, ConnectionLost
+from milepost.errors import ConfigError, ConnectionLost, MissingPackage
+from milepost.extras import extra, install, installed
 
 if TYPE_CHECKING:
     from milepost.broker import Broker
@@ -98,8 +99,7 @@ def run(
         zmq=zmq,
         zmq_curve=zmq_curve,
     )
-    warm.require_numba()
-    _require_storage()
+    import milepost.broker  # noqa: F401, which says what is not installed before anything else happens
     from milepost import kernels
 
     console = Console(stderr=True)
@@ -125,18 +125,6 @@ def _raise_descriptors() -> None:
     if soft != hard:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _require_storage() -> None:
-    """Refuse, before anything else happens, when a package that the broker imports is not there."""
-    try:
-        import milepost.broker  # noqa: F401
-    except ImportError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "milepost":
-            raise  # a fault of ours
-        what = f"needs {package}, which is not installed" if package else f"misses a package ({error})"
-        raise ConfigError(f"a broker {what}: {warm.SERVER_EXTRA}") from None
 
 
 async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
@@ -185,15 +173,15 @@ def _start_metrics(broker: Broker, settings: Settings, console: Console, asked: 
     """Metrics are an extra: without them the broker still runs, unless somebody asked for them by name."""
     if not settings.http:
         return None
-    if not warm.installed("prometheus_client"):
-        problem = ConfigError(f"metrics need prometheus-client, which is not installed: {warm.SERVER_EXTRA}")
-    else:
-        from milepost.broker.metrics import start_metrics
-
-        try:
-            return start_metrics(broker, asyncio.get_running_loop(), settings.http)
-        except OSError as error:
-            problem = _cannot_listen(settings.http, error, "--http")
+    problem: ConfigError
+    try:
+        with extra("metrics need", "server"):
+            from milepost.broker.metrics import start_metrics
+        return start_metrics(broker, asyncio.get_running_loop(), settings.http)
+    except MissingPackage as error:
+        problem = error
+    except OSError as error:
+        problem = _cannot_listen(settings.http, error, "--http")
     if asked:
         raise problem
     _warn(console, f'no metrics: {problem}; --http "" does without them')
@@ -215,9 +203,8 @@ async def _zeromq(broker: Broker, settings: Settings, console: Console, asked: b
     else:
         try:
             from milepost.gateway.zmq import Gateway
-        except ImportError as error:
-            package = "pymongo" if error.name == "bson" else "pyzmq"
-            problem = ConfigError(f"ZeroMQ needs {package}, which is not installed: {warm.SERVER_EXTRA}")
+        except MissingPackage as error:
+            problem = error
     if problem is None:
         address, name = str(_reachable(broker.address)), f"zeromq.{settings.name}"
         gateway = Gateway(address, settings.zmq, curve=settings.zmq_curve, name=name)
@@ -298,8 +285,8 @@ def _cannot_listen(where: str, error: OSError, option: str) -> ConfigError:
 
 
 def _loop_factory(console: Console) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if not warm.installed("uvloop"):
-        _warn(console, f"slower without uvloop, which is not installed: {warm.SERVER_EXTRA}")
+    if not installed("uvloop"):
+        _warn(console, f"slower without uvloop, which is not installed: {install('server')}")
         return None
     import uvloop
 

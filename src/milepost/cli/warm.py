@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from importlib.util import find_spec
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from milepost.cli.terminal import Console, echo
 from milepost.errors import ConfigError
-
-SERVER_EXTRA = "pip install 'milepost[server]'"
+from milepost.extras import require
 
 EXAMPLES = """Example:
   milepost warm    [dim]# once after installing, as in the making of an image[/]
@@ -22,7 +20,7 @@ def run() -> None:
 
     They are kept in a folder of yours; this is needed once for each version.
     """
-    require_numba()
+    require("a broker needs", "server", "numba")
     from milepost import kernels
 
     if kernels.compiled():
@@ -38,17 +36,6 @@ def run() -> None:
             f"{took}, but could not be kept in {kernels.folder('match').parent}: is the disk full, or the folder not "
             "yours? Every start compiles them again; make room, or name another folder in XDG_CACHE_HOME"
         )
-
-
-def require_numba() -> None:
-    """Refuse, before anything else happens, what only the server's packages can do."""
-    if not installed("numba"):
-        raise ConfigError(f"a broker needs Numba, which is not installed: {SERVER_EXTRA}")
-
-
-def installed(name: str) -> bool:
-    """Whether a package is there, without importing it."""
-    return find_spec(name) is not None
 
 
 def compile_kernels(console: Console) -> None:

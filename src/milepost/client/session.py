@@ -14,7 +14,7 @@ from milepost.client.backoff import LONGEST_SECONDS, Backoff
 from milepost.client.connection import Connection, Heard, Inbox
 from milepost.client.topic import KnownTopic
 from milepost.client.window import Window
-from milepost.errors import Closed, ConfigError, ConnectionLost, MilepostError, TimedOut
+from milepost.errors import Closed, ConnectionLost, MilepostError, TimedOut
 from milepost.transport import Address
 from milepost.transport.address import DATABASE
 from milepost.wire import Control, Hello, Welcome
@@ -326,10 +326,5 @@ def _kind(address: Address) -> type[Connection]:
     """What leads to an address. A database is worked on in this process, by what stands above a client."""
     if address.scheme != DATABASE:
         return Connection
-    try:
-        kind: type[Connection] = import_module("milepost.direct").DirectConnection
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"queues without a broker need the Python package {error.name}: install milepost[server] and greenlet"
-        ) from None
+    kind: type[Connection] = import_module("milepost.direct").DirectConnection
     return kind

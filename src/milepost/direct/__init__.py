@@ -12,6 +12,9 @@ Messages go from the client's objects to rows of tables and back, with nothing i
 of the database, and no thread that would have to be woken.
 """
 
-from milepost.direct.connection import DirectConnection
+from milepost.extras import extra
+
+with extra("queues without a broker need", "server"):
+    from milepost.direct.connection import DirectConnection
 
 __all__ = ["DirectConnection"]

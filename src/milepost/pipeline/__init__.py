@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
+from milepost.extras import extra
+
 _WHERE: Final = {
     "MilepostDataSource": "milepost.pipeline.source.datasource",
     "register": "milepost.pipeline.source.datasource",
@@ -19,14 +21,8 @@ __all__ = ["MilepostDataSource", "Pipeline", "Runner", "load_pipeline", "registe
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with extra("pipelines need", "spark"):
         found = getattr(import_module(_WHERE[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.split(".")[0] == "pyspark":
-            raise ModuleNotFoundError(
-                "the pipeline needs Spark: pip install 'milepost[spark]'", name="pyspark"
-            ) from None
-        raise
     globals()[name] = found
     return found
 

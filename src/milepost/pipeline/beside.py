@@ -8,19 +8,21 @@ A pipeline `dns` has, beside its input and its outputs:
 - `dns.control`: what the controllers measured and decided, a row for each lane and interval; of a pipeline without
   lanes a row of tier 2, which says that it runs.
 - `dns.monitor`: the monitors' statistics.
-- `dns.orders`: what an operator wants of whoever runs it.
+- `dns.orders`: what an operator wants of whoever runs it, and that it has stopped.
 
 So whoever may read topics can watch a pipeline, and lanes may run anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from milepost.pipeline.tier2.rules import quantile_name
+
 if TYPE_CHECKING:
-    from milepost.client import Client
+    from milepost.client import Client, TopicInfo
     from milepost.schema import Schema
 
 SPLIT: Final = """
@@ -41,6 +43,8 @@ STATISTIC: Final = """
                 min: double?, max: double?, quantiles: *([quantile: double, value: double?])*]
 """
 ORDER: Final = "order: [order: string, at: timestamp]"
+STOP: Final = "stop"  # what an operator orders
+STOPPED: Final = "stopped"  # what the runner answers, and says whenever it ends in order
 
 RESULTS_S: Final = 7 * 86_400.0  # for which results wait that nobody combines yet
 _WEEK: Final = {"age_s": RESULTS_S, "hold": True}
@@ -70,6 +74,12 @@ class Beside:
         """The name of a hold: "lane 0", "splitter", "tier 2"."""
         return f"{self.pipeline}: {who}"
 
+    def owns(self, topic: str) -> bool:
+        """Whether a topic of this name is one of them, if there is such a pipeline."""
+        lane = topic.removeprefix(f"{self.pipeline}.lane.")
+        fixed = (self.splits, self.marks, self.control, self.monitor, self.orders)
+        return topic in fixed or (lane != topic and lane.isdecimal())
+
     def declare(self, client: Client) -> None:
         """Make the topics whose schema does not depend on the pipeline; those that are there stay."""
         for name, schema, retain in (
@@ -87,6 +97,20 @@ class Beside:
             client.declare_topic(self.lane(lane), schema, durable=True, retain=_CONSUMED if combined else _WEEK)
 
 
+def beside_pipelines(topics: Iterable[TopicInfo]) -> set[str]:
+    """The names of topics that pipelines have made for themselves, of all that a broker has.
+
+    A pipeline is known by its topic of marks: the name alone could be anybody's.
+    """
+    schemas = {each.name: each.schema for each in topics}
+    pipelines = [
+        Beside(name.removesuffix(".marks"))
+        for name, schema in schemas.items()
+        if name.endswith(".marks") and schema.name == "mark" and f"{name.removesuffix('.marks')}.splits" in schemas
+    ]
+    return {name for name in schemas for pipeline in pipelines if pipeline.owns(name)}
+
+
 def last_mark(client: Client, beside: Beside, lane: int, other_than: str = "") -> Any | None:
     """The farthest mark of a lane, or of tier 2; None before the first. It is among the last rows, nearly always.
 
@@ -102,6 +126,12 @@ def last_mark(client: Client, beside: Beside, lane: int, other_than: str = "") -
             # Tier 2 may go on in time, and not in results: of such marks the last one counts.
             return max(reversed(found), key=lambda row: (row.position, row.at))
     return None
+
+
+def statistics(row: Any) -> dict[str, Any]:
+    """The statistics of one row of a monitors' topic, by the names that rules have for them."""
+    told = {name: getattr(row, name) for name in ("count", "rate", "mean", "min", "max")}
+    return told | {quantile_name(each.quantile): each.value for each in row.quantiles}
 
 
 def combiner_hold(reader: str, topic: str) -> str:

@@ -68,10 +68,11 @@ _WHY: Final = {
     "broker": "is of a broker that stored {theirs}, and this one stores {ours}: it lost its state, or is another one; "
     "remove the folder to begin anew",
     "input": "is of a pipeline that read {theirs}, and this one reads {ours}; give the pipeline another name",
-    "lanes": "is of {theirs} lanes, and there are {ours} now; let it run dry with --once, and give it another name",
+    "lanes": "is of {theirs} lanes, and there are {ours} now; let it run dry with --once --drain, and give it another "
+    "name",
     "memory": "has the state of other rules of tier 2 (windows, sequences, absences, monitors), which cannot go on "
-    "with these; let it run dry, and name another folder with --checkpoint: it goes on where the last mark is, "
-    "with windows that are open empty",
+    "with these; let it run dry with --once --drain, and name another folder with --checkpoint: it goes on where the "
+    "last mark is",
 }
 
 

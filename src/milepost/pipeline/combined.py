@@ -37,6 +37,7 @@ from milepost.pipeline.watermark import (
     Quiet,
     Reach,
     beginning,
+    drained,
     least,
     watermark,
 )
@@ -70,6 +71,7 @@ class CombinedSetting:
     rows: int = BATCH_ROWS
     work_s: float = WORK_S
     idle_s: float = IDLE_S
+    drain: Sequence[tuple[int, int]] = ()  # as in `drained`: what is open is closed when nothing more comes
     timeout: float = PATIENCE_S
 
     def json(self) -> str:
@@ -330,7 +332,10 @@ class _Driver:
             told.append((feed.watermark(silent), silent))
         folds = [fold for feed in self._feeds for fold in feed.folds]
         disorder = max(each.disorder_us for each in self._setting.feeding)
-        after = cut(folds, before, least(told), disorder, self._pace.rows)
+        until = least(told)
+        if self._setting.drain and all(silent for _, silent in told):
+            until = drained(until, self._setting.drain)
+        after = cut(folds, before, until, disorder, self._pace.rows)
         unseen = rows_between(before.ends, [fold.end for fold in folds])
         if after.time_us == before.time_us and unseen < self._pace.rows and not all(silent for _, silent in told):
             return before  # nothing to merge yet: a micro-batch would cost as much as one with results

@@ -24,12 +24,11 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from milepost.client import Client
 from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError
-from milepost.pipeline.beside import Beside, Tail, last_mark
+from milepost.pipeline.beside import Beside, Tail, last_mark, statistics
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.ranges import Part, Range, RangeReader
 from milepost.pipeline.splits import Run, Runs, partitioned
-from milepost.pipeline.tier2.rules import quantile_name
 from milepost.schema import Schema
 
 MICRO_ROWS: Final = 200_000  # most events of a micro-batch: about a second of a lane, so that control can act on it
@@ -154,12 +153,6 @@ class Monitors:
                     told = statistics(row)
                     self.values[row.monitor] = {name: told.get(name) for name in wanted}
         return self.values
-
-
-def statistics(row: Any) -> dict[str, Any]:
-    """The statistics of one row of a monitors' topic, by the names that rules have for them."""
-    told = {name: getattr(row, name) for name in ("count", "rate", "mean", "min", "max")}
-    return told | {quantile_name(each.quantile): each.value for each in row.quantiles}
 
 
 class LaneReader(DataSourceStreamReader):

@@ -12,6 +12,7 @@ from milepost.pipeline import tier1
 from milepost.pipeline.beside import IEP, Beside
 from milepost.pipeline.combined import CombinedSetting, Feeding
 from milepost.pipeline.definition.checked import Checked
+from milepost.pipeline.definition.rule import AbsenceRule, WindowRule
 from milepost.pipeline.lane import LaneSetting
 from milepost.pipeline.marks import MarkSetting
 from milepost.pipeline.plumbing import FORMAT, PipelineDataSource
@@ -41,6 +42,17 @@ def monitors_of(checked: Checked) -> dict[str, list[str]]:
 def has_tier2(checked: Checked) -> bool:
     """Whether lanes' results are combined; if not, they are the output."""
     return bool(checked.rules or checked.monitors)
+
+
+def open_times(checked: Checked) -> list[tuple[int, int]]:
+    """Of each rule that sends something when a time is over: how long that is, and at multiples of what it begins."""
+    found = []
+    for each in checked.rules:
+        if isinstance(each.rule, WindowRule):
+            found.append((each.rule.window.us, (each.rule.slide or each.rule.window).us))
+        elif isinstance(each.rule, AbsenceRule):
+            found.append((each.rule.within.us + 1, 1))  # its deadline belongs to it
+    return found
 
 
 def start_lane(
@@ -75,8 +87,9 @@ def start_tier2(
     *,
     shards: int,
     idle_s: float,
+    drain: bool = False,
 ) -> StreamingQuery:
-    """The IEP: tier 2 over what all lanes made, in time order."""
+    """The IEP: tier 2 over what all lanes made, in time order. `drain`: it closes what is open when nothing comes."""
     pipeline = checked.pipeline
     assert checked.time is not None
     setting = CombinedSetting(
@@ -87,6 +100,7 @@ def start_tier2(
         monitors_of(checked),
         work_s=WORK * pipeline.control.interval.us / 1e6,
         idle_s=idle_s,
+        drain=open_times(checked) if drain else (),
     )
     made = Tier2(checked)
     frame = made.apply(_stream(spark, "combined", setting.json()), shards)

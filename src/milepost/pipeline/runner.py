@@ -7,6 +7,7 @@ Lanes may be queries of this process's Spark, or processes with a Spark of their
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -20,20 +21,34 @@ from typing import Any, Final
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
 from milepost.pipeline import steering
-from milepost.pipeline.beside import IEP, RESULTS_S, Beside, Tail, combiner_hold, ends, newest, queue, tidy
+from milepost.pipeline.beside import (
+    IEP,
+    RESULTS_S,
+    STOP,
+    STOPPED,
+    Beside,
+    Tail,
+    combiner_hold,
+    ends,
+    last_mark,
+    newest,
+    queue,
+    tidy,
+)
 from milepost.pipeline.checkpoint import Checkpoint
-from milepost.pipeline.combined import Feeding
+from milepost.pipeline.combined import Feeding, cut_of
 from milepost.pipeline.control.pauses import late
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.checked import Checked
 from milepost.pipeline.definition.checking import check
+from milepost.pipeline.queries import open_times
 from milepost.pipeline.session import shards_of
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.place import resolved
 from milepost.pipeline.splits import Runs
 from milepost.pipeline.splitter import Splitter
 from milepost.pipeline.steering import Commit, Measured, Steering
-from milepost.pipeline.watermark import Mark, Order
+from milepost.pipeline.watermark import Mark, Order, drained
 from milepost.pipeline.workers import Workers
 
 TIDY_S: Final = 600.0  # between two times that old splits and marks are removed
@@ -90,8 +105,9 @@ class Totals:
 class Runner:
     """One run of a pipeline, as a context: `with Runner(pipeline) as runner: runner.run()`.
 
-    `once`: process what the input has now, and end. `steering_of` and `drops` (result queues that drop what they have
-    no room for) are for experiments. `keep_session` leaves the process's Spark session running at the end.
+    `once`: process what the input has now, and end. `drain`: with `once`, close the windows that are open then.
+    `steering_of` and `drops` (result queues that drop what they have no room for) are for experiments. `keep_session`
+    leaves the process's Spark session running at the end.
     """
 
     def __init__(
@@ -101,6 +117,7 @@ class Runner:
         master: str | None = None,
         checkpoint: Path | None = None,
         once: bool = False,
+        drain: bool = False,
         now: Callable[[], float] = time.time,
         steering_of: Callable[[Sequence[int]], Steering] | None = None,
         drops: bool = False,
@@ -108,7 +125,10 @@ class Runner:
     ) -> None:
         self.pipeline = pipeline
         self.beside = Beside(pipeline.name)
+        if drain and not once:
+            raise ConfigError("windows are drained when the input has come to its end: drain needs once as well")
         self._once = once
+        self._drain = drain
         self._now = now
         self._stack = ExitStack()
         self._master = master or pipeline.spark.master
@@ -133,8 +153,18 @@ class Runner:
             raise
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        with self._stack:
+            if kind is None:
+                self.workers.stop()
+                self._say_stopped()
+
+    def _say_stopped(self) -> None:
+        """For `pipeline stop`, which waits for it, and for `pipeline status`."""
+        try:
+            self.client.put(self.beside.orders, {"order": STOPPED, "at": datetime.fromtimestamp(self._now(), UTC)})
+        except BrokerError as error:  # everything is done, and that nobody runs it is seen a little later
+            log.warning("pipeline %s has ended, and could not say so: %s", self.pipeline.name, error)
 
     def _begin(self) -> None:
         pipeline = self.pipeline
@@ -278,7 +308,7 @@ class Runner:
         interval = self.pipeline.control.interval.us / 1e6
         targets = {name: ends(self.client, name) for name in self.pipeline.input} if self._once else None
         due = self._now()
-        ended = False
+        ended = draining = False
         while not until():
             if self.splitter is not None:
                 ages = [self.splitter.age(lane) for lane in range(self.pipeline.lanes)]
@@ -288,10 +318,8 @@ class Runner:
             if self._now() >= due + interval:
                 due = max(due + interval, self._now() - interval)
                 self.steer()
-            if any(row.order == "stop" for _, _, row in self._orders.news()):
+            if any(row.order == STOP for _, _, row in self._orders.news()):
                 log.info("pipeline %s was ordered to stop", self.pipeline.name)
-                self.workers.stop()
-                self.client.put(self.beside.orders, {"order": "stopped", "at": datetime.now(UTC)})
                 return
             self.workers.tend()
             self._tidy()
@@ -300,7 +328,12 @@ class Runner:
                     self._end()
                     ended = True
                 elif self._caught_up():
-                    return
+                    if not self._drain or self._drained():
+                        return
+                    if not draining:
+                        log.info("pipeline %s closes the windows that are open", self.pipeline.name)
+                        self.workers.drain()
+                        draining = True
             time.sleep(TICK_S)
 
     def _read_marks(self) -> None:
@@ -379,6 +412,14 @@ class Runner:
             for each in self.client.look(topic)["subscriptions"]
             if each["name"] == combiner_hold(self.pipeline.name, topic)
         )
+
+    def _drained(self) -> bool:
+        """Whether tier 2 has nothing open, by its last mark."""
+        last = last_mark(self.client, self.beside, IEP) if self.combines else None
+        if last is None or last.offset is None:
+            return True
+        at = cut_of(json.loads(last.offset))
+        return at.time_us >= drained(max(end.time_us for end in at.ends), open_times(self.checked))
 
 
 def _turn(runs: Runs, commit: Commit) -> float | None:

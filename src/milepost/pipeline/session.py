@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from milepost.errors import ConfigError
+from milepost.extras import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_SPARK: Final = "pipelines run on Spark: pip install 'milepost[spark]'"
 JAVA: Final = 17  # the oldest that Spark runs on
 NO_JAVA: Final = (
     f"Spark needs Java {JAVA} or newer, and there is {{}}: install it "
@@ -59,6 +59,12 @@ DEFAULTS: Final[Mapping[str, str]] = {
 def shards_of(conf: Mapping[str, str]) -> int:
     """Into how many parts a shuffle goes, with such settings."""
     return int({**DEFAULTS, **conf}[SHARDS])
+
+
+def require_spark() -> None:
+    """Refuse to go on without PySpark, without Pandas, which it hands tables to, or without Java."""
+    require("pipelines need", "spark", "pyspark", "pandas")
+    require_java()
 
 
 def require_java() -> None:
@@ -109,11 +115,8 @@ def unpack_python() -> None:
 
 def make_session(name: str, master: str = "local[2]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """A session; the one that this process has, if it has one. Workers run this Python."""
-    require_java()
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise ConfigError(NO_SPARK) from None
+    require_spark()
+    from pyspark.sql import SparkSession
 
     unpack_python()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

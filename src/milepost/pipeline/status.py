@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import UnknownTopic, did_you_mean
-from milepost.pipeline.beside import IEP, Beside, Tail
+from milepost.pipeline.beside import IEP, STOPPED, Beside, Tail
 from milepost.pipeline.control.trace import Record, Trace
 
 if TYPE_CHECKING:
@@ -58,12 +58,14 @@ class Status:
         self._control = Tail(client, self._beside.control)
         self._marks = Tail(client, self._beside.marks)
         self._monitor = Tail(client, self._beside.monitor)
+        self._orders = Tail(client, self._beside.orders)
         self.lanes: dict[int, Lane] = {}
         self.trace: Final = Trace()
         self.monitors: dict[str, Any] = {}
         self.rejected = self.dropped = self.late = self.sent = 0
         self.watermark: Any = None  # up to which tier 2 has seen everything
         self.last: Any = None  # when it was last steered
+        self._stopped: Any = None  # when a runner last said that it ends
         self._first: float | None = None
         self._every = 0.0  # seconds between two decisions, as they say
         self._gaps: deque[float] = deque([2.0], GAPS)  # seconds
@@ -76,6 +78,9 @@ class Status:
             self._decision(row)
         for _, _, row in self._monitor.news():
             self.monitors[row.monitor] = row
+        for _, _, row in self._orders.news():
+            if row.order == STOPPED:
+                self._stopped = row.at
 
     def _mark(self, row: Any) -> None:
         if row.lane == IEP:
@@ -124,6 +129,8 @@ class Status:
         self._every = getattr(row, "every", None) or 0.0  # which rows of older versions do not say
 
     def running(self, now: float) -> bool:
-        """Whether somebody steers it."""
+        """Whether somebody steers it: it was steered lately, and has not said since that it stops."""
+        if self.last is None or (self._stopped is not None and self._stopped >= self.last):
+            return False
         usual = max(median(self._gaps), self._every, 1.0)
-        return self.last is not None and now - self.last.timestamp() < STALE_INTERVALS * usual
+        return bool(now - self.last.timestamp() < STALE_INTERVALS * usual)

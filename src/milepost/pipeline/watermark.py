@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 NEVER: Final = -(1 << 62)  # microseconds: before every event
+LAST_US: Final = 253_402_300_799_999_999  # the end of the year 9999: the last time that Python can tell
 
 
 def complete(time_us: int, disorder_us: int) -> int:
@@ -23,6 +24,17 @@ def complete(time_us: int, disorder_us: int) -> int:
     that may still come.
     """
     return NEVER if time_us == NEVER else time_us - disorder_us - 1
+
+
+def drained(latest_us: int, open_us: Iterable[tuple[int, int]]) -> int:
+    """The time at which nothing is open any more of what events up to `latest_us` have opened.
+
+    `open_us`: of each rule that is open for a time, how long that is, and where it may begin: at multiples of what.
+    """
+    if latest_us == NEVER:
+        return NEVER
+    ends = (latest_us // step * step + length - 1 for length, step in open_us)
+    return min(max([latest_us, *ends]), LAST_US)
 
 
 class Mark(NamedTuple):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FAILURES: Final = 5  # in a row, each within `STEADY_S` of its start, before a query is given up
 STEADY_S: Final = 60.0  # a query that ran for so long had no fault of its own when it failed
 DELAY_S: Final = (0.0, 1.0, 2.0, 5.0, 10.0)  # before it is started again, by the number of failures
+TIER2: Final = "tier 2"
 LEAVE_S: Final = 20.0  # for a process to end when it is asked to
 
 log = logging.getLogger("milepost.pipeline")
@@ -54,6 +55,7 @@ class Workers:
         self._checkpoint = checkpoint
         self._shards = shards
         self._idle_s = IDLE_S
+        self._drain = False
         self._drops = drops
         self._keep_session = keep_session
         self._stack = ExitStack()
@@ -85,9 +87,19 @@ class Workers:
                 own = self._process(lane) if pipeline.apart else self._lane(lane)
                 self._jobs.append(Job(f"lane {lane}", own))
         if self._checked.rules or self._checked.monitors:
-            self._jobs.append(Job("tier 2", self._tier2))
+            self._jobs.append(Job(TIER2, self._tier2))
         for job in self._jobs:
             job.start()
+
+    def drain(self) -> None:
+        """Let tier 2 close the windows that are open, once nothing more comes. It is started anew for that: how far a
+        micro-batch goes is then in Spark's log of offsets, as always, and is the same when it is repeated.
+        """
+        self._drain = True
+        for job in self._jobs:
+            if job.name == TIER2:
+                job.stop()
+                job.start()
 
     def tend(self) -> None:
         """Start again what has failed; `PipelineFailed` for what cannot be helped."""
@@ -126,6 +138,7 @@ class Workers:
                 self._checkpoint,
                 shards=self._shards,
                 idle_s=self._idle_s,
+                drain=self._drain,
             )
         )
 

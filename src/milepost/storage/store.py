@@ -18,6 +18,7 @@ from milepost.errors import (
     StoreError,
     StoreUnavailable,
 )
+from milepost.extras import extra
 from milepost.storage import faults, migrations, reading, statements, waiting
 from milepost.storage.database import ATTEMPTS, Database, Session
 from milepost.storage.faults import DRIVER_ERRORS, Kind
@@ -79,10 +80,8 @@ def open_store(
     if place.drivername.startswith("sqlite"):
         database = Sqlite(place)
     else:
-        try:
+        with extra("a store in PostgreSQL needs", "server"):
             from milepost.storage.postgresql import Postgresql
-        except ImportError:
-            raise ConfigError("a store in PostgreSQL needs psycopg: install milepost[server]") from None
         database = Postgresql(place, lease_s)
     try:
         return Store(database, broker, address, broker_id, time_us, lease_s, remember_s, staged_s, one_of_many)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import milepost
-from milepost.errors import ConfigError
+from milepost.errors import MissingPackage
 
 SCHEMA = milepost.parse_schema("""
     order: [id: long, pay: { cash: [] | card: [number: string] }, who: string?, count: long?,
@@ -63,5 +63,5 @@ def test_columns_with_variants_alone_and_no_columns():
 @pytest.mark.parametrize("package", ["pandas", "polars"])
 def test_a_package_that_is_not_installed_is_named(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=f"pip install {package}"):
+    with pytest.raises(MissingPackage, match=f"pip install {package}"):
         getattr(milepost.encode(SCHEMA, ROWS), f"to_{package}")()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import milepost
 from milepost.errors import InvalidValue
 from milepost.gateway import values
-from milepost.gateway.bodies import read_request
+from milepost.gateway.zmq.bodies import read_request
 from tests.strategies import graphs, identical_graphs, message_types, schemas
 from tests.strategies import values as messages
 

@@ -9,7 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.pipeline.merging import Cut, cut, merged, wanted
-from milepost.pipeline.watermark import NEVER, NOWHERE, LaneFold, Mark, Order, Quiet, Reach, beginning, least, watermark
+from milepost.pipeline.tier2.panes import Grid
+from milepost.pipeline.watermark import (
+    LAST_US,
+    NEVER,
+    NOWHERE,
+    LaneFold,
+    Mark,
+    Order,
+    Quiet,
+    Reach,
+    beginning,
+    drained,
+    least,
+    watermark,
+)
 
 DISORDER = 50
 
@@ -184,3 +198,18 @@ def test_what_is_too_late_comes_first_and_is_counted() -> None:
     found = merged(times, seen, after_us=10, until_us=28)
     assert times[found.rows].tolist() == [8, 12, 25]
     assert found.late == 1
+
+
+@given(st.integers(-(10**9), 10**9), st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)), max_size=4))
+def test_draining_goes_to_the_end_of_the_last_window_of_an_event_and_no_further(
+    latest: int, windows: list[tuple[int, int]]
+) -> None:
+    until = drained(latest, windows)
+    grids = [Grid(size, slide) for size, slide in windows]
+    assert all(grid.closed(until) >= latest // grid.slide for grid in grids)
+    assert until == latest or any(grid.closed(until - 1) < latest // grid.slide for grid in grids)
+
+
+def test_draining_nothing_and_the_end_of_time() -> None:
+    assert drained(NEVER, [(10, 10)]) == NEVER
+    assert drained(LAST_US - 5, [(10, 10), (1 << 50, 1)]) == LAST_US

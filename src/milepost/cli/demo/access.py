@@ -1,4 +1,4 @@
-"""Scene four: one field out of the bytes of one message, and how long that takes."""
+"""A scene: one field out of the bytes of one message, and how long that takes."""
 
 from __future__ import annotations
 

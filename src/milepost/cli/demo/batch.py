@@ -1,4 +1,4 @@
-"""Scene two: a batch, and its bytes."""
+"""A scene: a batch, and its bytes."""
 
 from __future__ import annotations
 

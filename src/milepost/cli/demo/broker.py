@@ -1,4 +1,4 @@
-"""Scene five: a broker, its clients, and what each of them gets."""
+"""A scene: a broker, its clients, and what each of them gets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.markup import escape
 
 from milepost import query
-from milepost.cli import warm
 from milepost.cli.demo.market import TRADE, TRADE_TEXT, many
 from milepost.cli.demo.stage import Stage
 
@@ -31,15 +30,11 @@ SMALL_BYTES: Final = 65_536  # of every queue and window, so that a slow subscri
 
 def play(stage: Stage) -> None:
     stage.scene("A broker sends each message to those who asked for it")
-    if not warm.installed("numba"):
-        stage.say(f"A broker needs more packages than a client: {escape(warm.SERVER_EXTRA)}")
+    if not stage.has_broker():
         return
-    from milepost import kernels
-
-    if not kernels.compiled():
-        warm.compile_kernels(stage.console)
     with _broker() as address:
-        stage.say(f"A broker listens on {address}. Three clients connect to it; one puts {ROWS:,} trades.")
+        stage.say(f"A broker listens on {address}. Three clients connect to it; one puts {ROWS:,} trades, "
+                  "each with a symbol, a price, a size, tags and more.")  # fmt: skip
         _by_content(stage, address)
         _slow(stage, address)
 

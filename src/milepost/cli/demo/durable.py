@@ -1,4 +1,4 @@
-"""Scene six: a broker that is killed in the middle of its work, and what it had promised."""
+"""A scene: a broker that is killed in the middle of its work, and what it had promised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
-from milepost.cli import warm
 from milepost.cli.demo.stage import ClaimFailed, Stage
 
 if TYPE_CHECKING:
@@ -35,14 +34,14 @@ SCHEMA: Final = "order: [number: int, symbol: string, size: int]"
 
 
 def play(stage: Stage) -> None:
-    stage.scene("What a broker has acknowledged survives it")
-    if not warm.installed("numba") or not warm.installed("sqlalchemy"):
-        stage.say(f"A broker needs more packages than a client: {escape(warm.SERVER_EXTRA)}")
+    stage.scene("A broker is killed in the middle of puts: nothing is lost, and nothing comes twice")
+    if not stage.has_broker():
         return
     with TemporaryDirectory(prefix="milepost-demo-") as folder, quiet():
         broker = Process(Path(folder))
         try:
-            broker.start()
+            with stage.waiting("A broker starts"):
+                broker.start()
             asyncio.run(_scene(stage, broker))
         finally:
             broker.end()

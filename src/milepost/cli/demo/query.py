@@ -1,4 +1,4 @@
-"""Scene three: a predicate over a batch."""
+"""A scene: a predicate over a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scene seven: orders in a queue. Taken by what they contain, worked off by two workers while a third reader dies."""
+"""A scene: orders in a queue. Taken by what they contain, worked off by two workers while a third reader dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
-from milepost.cli import queue_picture, warm
+from milepost.cli import queue_picture
 from milepost.cli.demo.durable import Process, quiet
 from milepost.cli.demo.stage import ClaimFailed, Stage
 
@@ -48,8 +48,7 @@ with milepost.Client(sys.argv[1]) as client, client.transaction() as tx:
 
 def play(stage: Stage) -> None:
     stage.scene("A queue gives each message to one reader, in a transaction")
-    if not warm.installed("numba") or not warm.installed("sqlalchemy"):
-        stage.say(f"A broker needs more packages than a client: {escape(warm.SERVER_EXTRA)}")
+    if not stage.has_broker():
         return
     with TemporaryDirectory(prefix="milepost-demo-") as name, quiet(), ExitStack() as ends:
         folder = Path(name)

@@ -1,4 +1,4 @@
-"""Scene one: a schema, and where it puts each field."""
+"""A scene: a schema, and where it puts each field."""
 
 from __future__ import annotations
 

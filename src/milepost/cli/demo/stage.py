@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.padding import Padding
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.rule import Rule
 
+from milepost.cli import warm
 from milepost.cli.terminal import Console
+from milepost.extras import install, installed
 
 PIPE_COLUMNS = 100  # without a terminal to ask
 
@@ -27,6 +32,32 @@ class Stage:
             self.console = Console(width=PIPE_COLUMNS)
         self.claims = 0
         self._started = time.monotonic()
+
+    def has_broker(self) -> bool:
+        """Whether a broker is installed; if not, that is said. The first time, its kernels are compiled."""
+        if not installed("numba", "sqlalchemy"):
+            self.say(f"A broker needs more packages than a client: {escape(install('server'))}")
+            return False
+        from milepost import kernels
+
+        if not kernels.compiled():
+            warm.compile_kernels(self.console)
+        return True
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
+        """While something takes long: a line with the seconds so far on a terminal, elsewhere what is waited for.
+
+        The line says something else when what is yielded is called with it.
+        """
+        if not self.console.is_terminal:
+            self.say(f"{what} …")
+            yield lambda text: None
+            return
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task(what, total=None)
+            yield lambda text: progress.update(task, description=text)
 
     def scene(self, title: str) -> None:
         self.console.print()

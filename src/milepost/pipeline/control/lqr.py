@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milepost.errors import ConfigError
+from milepost.extras import extra
 from milepost.pipeline.control.model import Model
 from milepost.pipeline.control.placement import pole_radius
 
@@ -114,12 +115,6 @@ def _state_space(models: Sequence[Model], basis: Matrix) -> tuple[Matrix, Matrix
 
 
 def _dlqr() -> Callable[..., tuple[Any, ...]]:
-    try:
+    with extra("balancing more than two lanes needs", "spark"):
         solve: Callable[..., tuple[Any, ...]] = import_module("control").dlqr
-        return solve
-    except ModuleNotFoundError as error:
-        if error.name != "control":
-            raise
-        raise ModuleNotFoundError(
-            "balancing more than two lanes needs python-control: pip install 'milepost[spark]'", name="control"
-        ) from None
+    return solve

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from milepost.extras import extra
 from milepost.pipeline.control.trace import Trace
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -196,12 +197,6 @@ def _short(value: float) -> str:
 
 def _figure_class() -> Callable[..., Any]:
     """Matplotlib's Figure, used without pyplot: no display, no global state, nothing to close."""
-    try:
+    with extra("a report that is drawn needs", "spark"):
         found: Callable[..., Any] = import_module("matplotlib.figure").Figure
-        return found
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "matplotlib":
-            raise
-        raise ModuleNotFoundError(
-            "plots need Matplotlib: pip install matplotlib. The text of the report needs nothing.", name="matplotlib"
-        ) from None
+    return found

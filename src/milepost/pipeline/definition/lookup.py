@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from milepost.batch.arrow import arrow_schema
 from milepost.batch.inference import schema_of
 from milepost.errors import ConfigError, MilepostError, SchemaError, did_you_mean
+from milepost.extras import extra, require
 from milepost.pipeline.definition.step import Enrich
 from milepost.query import kinds, parse_schema, subnet
 from milepost.query.kinds import Scalar
@@ -124,12 +125,12 @@ def _csv(path: str, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 def _sql(step: Enrich, source: str) -> pa.Table:
-    try:
+    with extra("tables in databases need", "spark"):
         from sqlalchemy import MetaData, Table, create_engine, select, text
         from sqlalchemy.exc import SQLAlchemyError
-    except ImportError:
-        raise ConfigError("tables in databases need SQLAlchemy: pip install 'milepost[server]'") from None
     assert step.url is not None
+    if step.url.startswith("postgresql://"):
+        require("tables in PostgreSQL need", "server", "psycopg")
     try:
         engine = create_engine(step.url.replace("postgresql://", "postgresql+psycopg://", 1))
         try:

@@ -14,8 +14,11 @@ Whatever Spark would raise for a row, or make depend on a setting of the session
 is written so that it does not: `try_` functions, times as numbers, fields by position where names clash.
 """
 
-from milepost.query.spark.compiler import check, column, result_type
-from milepost.query.spark.types import CASE, carries, case_field, field_type, spark_type, struct_type
+from milepost.extras import extra
+
+with extra("columns of Spark need", "spark"):
+    from milepost.query.spark.compiler import check, column, result_type
+    from milepost.query.spark.types import CASE, carries, case_field, field_type, spark_type, struct_type
 
 __all__ = [
     "column",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -55,11 +54,3 @@ def test_a_trace_with_gaps_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     trace = Trace(Record(k, 2.0 * k, 0, measurement=None if k % 2 else 1e6) for k in range(10))
     assert report.figure6(trace, tmp_path / "gaps.svg").stat().st_size > 1000
-
-
-def test_without_matplotlib_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
-        report.figure3(no_control(10).trace, tmp_path / "3.svg")
-    assert report.text(no_control(10).trace)

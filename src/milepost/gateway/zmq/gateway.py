@@ -32,8 +32,8 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.gateway import rows
-from milepost.gateway.bodies import (
+from milepost.gateway.zmq import rows
+from milepost.gateway.zmq.bodies import (
     Ack,
     Encoding,
     Get,
@@ -48,11 +48,11 @@ from milepost.gateway.bodies import (
     write_error,
     write_reply,
 )
-from milepost.gateway.publishers import Publishers
-from milepost.gateway.refusal import Refusal, refusal
-from milepost.gateway.roster import Roster
-from milepost.gateway.router import endpoint_of, envelope_of, keys_of, open_router
-from milepost.gateway.subscriber import PREFETCH_ROWS, Subscriber
+from milepost.gateway.zmq.publishers import Publishers
+from milepost.gateway.zmq.refusal import Refusal, refusal
+from milepost.gateway.zmq.roster import Roster
+from milepost.gateway.zmq.router import endpoint_of, envelope_of, keys_of, open_router
+from milepost.gateway.zmq.subscriber import PREFETCH_ROWS, Subscriber
 
 REQUESTS: Final = 256  # under way at once
 POLLS: Final = 4_000  # of gets that wait for a message, beside those; one more is answered at once

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from milepost import limits
 from milepost.errors import InvalidValue
-from milepost.gateway.refusal import Refusal, not_understood
+from milepost.gateway.zmq.refusal import Refusal, not_understood
 
 Encoding: TypeAlias = Literal["bson", "json"]
 BODY_BYTES: Final = 4 << 20  # of a request: a message of a megabyte in JSON's base64, with room

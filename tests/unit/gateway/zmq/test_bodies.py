@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost import errors
-from milepost.gateway import bodies
-from milepost.gateway.bodies import Ack, Get, Put, Sub, Unsub, encoding_of, payload_bytes, read_request
-from milepost.gateway.refusal import DESCRIPTION_CHARS, NAMES, Refusal, refusal
+from milepost.gateway.zmq import bodies
+from milepost.gateway.zmq.bodies import Ack, Get, Put, Sub, Unsub, encoding_of, payload_bytes, read_request
+from milepost.gateway.zmq.refusal import DESCRIPTION_CHARS, NAMES, Refusal, refusal
 
 UUID = "2f1e9a0c-5d53-4b6e-9d3b-0a4f5d1c2b3a"
 REQUESTS = [

@@ -8,9 +8,9 @@ import pytest
 
 import milepost
 from milepost.errors import CheckFailed, InvalidValue, MilepostError
-from milepost.gateway import bodies, rows
-from milepost.gateway.bodies import Get
 from milepost.gateway.values import SCHEMA_COST
+from milepost.gateway.zmq import bodies, rows
+from milepost.gateway.zmq.bodies import Get
 
 OLD, NEW = milepost.parse_schema("q: [price: double]"), milepost.parse_schema("q: [price: double, lot: uint8?]")
 CHECKED = milepost.parse_schema("q: [price: double] check (price > 0)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from milepost.gateway.refusal import Refusal
-from milepost.gateway.subscriber import Subscriber
+from milepost.gateway.zmq.refusal import Refusal
+from milepost.gateway.zmq.subscriber import Subscriber
 
 KNOWN: Final = 100_000  # subscribers whose topic is remembered; some hundred bytes each
 ATTACHED: Final = 5_000  # subscribers whose messages the broker hands to us, a few ahead each

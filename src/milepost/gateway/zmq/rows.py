@@ -13,8 +13,8 @@ import msgspec
 
 from milepost.batch import Batch
 from milepost.errors import CheckFailed, InvalidValue, MilepostError
-from milepost.gateway.bodies import Encoding
 from milepost.gateway.values import converter, plain_rows, to_bson, to_json
+from milepost.gateway.zmq.bodies import Encoding
 from milepost.query import encode, parse_schema
 from milepost.schema import Schema
 

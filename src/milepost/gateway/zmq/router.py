@@ -10,7 +10,7 @@ import zmq.asyncio
 import zmq.auth
 
 from milepost.errors import ConfigError
-from milepost.gateway.bodies import BODY_BYTES
+from milepost.gateway.zmq.bodies import BODY_BYTES
 
 FRAMES: Final = 10  # of a request with its envelope: a REQ socket sends three, and devices between add one each
 HWM: Final = 8  # messages that ZeroMQ keeps for a client or from it; a REQ socket has one
