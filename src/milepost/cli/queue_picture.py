@@ -114,16 +114,17 @@ def of_messages(messages: list[QueueMessage], columns: int) -> Table:
 
     An ID has some fifty digits. Where that leaves no room, its last part stands for it, which says as much.
     """
-    types = {message.type for message in messages}
+    headers = [message.header for message in messages]
+    types = {header.type for header in headers}
     whole = columns >= WIDE_COLUMNS
     made = table(
-        "mid", "enqueued", "priority", "aborts", *(("type",) if len(types) > 1 else ()), "message",
-        right=("priority", "aborts"),
+        "id", "enqueued", "priority", "deliveries", *(("type",) if len(types) > 1 else ()), "message",
+        right=("priority", "deliveries"),
     )  # fmt: skip
-    for message in messages:
-        mid = message.mid if whole else str(message.number)
-        cells = [mid, moment(message.enqueued_at), f"{message.priority:g}", f"{message.aborts:,}"]
-        made.add_row(*cells, *((message.type,) if len(types) > 1 else ()), Text(shown(plain(message))))
+    for header, message in zip(headers, messages, strict=True):
+        name = header.id if whole else str(header.number)
+        cells = [name, moment(header.enqueued_at), f"{header.priority:g}", f"{header.deliveries:,}"]
+        made.add_row(*cells, *((header.type,) if len(types) > 1 else ()), Text(shown(plain(message))))
     for column in made.columns[:-1]:
         column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
     return made
@@ -143,19 +144,22 @@ def as_json(queue: QueueInfo) -> dict[str, Any]:
 
 def message_json(message: QueueMessage) -> dict[str, Any]:
     """A message with its header."""
+    header = message.header
     return {
-        "mid": message.mid, "type": message.type, "priority": message.priority, "aborts": message.aborts,
-        "enqueued_at": message.enqueued_at, "message": plain(message),
+        "id": header.id, "type": header.type, "priority": header.priority, "deliveries": header.deliveries,
+        "enqueued_at": header.enqueued_at, "message": plain(message),
     }  # fmt: skip
 
 
 def plain(message: QueueMessage) -> Any:
     """A message as JSON has it: a graph that holds itself is written as the lists of its nodes."""
-    found = message.plain()
+    found = type(message).plain(message)  # a member may be called so
     try:
         values.to_json(found)
     except RecursionError:
-        return message.batch.to_arrow().to_pylist()[0]
+        from milepost.client.taken import one_row
+
+        return one_row(message).to_arrow().to_pylist()[0]
     return found
 
 

@@ -28,6 +28,7 @@ from milepost.errors import (
 )
 from milepost.query import encode, enforce
 from milepost.schema import Node, Schema
+from milepost.schema.node import type_of
 from milepost.wire import Queues, Types, Welcome
 from milepost.wire.queue import ENQUEUE_HEADER
 
@@ -97,12 +98,12 @@ class Queueing:
     async def _fitting(self, queue: str, names: tuple[str, ...], messages: Any) -> str:
         """The type whose root a node is one of, for a queue that takes several."""
         first = messages[0] if isinstance(messages, list | tuple) and messages else messages
-        if isinstance(first, QueueMessage) and first.type in names:
-            return first.type
+        if isinstance(first, QueueMessage) and first.header.type in names:
+            return first.header.type
         if isinstance(first, Node):
             for name in names:
                 schema = self._types.get(name) or await self._named(name)
-                if schema.message_type is not None and schema.message_type.root == first.node_type:
+                if schema.message_type is not None and schema.message_type.root == type_of(first):
                     return name
         raise WrongType(f"queue {queue!r} takes messages of {', '.join(names)}; say which these are, with type=")
 
@@ -128,7 +129,7 @@ class Queueing:
             )
             source = messages if many else [messages]
             if isinstance(source, list | tuple):
-                source = [each.plain() if isinstance(each, QueueMessage) else each for each in source]
+                source = [QueueMessage.plain(each) if isinstance(each, QueueMessage) else each for each in source]
             batch = encode(schema, source)
         if not len(batch):
             raise InvalidValue("there is no message to enqueue")
