@@ -1009,7 +1009,7 @@ def test_workers(store):
     async def body(place, client, other):
         seen, busy, most = [], 0, 0
 
-        @client.worker("quotes", "quote", where="size < 100", concurrency=3, count=2)
+        @client.worker("quotes", "quote", where="size < 100", concurrency=3, count=2, backoff=0.001)
         async def handle(message, tx):
             nonlocal busy, most
             busy += 1
@@ -1055,7 +1055,7 @@ def test_a_worker_outlives_the_cancellation_of_what_its_function_waits_for():
     async def body(place, client, other):
         seen = []
 
-        @client.worker("quotes", concurrency=1)
+        @client.worker("quotes", concurrency=1, backoff=0.001)
         async def handle(message):
             seen.append(message.size)
             if len(seen) == 1:
@@ -1146,6 +1146,8 @@ def test_the_same_verbs_without_an_event_loop(tmp_path):
             assert client.queue("quotes").figures["waiting"] == 0
             assert client.in_doubt() == []
             client.delete_queue("quotes")
+            with pytest.raises(UnknownQueue):
+                client.run_workers()
             client.delete_type("quote")
             assert client.queues() == []
             assert client.types() == {}
