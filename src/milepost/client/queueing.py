@@ -123,14 +123,7 @@ class Queueing:
             enforce(messages)
             batch = messages
         else:
-            many = isinstance(messages, list | tuple) or (
-                not isinstance(messages, Mapping | Node | QueueMessage | str | bytes)
-                and (hasattr(messages, "__arrow_c_stream__") or hasattr(messages, "__next__"))
-            )
-            source = messages if many else [messages]
-            if isinstance(source, list | tuple):
-                source = [QueueMessage.plain(each) if isinstance(each, QueueMessage) else each for each in source]
-            batch = encode(schema, source)
+            batch = batch_of(schema, messages)
         if not len(batch):
             raise InvalidValue("there is no message to enqueue")
         limits.require("TRANSACTION_MESSAGES", len(batch), "the messages that one transaction enqueues")
@@ -184,3 +177,30 @@ class Queueing:
                     await asyncio.shield(future)
             except TimeoutError:
                 raise TimedOut(f"the broker did not answer within {self.session.timeout:g} s") from None
+
+
+def batch_of(schema: Schema, messages: Any) -> Batch:
+    """One message or several as a batch: rows, an Arrow table or a frame.
+
+    A dict is always one message. It could be columns too, but a type with a list field takes a dict of lists for one
+    message, and the same call must not mean something else when a field is added.
+    """
+    many = isinstance(messages, list | tuple) or (
+        not isinstance(messages, Mapping | Node | QueueMessage | str | bytes)
+        and (hasattr(messages, "__arrow_c_stream__") or hasattr(messages, "__next__"))
+    )
+    source = messages if many else [messages]
+    if isinstance(source, list | tuple):
+        source = [QueueMessage.plain(each) if isinstance(each, QueueMessage) else each for each in source]
+    try:
+        return encode(schema, source)
+    except InvalidValue as error:
+        if not isinstance(messages, Mapping) or not all(_is_column(messages[name]) for name in messages):
+            raise
+        raise InvalidValue(
+            f"{error}; a dict is one message: give columns as an Arrow table, a frame or milepost.encode(type, columns)"
+        ) from None
+
+
+def _is_column(value: Any) -> bool:
+    return isinstance(value, list | tuple) or hasattr(value, "__array__") or hasattr(value, "__arrow_c_array__")
