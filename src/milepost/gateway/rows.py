@@ -19,6 +19,7 @@ from milepost.errors import CheckFailed, InvalidValue, MilepostError
 from milepost.gateway.bodies import Encoding
 from milepost.query import encode
 from milepost.schema import Schema
+from milepost.schema.flat import field_of
 from milepost.schema.types import Atom, List, Optional, Tuple, Type
 
 POST_SCHEMA: Final = "post: [payload: bytes]"
@@ -74,7 +75,7 @@ def _fitted(kind: Type, value: Any, path: str) -> Any:
 
 def shown(message: Mapping[str, Any], encoding: Encoding) -> Any:
     """A message as the payload of an answer."""
-    if len(message) == 1 and isinstance(alone := message.get("payload"), bytes):
+    if len(message) == 1 and isinstance(alone := field_of(message, "payload"), bytes):
         return alone
     return _shown(message, encoding)
 
@@ -90,7 +91,7 @@ def _shown(value: Any, encoding: Encoding) -> Any:
         case date() | UUID() | Decimal():
             return str(value)
         case Mapping():
-            return {str(name): _shown(each, encoding) for name, each in value.items()}
+            return {str(name): _shown(value[name], encoding) for name in value}  # `items` may be a field of it
         case Sequence():
             return [_shown(each, encoding) for each in value]
     return str(value)

@@ -73,6 +73,13 @@ def test_what_does_not_fit_is_left_to_the_put(value):
     assert rows.fitted(ORDER, value) == value
 
 
+def test_fields_may_be_called_as_methods_are():
+    message = {"items": 1, "get": 2, "keys": 3, "inner": {"items": 4}}
+    schema = milepost.parse_schema("m: [items: int, get: int, keys: int, inner: [items: int]]")
+    assert rows.shown(view(schema, message), "json") == message
+    assert rows.shown(view(milepost.parse_schema("m: [get: int]"), {"get": 2}), "json") == {"get": 2}
+
+
 @given(st.data())
 def test_messages_of_any_schema_can_be_shown(data):
     schema = data.draw(schemas())
