@@ -247,7 +247,7 @@ class Worker:
                 if message is None:
                     break
                 messages.append(message)
-                again.append(handed.tries > 0)
+                again.append(handed.deliveries > 0)
             if messages:
                 names, numbers = columns(messages)
                 self.book.got(subscription, names, numbers, member=member, again=again)
@@ -295,7 +295,7 @@ class Worker:
         leaving = asyncio.create_task(self._leave(handed))
         try:
             async for message in handed:
-                self.book.got(subscription, *columns([message]), member=member, again=handed.tries > 0)
+                self.book.got(subscription, *columns([message]), member=member, again=handed.deliveries > 0)
         finally:
             leaving.cancel()
             await asyncio.gather(leaving, return_exceptions=True)

@@ -28,10 +28,10 @@
     │   ├── UnknownRequest        a request that nobody knows
     │   ├── NotDurable            a topic that is kept nowhere, asked for what is kept
     │   ├── StagingLost           rows that were staged are not there: stage them again
-    │   ├── UnknownQueue          a queue that nobody created
+    │   ├── UnknownQueue          a queue that nobody declared
     │   ├── QueueExists           a queue of this name is there, and is another one
     │   ├── QueueInUse            a queue that cannot go while transactions have its messages
-    │   ├── UnknownType           a message type that nobody defined
+    │   ├── UnknownType           a message type that nobody declared
     │   ├── TypeExists            a type of this name is there, and is another one
     │   ├── TypeInUse             a type that cannot go while queues take it
     │   ├── WrongType             a message of a type that its queue does not take
@@ -291,7 +291,7 @@ class StagingLost(BrokerError):
 
 
 class UnknownQueue(BrokerError, LookupError):
-    """A queue that nobody has created, or that was dropped: create it, or look at the names that there are."""
+    """A queue that nobody has declared, or that was deleted: declare it, or look at the names that there are."""
 
     code = "unknown_queue"
 

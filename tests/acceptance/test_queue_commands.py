@@ -242,8 +242,11 @@ def test_headers_of_messages_are_options(ask, client, queue):
     ask("queue", "put", queue, "symbol=A", "price=1", "size=3", "--not-before", "2999-01-01T00:00:00Z")
     ask("queue", "put", queue, "symbol=A", "price=1", "size=4", "--expires", "0s")
     found = lines(ask("queue", "get", queue, "--count", "9", "--envelope"))
-    assert [(each["message"]["size"], each["priority"], each["aborts"]) for each in found] == [(2, 7.0, 0), (1, 0.0, 0)]
-    assert all(re.fullmatch(r"\d+/\d+/\d+", each["mid"]) and each["type"] == "quote" for each in found)
+    assert [(each["message"]["size"], each["priority"], each["deliveries"]) for each in found] == [
+        (2, 7.0, 0),
+        (1, 0.0, 0),
+    ]
+    assert all(re.fullmatch(r"\d+/\d+/\d+", each["id"]) and each["type"] == "quote" for each in found)
     at = datetime.fromisoformat(found[0]["enqueued_at"])
     assert abs((datetime.now(UTC) - at).total_seconds()) < PATIENCE
     assert client.queue(queue).figures["delayed"] == 1
@@ -300,7 +303,7 @@ def test_what_is_kept_goes_back_and_what_is_peeked_at_stays(ask, client, filled)
     assert sizes(ask("queue", "get", filled, "--peek", "--count", "2")) == [0, 1]
     assert sizes(ask("queue", "get", filled, "--keep", "--count", "2")) == [0, 1]
     found = lines(ask("queue", "get", filled, "--peek", "--count", "9", "--envelope"))
-    assert [each["aborts"] for each in found] == [1, 1, 0, 0, 0]
+    assert [each["deliveries"] for each in found] == [1, 1, 0, 0, 0]
     assert counts(client, filled) == (5, 0, 0)
 
 
@@ -357,7 +360,7 @@ def test_a_block_is_taken_whole_or_not_at_all(ask, client):
 def test_a_queue_is_browsed_page_by_page_and_nothing_is_taken(ask, client, filled):
     page = ask("queue", "browse", filled, "--count", "2", "--where", "size > 0")
     rows = page.stdout.splitlines()
-    assert rows[0].split() == ["mid", "enqueued", "priority", "aborts", "message"]
+    assert rows[0].split() == ["id", "enqueued", "priority", "deliveries", "message"]
     assert [json.loads(row.split(maxsplit=4)[4])["size"] for row in rows[1:]] == [1, 2]
     last = rows[-1].split()[0]
     assert page.stderr == f"and more: --after {last} goes on, --count shows more at once\n"
@@ -388,10 +391,10 @@ def test_the_dead_are_found_and_brought_back(ask, client):
     for _ in range(2):
         assert sizes(ask("queue", "get", "work", "--keep", "--where", "size = 1")) == [1]
     (dead,) = lines(ask("queue", "browse", "work.dead", "--json"))
-    assert (dead["message"]["size"], dead["aborts"]) == (1, 2)
+    assert (dead["message"]["size"], dead["deliveries"]) == (1, 2)
     moved = ask("queue", "move", "work.dead", "work", "--where", "symbol = 'IBM'", "--count", "5")
     assert moved.stdout == "1 message moved from work.dead to work\n"
-    assert [each["aborts"] for each in lines(ask("queue", "get", "work", "-n", "9", "--envelope"))] == [0, 0]
+    assert [each["deliveries"] for each in lines(ask("queue", "get", "work", "-n", "9", "--envelope"))] == [0, 0]
     refused(ask("queue", "move", "work", "work"), "is where these messages are")
     refused(ask("queue", "move", "work", "wrok"), "did you mean 'work'?")
 

@@ -150,7 +150,7 @@ def test_durable_topics(address):
             together.put_many("kept", quotes_of(5)[2:])
         assert client.get("kept").size == 0
         assert desk.get(timeout=60).size == 1
-        assert (desk.offset, desk.tries, desk.position) == (1, 0, {desk.log: 2})
+        assert (desk.offset, desk.deliveries, desk.position) == (1, 0, {desk.log: 2})
         assert [message.size for message in client.get_many("desk", 2)] == [2, 3]
         for message in desk:
             assert message.size == 4
@@ -160,7 +160,7 @@ def test_durable_topics(address):
         assert told["behind"] == 1  # the loop did not come back
         with client.subscribe("kept", name="desk", ack="explicit") as again:
             (message,) = again.get_many(5, timeout=60)
-            assert (message.size, again.tries) == (4, 1)
+            assert (message.size, again.deliveries) == (4, 1)
             again.nack(message)
             again.get(timeout=60)
             again.ack()

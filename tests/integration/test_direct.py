@@ -225,7 +225,7 @@ def test_what_a_killed_process_had_taken_is_there_for_the_next(postgresql):
         ):  # it takes the log over, and recovers
             async with next_one.transaction() as tx:
                 (found,) = await tx.dequeue("quotes", count=2, timeout=None)
-                assert (found.size, found.aborts) == (1, 1)
+                assert (found.size, found.deliveries) == (1, 1)
 
     on(postgresql, body, clients=1)
 

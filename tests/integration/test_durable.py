@@ -133,7 +133,7 @@ def test_acknowledged_or_again():
         seen = {}
         while len(seen) < 2:
             message = await desk.get()
-            seen[message.n] = desk.tries
+            seen[message.n] = desk.deliveries
             if message.n == 2:
                 await desk.ack(message)
             else:

@@ -26,7 +26,7 @@ async def main():
             "work", name="desk", start="earliest", ack=ack, max_deliveries=3, dead_letter="work.dead"
         )
         async for message in work:
-            print(message.n, work.tries, flush=True)
+            print(message.n, work.deliveries, flush=True)
             if message.n == {POISON}:
                 for process in (*also, os.getpid()):
                     os.kill(process, signal.SIGKILL)
@@ -50,7 +50,7 @@ async def main():
                 found = await tx.dequeue("work")
                 if not found:
                     break
-                print(found[0].n, found[0].aborts, flush=True)
+                print(found[0].n, found[0].deliveries, flush=True)
                 if found[0].n == 3:
                     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -145,7 +145,7 @@ def test_deliveries_are_counted_over_all_brokers_of_a_cell(postgresql):
                     "work", name="desk", start="earliest", ack="explicit", max_deliveries=3, dead_letter="work.dead"
                 )
                 assert (await work.get(timeout=PATIENCE)).n == 0
-                assert work.tries == tries
+                assert work.deliveries == tries
                 consumer._session.connection.abort()  # as when its process is killed
                 await consumer.close(drain=False)
             async with AsyncClient(str(two.address), timeout=PATIENCE) as client:
@@ -189,7 +189,7 @@ def test_rows_that_were_sent_ahead_and_not_seen_are_not_counted():
                         max_deliveries=2, dead_letter="work.dead",
                     )  # fmt: skip
                     message = await work.get(timeout=PATIENCE)
-                    assert (message.n, work.tries) == (number, 0)
+                    assert (message.n, work.deliveries) == (number, 0)
                     if number % 2:
                         await work.ack(message)
                     if number % 3:
@@ -212,7 +212,7 @@ def test_what_an_application_has_seen_is_counted_when_it_leaves_in_order():
                         "work", name="desk", start="earliest", ack=ack, max_deliveries=3, dead_letter="work.dead"
                     )
                     async for message in work:
-                        assert (message.n, work.tries) == (0, tries)
+                        assert (message.n, work.deliveries) == (0, tries)
                         break
                     if detaches:
                         await work.detach()
@@ -222,6 +222,6 @@ def test_what_an_application_has_seen_is_counted_when_it_leaves_in_order():
                 assert await dead(client) == [0]
                 work = await client.subscribe("work", name="desk", ack="explicit", create=False)
                 assert (await work.get(timeout=PATIENCE)).n == 1
-                assert work.tries == 0
+                assert work.deliveries == 0
 
     run(body())

@@ -149,7 +149,7 @@ def test_what_is_written_is_seen_after_the_commit_and_taken_once(store):
                 ("IBM", 1, 1.5),
                 ("IBM", 2, 1.5),
             ]
-            assert {(each.type, each.aborts, each.priority) for each in found} == {("quote", 0, 0.0)}
+            assert {(each.type, each.deliveries, each.priority) for each in found} == {("quote", 0, 0.0)}
             assert datetime.now(UTC) - found[0].enqueued_at < timedelta(hours=1)
             async with writer.transaction() as other:
                 assert sizes(await other.dequeue("quotes", count=10)) == [3]
@@ -173,7 +173,7 @@ def test_an_exception_aborts_and_the_messages_come_back_counted(store):
                 raise ZeroDivisionError
         async with client.transaction() as tx:
             found = await tx.dequeue("quotes", count=10)
-            assert [(message.size, message.aborts) for message in found] == [(1, 1), (2, 1)]
+            assert [(message.size, message.deliveries) for message in found] == [(1, 1), (2, 1)]
         with pytest.raises(NoTransaction, match="was committed"):
             await tx.dequeue("quotes")
         with pytest.raises(NoTransaction):
@@ -320,7 +320,7 @@ def test_a_queue_of_several_types(store):
             assert found[1].text == "hello"
             await tx.abort()
         async with client.transaction() as tx:
-            assert (await tx.dequeue("mixed", "note"))[0].aborts == 1
+            assert (await tx.dequeue("mixed", "note"))[0].deliveries == 1
             await tx.enqueue("mixed", await tx.dequeue("mixed", "quote"))
 
     at(body, **store)
@@ -813,7 +813,7 @@ def test_a_client_that_leaves_is_undone_at_once_and_one_that_is_away_when_its_le
         place.broker.clock.advance(31)
         async with other.transaction() as tx:
             found = await tx.dequeue("quotes", timeout=PATIENCE)
-            assert [(message.size, message.aborts) for message in found] == [(3, 1)]
+            assert [(message.size, message.deliveries) for message in found] == [(3, 1)]
         await gone.close()
 
     at(body, clients=1, clock=testing.FakeClock(), heartbeat_s=86_400)
@@ -1011,14 +1011,14 @@ def test_workers(store):
     async def body(place, client, other):
         seen, busy, most = [], 0, 0
 
-        @client.worker("quotes", "quote", where="size < 100", concurrency=3, count=2)
+        @client.worker("quotes", "quote", where="size < 100", concurrency=3, count=2, backoff=0.001)
         async def handle(message, tx):
             nonlocal busy, most
             busy += 1
             most = max(most, busy)
             await client.types()
             busy -= 1
-            if message.size == 5 and not message.aborts:
+            if message.size == 5 and not message.deliveries:
                 raise ValueError("not today")
             await tx.enqueue("quotes", quote(message.size + 100))
             seen.append(message.size)
@@ -1057,7 +1057,7 @@ def test_a_worker_outlives_the_cancellation_of_what_its_function_waits_for():
     async def body(place, client, other):
         seen = []
 
-        @client.worker("quotes", concurrency=1)
+        @client.worker("quotes", concurrency=1, backoff=0.001)
         async def handle(message):
             seen.append(message.size)
             if len(seen) == 1:
@@ -1148,6 +1148,8 @@ def test_the_same_verbs_without_an_event_loop(tmp_path):
             assert client.queue("quotes").figures["waiting"] == 0
             assert client.in_doubt() == []
             client.delete_queue("quotes")
+            with pytest.raises(UnknownQueue):
+                client.run_workers()
             client.delete_type("quote")
             assert client.queues() == []
             assert client.types() == {}

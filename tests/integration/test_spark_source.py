@@ -497,10 +497,10 @@ def test_a_queue_is_a_table(session, broker, client):
     assert read("Basket").selectExpr("explode(basket) AS b").selectExpr("sum(b.id)").first()[0] == sum(range(1500))
     assert read("Basket", where="name = 'it''s' and id < 100").count() == 50
     (row,) = read("parcel", where="weight > 1", includeMetadata="true").collect()
-    assert (row.weight, row.note, row._priority, row._aborts) == (1.5, None, 7.0, 0)
+    assert (row.weight, row.note, row._priority, row._deliveries) == (1.5, None, 7.0, 0)
     with client.transaction() as tx:
         (taken,) = tx.dequeue("baskets", "parcel")
-        assert row._mid == taken.mid
+        assert row._id == taken.header.id
         assert read("parcel").count() == 0, "taken, and so nobody's to see"
     client.purge("baskets", "Basket")
     assert read("Basket").count() == 0

@@ -139,7 +139,7 @@ def test_what_the_writers_version_lacks_is_absent_in_a_log(first, declares):
             assert [message.id is not None for message in found] == [True] * 4
             await desk.ack(found[0])
             await desk.nack(found[1])
-            assert [(await desk.get()).n, desk.offset, desk.tries] == [1, 1, 1]
+            assert [(await desk.get()).n, desk.offset, desk.deliveries] == [1, 1, 1]
             await desk.ack()
             named = await reader.subscribe("quotes", name="many", start="earliest")
             taken = []

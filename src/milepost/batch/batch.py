@@ -20,7 +20,7 @@ from milepost.batch.header import HEADER, Buffer, Header, seal, unseal
 from milepost.batch.ids import Ids, MessageId, ids_of_rows
 from milepost.batch.layout import Layout, aligned
 from milepost.batch.plain import plain
-from milepost.batch.row import row_class
+from milepost.batch.row import MessageHeader, row_class
 from milepost.batch.single import REFUSED
 from milepost.batch.validate import Validator
 from milepost.errors import InvalidValue, MalformedBatch
@@ -275,9 +275,11 @@ class Batch:
             raise IndexError(f"row {row} of {self._rows}")
         row %= self._rows
         if self.schema.message_type is not None:
-            return graph.node(self.schema.message_type, self.slice(row, row + 1)._flat_pylist()[0])
+            return graph.node(
+                self.schema.message_type, self.slice(row, row + 1)._flat_pylist()[0], self.header(int(row))
+            )
         group, index = self._place(row)
-        return row_class(self._form, group.block.layout)(group.block, self.ids, index, int(row))
+        return row_class(self._form, group.block.layout)(group.block, self, index, int(row))
 
     def only(self) -> Any:
         """The message of a batch of one row: what indexing gives, by fewer calls."""
@@ -285,7 +287,11 @@ class Batch:
         made = block.layout.row_class
         if made is None or self._form.schema.message_type is not None:
             return self[0]
-        return made(block, self.ids, 0, 0)
+        return made(block, self, 0, 0)
+
+    def header(self, row: int) -> MessageHeader:
+        """What is known of a message beside what it contains."""
+        return MessageHeader(None if self.ids is None else self.ids[row])
 
     def __iter__(self) -> Iterator[Any]:
         return self.messages(range(self._rows))
@@ -296,7 +302,7 @@ class Batch:
             return map(self.__getitem__, rows)
         # No Python frame but the view's own constructor: programs that read row by row spend their time here.
         block = self.groups[0].block
-        return map(partial(row_class(self._form, block.layout), block, self.ids), rows)
+        return map(partial(row_class(self._form, block.layout), block, self), rows)
 
     def __bytes__(self) -> bytes:
         return bytes(self.data)

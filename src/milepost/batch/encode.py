@@ -21,7 +21,7 @@ from milepost.batch.columns import Columns, pack_bits
 from milepost.batch.format import WRAPPED, Format
 from milepost.batch.layout import Layout
 from milepost.errors import InvalidValue, did_you_mean
-from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, TupleShape, case_of
+from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, TupleShape, case_of, field_of
 from milepost.schema.types import Atom, Ref, Tuple
 
 Values = Sequence[Any]
@@ -224,7 +224,7 @@ def _row(shape: TupleShape, value: Any) -> list[Any]:
         return [_ABSENT] * len(shape.fields)
     if isinstance(value, Mapping):
         _known(shape, set(value))
-        return [value.get(name) for name in shape.fields]
+        return [field_of(value, name) for name in shape.fields]
     if isinstance(value, NOT_OBJECTS) or not any(hasattr(value, name) for name in shape.fields):
         names = ", ".join(shape.fields) or "no fields"
         what = f"missing; a dict with {names} is required here"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from milepost.errors import InvalidValue, MalformedBatch, did_you_mean
-from milepost.schema.flat import ListShape, TupleShape
+from milepost.schema.flat import ListShape, TupleShape, field_of
 from milepost.schema.messagetype import MessageType, NodeType, Reference
 from milepost.schema.node import Node, build
 
@@ -76,12 +76,14 @@ def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[d
 def _member(value: Any, name: str) -> Any:
     if isinstance(value, Node):
         return value[name]  # an attribute may be hidden by a method of the same name
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    if isinstance(value, Mapping):
+        return field_of(value, name)
+    return getattr(value, name, None)
 
 
 def _known(kind: NodeType, value: Mapping[str, Any], row: int) -> None:
     names = [member.name for member in kind.members]
-    if unknown := value.keys() - set(names):
+    if unknown := set(value) - set(names):
         name = min(unknown, key=str)
         raise InvalidValue(f"there is no member {name!r}{did_you_mean(str(name), names)}", kind.name, row)
 
@@ -115,9 +117,9 @@ def linked(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]])
     return nodes[message_type.root][0]
 
 
-def node(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]]) -> Node:
-    """Lists of tuples as generic nodes; gives the root."""
-    return build(message_type, linked(message_type, lists))
+def node(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]], header: Any) -> Node:
+    """Lists of tuples as generic nodes; gives the root, with the header of the message."""
+    return build(message_type, linked(message_type, lists), header=header)
 
 
 def check(batch: Batch) -> None:

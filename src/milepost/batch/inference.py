@@ -15,6 +15,7 @@ from milepost.batch.from_arrow import as_table
 from milepost.errors import SchemaError
 from milepost.schema import types as t
 from milepost.schema.dataclass import from_dataclass
+from milepost.schema.flat import field_of
 from milepost.schema.text import parse
 
 
@@ -49,7 +50,7 @@ def _of_rows(source: Iterable[Any], name: str) -> t.Schema:
         return from_dataclass(type(rows[0]))
     try:
         names = list(dict.fromkeys(name for row in rows for name in row))
-        table = pa.table({name: [row.get(name) for row in rows] for name in names})
+        table = pa.table({name: [field_of(row, name) for row in rows] for name in names})
     except (TypeError, ValueError, AttributeError, pa.ArrowException) as reason:
         raise SchemaError(f"the rows have no schema in common: {reason}") from None
     return _schema(table.schema, name, table)

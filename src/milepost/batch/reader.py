@@ -188,7 +188,7 @@ def _walked(view: Reader, rest: list[Step]) -> Reader:
             if isinstance(step, int):
                 value = value[step] if value is not None and step < len(value) else None
             else:
-                value = None if value is None else value.get(step)
+                value = value[step] if value is not None and step in value else None
         return value
 
     return walk

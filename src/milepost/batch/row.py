@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from milepost.batch import atoms
 from milepost.batch.block import DTYPES, Block
 from milepost.batch.format import WRAPPED, Format
-from milepost.batch.ids import Ids, MessageId
+from milepost.batch.ids import MessageId
 from milepost.batch.layout import Layout
 from milepost.batch.plain import cell, plain
 from milepost.errors import did_you_mean
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, TupleShape
 from milepost.schema.types import Atom, Ref, Tuple
+
+if TYPE_CHECKING:
+    from milepost.batch.batch import Batch
 
 _PAIR: Final = struct.Struct("<II")
 _ONE: Final = {kind: struct.Struct(f"<{code}") for kind, code in atoms.CODES.items()}
@@ -26,7 +30,9 @@ def read(form: Format, block: Block, shape: Shape, index: int) -> Any:
         case AtomShape():
             return _atom(form, block, shape, index) if _there(block, shape.valid, index) else None
         case TupleShape():
-            return TupleView(form, block, shape, index) if _there(block, shape.valid, index) else None
+            if not _there(block, shape.valid, index):
+                return None
+            return (shape.view or _view_class(shape))(form, block, shape, index)
         case ListShape():
             if not _there(block, shape.valid, index):
                 return None
@@ -92,7 +98,11 @@ FROM_BYTES: Final[dict[str, Callable[[Atom, Any, int], Any]]] = dict.fromkeys(_O
 
 
 class TupleView(Mapping[str, Any]):
-    """A tuple: fields by attribute, or by item where a name is also a method's (`view["items"]`)."""
+    """A tuple: fields by attribute and by item. A field that has the name of a method comes before that.
+
+    Code that takes views of any schema therefore calls no method of theirs: `name in view`, `view[name]` and
+    `iter(view)` mean the same for all.
+    """
 
     __slots__ = ("_block", "_form", "_index", "_shape")
 
@@ -123,6 +133,16 @@ class TupleView(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._shape.fields)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._shape.fields
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return {name: self[name] for name in self} == {name: other[name] for name in other}
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._shape.fields]
 
@@ -131,33 +151,73 @@ class TupleView(Mapping[str, Any]):
         return f"{type(self).__name__}({inside})"
 
 
-class Row(TupleView):
-    """A message. `message_id` is its ID, or None; so is `id`, unless the message has a field of that name.
+_METHODS: Final = frozenset(name for name in dir(TupleView) if not name.startswith("_"))
 
-    Each layout has a class of its own, made by `row_class`, with a property for each field: an attribute that is found
-    costs a sixth of one that `__getattr__` has to find.
+
+def _view_class(shape: TupleShape) -> type[TupleView]:
+    """The class of the views of a tuple, which belongs to the shape; made when first asked for."""
+    names = _METHODS & shape.fields.keys()
+    shape.view = TupleView
+    if names:
+        members: dict[str, Any] = {name: property(itemgetter(name)) for name in names}
+        shape.view = type("TupleView", (TupleView,), {"__slots__": (), "__module__": __name__} | members)
+    made: type[TupleView] = shape.view
+    return made
+
+
+class MessageHeader(NamedTuple):
+    """What is known of a message of a topic beside what it contains."""
+
+    id: MessageId | None  # who published it, through which broker, and when
+    log: int | None = None  # of a durable topic that it was read from: the number of the log,
+    offset: int | None = None  # and its place there
+    deliveries: int = 0  # by a named subscription, before this one
+
+    @property
+    def publisher(self) -> int | None:
+        """The number of the client that put it."""
+        return None if self.id is None else self.id.publisher
+
+    @property
+    def broker(self) -> int | None:
+        """The number of the broker that it was put to."""
+        return None if self.id is None else self.id.broker
+
+
+class Row(TupleView):
+    """A message. `header` is what is known of it beside its fields: its ID, its offset.
+
+    `header` alone comes before a field of its name, which is read by item. `id` is the ID, unless it is a field. Each
+    layout has a class of its own, made by `row_class`, with a property for each field: an attribute that is found costs
+    a sixth of one that `__getattr__` has to find.
     """
 
-    __slots__ = ("_ids", "_row")
+    __slots__ = ("_batch", "_row")
     _readers: ClassVar[dict[str, Callable[[Row], Any]]] = {}
 
-    def __init__(self, block: Block, ids: Ids | None, index: int, row: int | None = None) -> None:
+    def __init__(self, block: Block, batch: Batch, index: int, row: int | None = None) -> None:
         self._block = block
-        self._ids = ids  # of the whole batch: an ID is made when it is asked for
+        self._batch = batch  # it has the headers, which are made when they are asked for
         self._index = index
         self._row = index if row is None else row  # in the batch; `index` is in the block
 
     @property
-    def message_id(self) -> MessageId | None:
+    def header(self) -> MessageHeader:
+        """What is known of the message beside its fields."""
+        return self._batch.header(self._row)
+
+    @property
+    def id(self) -> MessageId | None:
         """Who published the message, through which broker, and when."""
-        return None if self._ids is None else self._ids[self._row]
+        ids = self._batch.ids
+        return None if ids is None else ids[self._row]
 
     def __getitem__(self, name: str) -> Any:
         reader = self._readers.get(name)
         return super().__getitem__(name) if reader is None else reader(self)
 
     def __copy__(self) -> Row:
-        return type(self)(self._block, self._ids, self._index, self._row)
+        return type(self)(self._block, self._batch, self._index, self._row)
 
 
 def row_class(form: Format, layout: Layout) -> type[Row]:
@@ -168,9 +228,12 @@ def row_class(form: Format, layout: Layout) -> type[Row]:
         readers = {name: _reader(form, layout, inner) for name, inner in shape.fields.items()}
         members: dict[str, Any] = {"__slots__": (), "__module__": Row.__module__}
         members |= {"_form": form, "_shape": shape, "_readers": readers}
-        # A field that has the name of a method stays reachable by item, as `TupleView` says.
-        members |= {name: property(reader) for name, reader in readers.items() if not hasattr(Row, name)}
-        members.setdefault("id", Row.message_id)
+        # Fields come first. Only what this module itself reads, and the header, stays what it is.
+        members |= {
+            name: property(reader)
+            for name, reader in readers.items()
+            if name != "header" and not (name.startswith("_") and hasattr(Row, name))
+        }
         layout.row_class = type("Row", (Row,), members)
     return layout.row_class
 

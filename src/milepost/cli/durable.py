@@ -67,7 +67,7 @@ def encoded(schema: Schema, messages: list[Any]) -> tuple[Batch, list[str]]:
     """Messages as a batch of the topic's newest schema, for a printer, and their IDs."""
     from milepost.batch import Batch
 
-    return Batch.encode(schema, messages), [str(message.id) for message in messages]
+    return Batch.encode(schema, messages), [str(message.header.id) for message in messages]
 
 
 def _say(sentence: str) -> None:

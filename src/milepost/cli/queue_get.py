@@ -39,11 +39,11 @@ def run(
         ),
     ] = 0.0,
     keep: Annotated[
-        bool, typer.Option("--keep", help="abort instead of commit: they go back, and the abort counts")
+        bool, typer.Option("--keep", help="abort instead of commit: they go back, and this delivery counts")
     ] = False,
     peek: Annotated[bool, typer.Option("--peek", help="do not take them, only show which would be taken")] = False,
     envelope: Annotated[
-        bool, typer.Option("--envelope/--no-envelope", help="with ID, type, priority, aborts and time")
+        bool, typer.Option("--envelope/--no-envelope", help="with ID, type, priority, earlier deliveries and time")
     ] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:

@@ -40,7 +40,7 @@ def browse(
         int | None, typer.Option("--count", "-n", min=1, help=f"how many; usually {SHOWN}, with --json all")
     ] = None,
     after: Annotated[
-        str | None, typer.Option(metavar="MID", help="go on behind this message, the last of the page before")
+        str | None, typer.Option(metavar="ID", help="go on behind this message, the last of the page before")
     ] = None,
     as_json: Json = False,
     broker: Broker = DEFAULT_BROKER,
@@ -67,7 +67,7 @@ def browse(
     console = queue_picture.console()
     console.print(queue_picture.of_messages(messages[:most], console.width))
     if len(messages) > most:
-        echo(f"and more: --after {messages[most - 1].mid} goes on, --count shows more at once", err=True)
+        echo(f"and more: --after {messages[most - 1].header.id} goes on, --count shows more at once", err=True)
 
 
 def _number(mid: str | None) -> int:
@@ -90,7 +90,7 @@ def move(
 ) -> None:
     """Move messages that nobody has taken to another queue; from the dead back to the living, say.
 
-    They keep their IDs and begin anew: their aborts are counted from 0.
+    They keep their IDs and begin anew: their deliveries are counted from 0.
     """
     with connected(broker) as client:
         moved = client.move(queue, target, type, where=where, count=count)

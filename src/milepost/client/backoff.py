@@ -1,4 +1,4 @@
-"""How long to wait before connecting again."""
+"""How long to wait before something that failed is tried again: connecting, mostly."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ class Backoff:
     Full jitter: a thousand clients that lost one broker come back spread out, not all at once.
     """
 
-    def __init__(self, draw: random.Random | None = None) -> None:
+    def __init__(
+        self, draw: random.Random | None = None, first: float = FIRST_SECONDS, longest: float = LONGEST_SECONDS
+    ) -> None:
         self._draw = draw or random.Random()
+        self._first, self._longest = first, max(first, longest)
         self.attempts = 0
 
     @property
     def bound(self) -> float:
         """Seconds that the next delay does not exceed."""
         # 2.0 ** 1024 overflows, and the bound is reached after a handful of doublings.
-        return min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self.attempts, 32))
+        return min(self._longest, self._first * 2.0 ** min(self.attempts, 32))
 
     def next(self) -> float:
         """Seconds to wait before the next attempt."""

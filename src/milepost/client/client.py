@@ -375,7 +375,7 @@ class SyncSubscription:
 
 
 _SHOWN = ("pattern", "where", "topics", "skipped", "dropped", "lost", "error", "topic", "number", "ended", "name")
-_SHOWN_OF_DURABLE = ("log", "offset", "tries", "position", "created", "options")
+_SHOWN_OF_DURABLE = ("log", "offset", "deliveries", "position", "created", "options")
 
 
 async def _finished() -> None:

@@ -53,7 +53,7 @@ class DurableSubscription(Subscription):
         messages = await subscription.get_many(500)         # the same for up to so many, with one acknowledgement
         async for message in subscription: ...              # acknowledged when the loop comes back for more
         await subscription.ack(message)                     # with ack="explicit"; a batch, or () for all so far
-        await subscription.nack(message)                    # again, later: `tries` counts
+        await subscription.nack(message)                    # again, later: `deliveries` counts
 
     With a name, its cursor is stored: it goes on where it was, and several clients of one name share its messages.
     Without one it is a replay, from `start` on: nothing is acknowledged, and the application keeps `position`.
@@ -110,8 +110,8 @@ class DurableSubscription(Subscription):
         return int(batch.offsets[row])
 
     @property
-    def tries(self) -> int:
-        """How often the message handed out last was handed out before, to whomever."""
+    def deliveries(self) -> int:
+        """How often the message handed out last was delivered before, to any client."""
         batch, row = self._last()
         return 0 if batch.tries is None else int(batch.tries[row])
 

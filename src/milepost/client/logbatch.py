@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.batch.header import Buffer
+from milepost.batch.row import MessageHeader
 from milepost.errors import ProtocolError
 from milepost.schema import Schema
 
@@ -40,6 +41,11 @@ class LogBatch(Batch):
             raise ProtocolError(f"a HAND has {len(offsets)} offsets for {len(made)} rows")
         made.log, made.offsets, made.tries = log, offsets, tries
         return made
+
+    def header(self, row: int) -> MessageHeader:
+        """What is known of a message beside what it contains."""
+        tries = 0 if self.tries is None else int(self.tries[row])
+        return MessageHeader(None if self.ids is None else self.ids[row], self.log, int(self.offsets[row]), tries)
 
     def read_as(self, schema: Schema) -> LogBatch:
         """The rows as a reader of another version sees them, at the same places."""

@@ -28,6 +28,7 @@ from milepost.errors import (
 )
 from milepost.query import encode, enforce
 from milepost.schema import Node, Schema
+from milepost.schema.node import type_of
 from milepost.wire import Queues, Types, Welcome
 from milepost.wire.queue import ENQUEUE_HEADER
 
@@ -97,12 +98,12 @@ class Queueing:
     async def _fitting(self, queue: str, names: tuple[str, ...], messages: Any) -> str:
         """The type whose root a node is one of, for a queue that takes several."""
         first = messages[0] if isinstance(messages, list | tuple) and messages else messages
-        if isinstance(first, QueueMessage) and first.type in names:
-            return first.type
+        if isinstance(first, QueueMessage) and first.header.type in names:
+            return first.header.type
         if isinstance(first, Node):
             for name in names:
                 schema = self._types.get(name) or await self._named(name)
-                if schema.message_type is not None and schema.message_type.root == first.node_type:
+                if schema.message_type is not None and schema.message_type.root == type_of(first):
                     return name
         raise WrongType(f"queue {queue!r} takes messages of {', '.join(names)}; say which these are, with type=")
 
@@ -122,14 +123,7 @@ class Queueing:
             enforce(messages)
             batch = messages
         else:
-            many = isinstance(messages, list | tuple) or (
-                not isinstance(messages, Mapping | Node | QueueMessage | str | bytes)
-                and (hasattr(messages, "__arrow_c_stream__") or hasattr(messages, "__next__"))
-            )
-            source = messages if many else [messages]
-            if isinstance(source, list | tuple):
-                source = [each.plain() if isinstance(each, QueueMessage) else each for each in source]
-            batch = encode(schema, source)
+            batch = batch_of(schema, messages)
         if not len(batch):
             raise InvalidValue("there is no message to enqueue")
         limits.require("TRANSACTION_MESSAGES", len(batch), "the messages that one transaction enqueues")
@@ -183,3 +177,30 @@ class Queueing:
                     await asyncio.shield(future)
             except TimeoutError:
                 raise TimedOut(f"the broker did not answer within {self.session.timeout:g} s") from None
+
+
+def batch_of(schema: Schema, messages: Any) -> Batch:
+    """One message or several as a batch: rows, an Arrow table or a frame.
+
+    A dict is always one message. It could be columns too, but a type with a list field takes a dict of lists for one
+    message, and the same call must not mean something else when a field is added.
+    """
+    many = isinstance(messages, list | tuple) or (
+        not isinstance(messages, Mapping | Node | QueueMessage | str | bytes)
+        and (hasattr(messages, "__arrow_c_stream__") or hasattr(messages, "__next__"))
+    )
+    source = messages if many else [messages]
+    if isinstance(source, list | tuple):
+        source = [QueueMessage.plain(each) if isinstance(each, QueueMessage) else each for each in source]
+    try:
+        return encode(schema, source)
+    except InvalidValue as error:
+        if not isinstance(messages, Mapping) or not all(_is_column(messages[name]) for name in messages):
+            raise
+        raise InvalidValue(
+            f"{error}; a dict is one message: give columns as an Arrow table, a frame or milepost.encode(type, columns)"
+        ) from None
+
+
+def _is_column(value: Any) -> bool:
+    return isinstance(value, list | tuple) or hasattr(value, "__array__") or hasattr(value, "__arrow_c_array__")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +16,7 @@ from milepost.client.queueing import Queueing
 from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.topic import parsed, require_text, schema_from, schema_text
 from milepost.client.transaction import Transaction
-from milepost.client.worker import Handler, Workers
+from milepost.client.worker import BACKOFF_S, Handler, Workers
 from milepost.errors import InvalidValue
 from milepost.schema import Schema
 from milepost.wire import (
@@ -287,6 +288,7 @@ class QueueVerbs(ForwardVerbs):
         concurrency: int = 4,
         count: int = 1,
         classes: Classes | None = None,
+        backoff: float = BACKOFF_S,
     ) -> Callable[[Handler], Handler]:
         """A decorator: the function is called with each message, in a transaction that commits when it returns.
 
@@ -298,18 +300,27 @@ class QueueVerbs(ForwardVerbs):
 
             await client.run_workers()
 
-        It may take the message alone, or the transaction too. An exception aborts: the messages come back, with one
-        abort more. `concurrency` is how many transactions there are at once, `count` how many messages each takes.
+        It may take the message alone, or the transaction too. An exception aborts: the messages come back after a
+        pause, and were delivered once more. The first pause is of about `backoff` seconds; each further one in a row
+        is twice as long, up to a minute. `concurrency` is how many transactions there are at once, `count` how many
+        messages each takes.
         """
         _require_texts(queue, type, where, order)
         _require_count(count)
         _require_count(concurrency, "TRANSACTIONS")
-        return self._workers.registering(queue, type, where, order, concurrency, count, classes)
+        _require_number("backoff", backoff, int | float)
+        if not 0 <= backoff < math.inf:
+            raise InvalidValue(f"backoff={backoff!r}: takes the seconds of the first pause, from 0 on")
+        return self._workers.registering(queue, type, where, order, concurrency, count, classes, float(backoff))
 
     async def run_workers(self) -> None:
-        """Run all workers until `stop_workers`, or until the client has failed: then it raises that."""
+        """Run all workers until `stop_workers`, or until the client has failed: then it raises that.
+
+        An error of a dequeue that no retry can mend (`QueryTypeError`, `UnknownQueue`, `WrongType`) ends all of them
+        and is raised, once the others have finished what is under way.
+        """
         self._session.require_open()
-        await self._workers.run(self.transaction)
+        await self._workers.run(self.transaction, self._session.over)
 
     def stop_workers(self) -> None:
         """Let `run_workers` return when what is under way is finished."""

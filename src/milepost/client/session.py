@@ -315,6 +315,11 @@ class Session:
         finally:
             self._waiters.remove(waiter)
 
+    async def over(self) -> None:
+        """Until nothing works any more."""
+        while self.failure is None:
+            await self.wait()
+
     def wake(self) -> None:
         """Something changed."""
         for waiter in self._waiters:

@@ -14,7 +14,7 @@ from milepost.client.forwards import ForwardInfo, Held
 from milepost.client.queues import BROWSED, QueueInfo, unknown_verb
 from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.transaction import Receipt, Transaction
-from milepost.client.worker import Handler, takes_two
+from milepost.client.worker import BACKOFF_S, Handler, takes_two
 from milepost.errors import InvalidValue
 from milepost.schema import Schema
 
@@ -307,10 +307,18 @@ class SyncQueueVerbs:
         concurrency: int = 4,
         count: int = 1,
         classes: Classes | None = None,
+        backoff: float = BACKOFF_S,
     ) -> Callable[[Handler], Handler]:
         """See `AsyncClient.worker`. The function runs in a thread of its own, with a `SyncTransaction`."""
         registering = self._client.worker(
-            queue, type, where=where, order=order, concurrency=concurrency, count=count, classes=classes
+            queue,
+            type,
+            where=where,
+            order=order,
+            concurrency=concurrency,
+            count=count,
+            classes=classes,
+            backoff=backoff,
         )
 
         def register(handler: Handler) -> Handler:

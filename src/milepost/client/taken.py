@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import cached_property, lru_cache
-from typing import Any, Final, TypeAlias, TypeVar
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,13 @@ from milepost.wire import Taken
 SCHEMAS: Final = 1_000  # of which it is remembered what their messages are like
 
 N = TypeVar("N", bound=Node)
+F = TypeVar("F", bound=Callable[..., Any])
 Class: TypeAlias = type[N]  # messages have a member `type` themselves
 Classes: TypeAlias = Mapping[str, type[Node]]
 """Those that were generated for the nodes of a message type: `NODE_CLASSES`."""
 
 
-# M, S, T, priorities and abort counts, each a column: a list, or an array of NumPy.
+# M, S, T, priorities and earlier deliveries, each a column: a list, or an array of NumPy.
 Headers: TypeAlias = tuple[Any, Any, Any, Any, Any]
 
 
@@ -44,10 +45,8 @@ class TakenBatch:
         self._content = content
         if plain is not None:
             self.plain = plain
-        self._message_type = message_type = schema.message_type
-        self.members: Final = None if message_type is None else message_type.node(message_type.root).members
-        self.flat: Final = message_type is not None or _flat(schema.type)  # members are in `plain` as they are
-        self.native: Final = _native(schema)
+        self._message_type = schema.message_type
+        self.names, self.flat, self.native = _members(schema)
         self._roots: dict[int, Any] = {}
 
     @classmethod
@@ -88,8 +87,8 @@ class TakenBatch:
         return np.asarray(self.headers[3], np.float64)
 
     @cached_property
-    def aborts(self) -> npt.NDArray[np.int32]:
-        """How often each was taken before."""
+    def deliveries(self) -> npt.NDArray[np.int32]:
+        """How often each was delivered before, to transactions that were undone."""
         return np.asarray(self.headers[4], np.int32)
 
     @cached_property
@@ -116,11 +115,97 @@ class TakenBatch:
 _NOTHING: Final[dict[str, Any]] = {}  # of a message that nobody has looked into
 
 
-class QueueMessage:
-    """A message out of a queue: the members of its root by attribute, or by item where a name is one of those below.
+class QueueHeader:
+    """What is known of a message of a queue beside what it contains."""
 
-    `root` is the message itself: of a message type its root node, generic or of the classes that `dequeue` was given;
-    of a type in the text notation a row.
+    __slots__ = ("_row", "_taken")
+
+    def __init__(self, taken: TakenBatch, row: int) -> None:
+        self._taken = taken
+        self._row = row
+
+    @property
+    def id(self) -> str:
+        """Its ID: the writer, the writing transaction and the message, "S/T/M"."""
+        (mids, s, t, *_), row = self._taken.headers, self._row
+        return f"{s[row]}/{t[row]}/{mids[row]}"
+
+    @property
+    def number(self) -> int:
+        """The message in its ID, which alone identifies it; later messages have higher ones."""
+        return int(self._taken.headers[0][self._row])
+
+    @property
+    def priority(self) -> float:
+        """What it was given, or what the queue's function made of it."""
+        return float(self._taken.headers[3][self._row])
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered before, to transactions that were undone."""
+        return int(self._taken.headers[4][self._row])
+
+    @property
+    def type(self) -> str:
+        """The name of its type."""
+        return self._taken.type
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When the broker took it."""
+        return timestamp_of((int(self._taken.headers[0][self._row]) >> LANE_BITS) + EPOCH_US)
+
+    def __repr__(self) -> str:
+        return (
+            f"QueueHeader(id={self.id!r}, type={self.type!r}, priority={self.priority:g}, "
+            f"deliveries={self.deliveries}, enqueued_at={self.enqueued_at.isoformat()})"
+        )
+
+
+if TYPE_CHECKING:
+    _hidden = property
+else:
+
+    class _hidden:
+        """A property that a member of its name hides, and not the other way round."""
+
+        def __init__(self, read: Any) -> None:
+            self._read = read
+            self.__doc__ = read.__doc__
+
+        def __set_name__(self, owner: Any, name: str) -> None:
+            self._name = name
+
+        def __get__(self, message: Any, owner: Any = None) -> Any:
+            if message is None:
+                return self
+            return message[self._name] if self._name in message._taken.names else self._got(message)
+
+        def _got(self, message: Any) -> Any:
+            return self._read(message)
+
+
+if TYPE_CHECKING:
+
+    def _hidden_method(method: F) -> F: ...
+
+else:
+
+    class _hidden_method(_hidden):
+        def __call__(self, message: Any, *values: Any) -> Any:
+            return self._read(message, *values)
+
+        def _got(self, message: Any) -> Any:
+            return partial(self._read, message)
+
+
+class QueueMessage:
+    """A message out of a queue: the members of its root, by attribute and by item.
+
+    `header` is what is known of it beside them; it alone comes before a member of its name, which is read by item. All
+    other names below, among them those of the header, are there unless a member has the name. `root` is the message
+    itself: of a message type its root node, generic or of the classes that `dequeue` was given; of a type in the text
+    notation a row. Where a member is called so, `QueueMessage.plain(message)` is the method all the same.
     """
 
     # The dict has the members, of messages that are plain values and no more: Python finds them there by itself.
@@ -137,63 +222,59 @@ class QueueMessage:
             self._values = self.__dict__ = values
 
     @property
-    def mid(self) -> str:
-        """Its ID: the writer, the writing transaction and the message, "S/T/M"."""
-        (mids, s, t, *_), row = self._taken.headers, self._row
-        return f"{s[row]}/{t[row]}/{mids[row]}"
+    def header(self) -> QueueHeader:
+        """Its ID, type, priority, earlier deliveries and time."""
+        return QueueHeader(self._taken, self._row)
 
-    @property
-    def number(self) -> int:
-        """The message in its ID, which alone identifies it; later messages have higher ones."""
-        return int(self._taken.headers[0][self._row])
+    if TYPE_CHECKING:
+        id: str
+        mid: str  # the ID, as queries and receipts call it
+        number: int
+        priority: float
+        deliveries: int
+        type: str
+        enqueued_at: datetime
+    else:  # what the header has, read without making one
+        id = _hidden(QueueHeader.id.fget)
+        mid = _hidden(QueueHeader.id.fget)
+        number = _hidden(QueueHeader.number.fget)
+        priority = _hidden(QueueHeader.priority.fget)
+        deliveries = _hidden(QueueHeader.deliveries.fget)
+        type = _hidden(QueueHeader.type.fget)
+        enqueued_at = _hidden(QueueHeader.enqueued_at.fget)
 
-    @property
-    def priority(self) -> float:
-        """What it was given, or what the queue's function made of it."""
-        return float(self._taken.headers[3][self._row])
-
-    @property
-    def aborts(self) -> int:
-        """How often it was taken before, by transactions that were undone."""
-        return int(self._taken.headers[4][self._row])
-
-    @property
-    def type(self) -> str:
-        """The name of its type."""
-        return self._taken.type
-
-    @property
-    def enqueued_at(self) -> datetime:
-        """When the broker took it."""
-        return timestamp_of((self.number >> LANE_BITS) + EPOCH_US)
-
-    @property
+    @_hidden
     def root(self) -> Any:
         """The message itself."""
-        return self._taken.root(self._row, self._classes)
+        return self._root()
 
+    @_hidden_method
     def root_as(self, kind: Class[N]) -> N:
         """The root, of a class that type checkers know: one of those given to `dequeue`."""
-        root = self.root
+        root = self._root()
         if not isinstance(root, kind):
             raise InvalidValue(
                 f"the root is a {root.__class__.__name__}, not a {kind.__name__}; give dequeue(classes=NODE_CLASSES)"
             )
         return root
 
+    @_hidden_method
     def plain(self) -> Any:
         """The message as dicts and lists; references are lists of dicts."""
         return self._taken.plain[self._row]
 
-    @property
+    @_hidden
     def batch(self) -> Batch:
         """The message as a batch of one row."""
-        return self._taken.batch.slice(self._row, self._row + 1)
+        return one_row(self)
+
+    def _root(self) -> Any:
+        return self._taken.root(self._row, self._classes)
 
     def _late(self, name: str) -> Any:
         """A member of a message that was not read yet, or that has none of this name: `KeyError`."""
         taken = self._taken
-        self._values = taken.plain[self._row] if taken.flat else self.root
+        self._values = taken.plain[self._row] if taken.flat else self._root()
         if taken.native:
             self.__dict__ = self._values
         return self._values[name]
@@ -206,7 +287,7 @@ class QueueMessage:
                 value = self._late(name)
             except KeyError:
                 raise KeyError(self._unknown(name)) from None
-        return value if value.__class__ is not list else self.root[name]  # only a reference is a list here
+        return value if value.__class__ is not list else self._root()[name]  # only a reference is a list here
 
     def __getattr__(self, name: str) -> Any:
         if name == "_values":
@@ -218,34 +299,46 @@ class QueueMessage:
                 value = self._late(name)
             except KeyError:
                 raise AttributeError(self._unknown(name)) from None
-        return value if value.__class__ is not list else self.root[name]
+        return value if value.__class__ is not list else self._root()[name]
 
     def _unknown(self, name: str) -> str:
-        return f"a message of type {self.type} has no member {name!r}{did_you_mean(str(name), self)}"
+        near = "; it is called deliveries now" if name == "aborts" else did_you_mean(str(name), self)
+        return f"a message of type {self._taken.type} has no member {name!r}{near}"
 
     def __iter__(self) -> Iterator[str]:
-        members = self._taken.members
-        return iter(self.root) if members is None else (member.name for member in members)
+        return iter(self._taken.names)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self]
 
     def __repr__(self) -> str:
-        return f"<{self.type} {self.mid} priority={self.priority:g}>"
+        header = self.header
+        return f"<{header.type} {header.id} priority={header.priority:g}>"
+
+
+def one_row(message: QueueMessage) -> Batch:
+    """A message as a batch, whatever its members are called."""
+    return message._taken.batch.slice(message._row, message._row + 1)
+
+
+class _Members(NamedTuple):
+    """What messages of a schema have."""
+
+    names: dict[str, None]  # in order, and quick to look up
+    flat: bool  # members are in `plain` as they are
+    native: bool  # … and are plain values, which can be the attributes of an object
 
 
 @lru_cache(maxsize=SCHEMAS)
-def _native(schema: Schema) -> bool:
-    """Whether messages are plain values, none of which is called as something that all messages have."""
+def _members(schema: Schema) -> _Members:
     message_type = schema.message_type
-    if message_type is not None:
-        members = message_type.node(message_type.root).members
-        names = {member.name for member in members}
-        plain = not any(isinstance(member, Reference) for member in members)
-    else:
-        plain = _flat(schema.type)
-        names = {field.name for field in schema.type.fields} if isinstance(schema.type, Tuple) else set()
-    return plain and not names & set(dir(QueueMessage))
+    if message_type is None:
+        fields = schema.type.fields if isinstance(schema.type, Tuple) else ()
+        flat = _flat(schema.type)
+        return _Members(dict.fromkeys(field.name for field in fields), flat, flat)
+    members = message_type.node(message_type.root).members
+    native = not any(isinstance(member, Reference) for member in members)
+    return _Members(dict.fromkeys(member.name for member in members), True, native)
 
 
 def _flat(kind: Type) -> bool:

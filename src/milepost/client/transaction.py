@@ -134,7 +134,7 @@ class Transaction:
         not_before: datetime | None = None,
         expires: float | timedelta | datetime | None = None,
     ) -> Receipt:
-        """Put a message into a queue, or many: a list, a batch, a frame.
+        """Put a message into a queue, or many: a list, a batch, an Arrow table, a frame. A dict is one message.
 
         They are checked here and now: `InvalidValue` or `CheckFailed`, and nothing was enqueued. They travel with the
         next request of the transaction, so what the broker has against them is raised there, and ends the transaction:

@@ -1,11 +1,16 @@
-"""Workers: functions that are called with messages of a queue, each call in a transaction."""
+"""Workers: functions that are called with messages of a queue, each call in a transaction.
+
+What fails may succeed later, so it is tried again after a pause, which grows. A message whose function failed stays in
+its transaction during the pause: once it is back, another worker takes it at once, and `max_deliveries` of them would
+be spent in milliseconds. What a dequeue refuses for good, such as a predicate with a wrong name, ends all workers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -13,9 +18,12 @@ from typing import Any, Final, TypeVar
 from milepost.client.backoff import Backoff
 from milepost.client.taken import Classes, QueueMessage
 from milepost.client.transaction import Transaction
-from milepost.errors import Closed, InvalidValue, MilepostError
+from milepost.errors import InvalidValue, MilepostError
 
 WAIT_S: Final = 60.0  # of one dequeue: the broker tells at once when there is something, so this only has to be long
+BACKOFF_S: Final = 1.0  # the longest first pause after a failure: what fails for a moment works again after it
+LONGEST_S: Final = 60.0  # … and any later one, unless the first was longer
+SHOWN_CHARS: Final = 200  # of what a function raised, in the log
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -35,6 +43,15 @@ class Worker:
     concurrency: int
     count: int
     classes: Classes | None
+    backoff: float  # seconds
+
+    def backoff_anew(self) -> Backoff:
+        """The pauses of one of its tasks, from the first on."""
+        return Backoff(first=self.backoff, longest=LONGEST_S)
+
+
+class _HandlerFailed(Exception):
+    """A function raised; that was told, and the pause is over."""
 
 
 class Workers:
@@ -43,6 +60,7 @@ class Workers:
     def __init__(self) -> None:
         self._workers: list[Worker] = []
         self._stop: asyncio.Event | None = None  # while they run
+        self._refused: MilepostError | None = None  # what ended them: a dequeue that no retry can mend
         self.handled = 0  # messages, in transactions that were committed
         self.failed = 0  # transactions
 
@@ -55,61 +73,102 @@ class Workers:
         concurrency: int,
         count: int,
         classes: Classes | None,
+        backoff: float,
     ) -> Callable[[Handler], Handler]:
         """The decorator for a worker."""
 
         def register(handler: Handler) -> Handler:
             both = takes_two(handler)
-            self._workers.append(Worker(handler, both, queue, kind, where, order, concurrency, count, classes))
+            self._workers.append(Worker(handler, both, queue, kind, where, order, concurrency, count, classes, backoff))
             return handler
 
         return register
 
-    async def run(self, begin: Callable[[], Transaction]) -> None:
-        """Until they are stopped; raises what ended the client."""
+    async def run(self, begin: Callable[[], Transaction], over: Callable[[], Awaitable[None]]) -> None:
+        """Until they are stopped; raises what ended the client, or what a dequeue is refused with for good.
+
+        `over` returns when the client has ended.
+        """
         if self._stop is not None:
             raise InvalidValue("the workers of this client are running already")
         if not self._workers:
             raise InvalidValue("this client has no workers; decorate a function with @client.worker(queue)")
         stop = self._stop = asyncio.Event()
+        self._refused = None
         try:
             async with asyncio.TaskGroup() as group:
                 for worker in self._workers:
                     for _ in range(worker.concurrency):
-                        group.create_task(self._work(worker, begin, stop), name=f"milepost worker of {worker.queue}")
+                        work = self._work(worker, begin, stop, over)
+                        group.create_task(work, name=f"milepost worker of {worker.queue}")
         except* MilepostError as errors:
             raise errors.exceptions[0] from None
         finally:
             self._stop = None
+        if self._refused is not None:
+            raise self._refused
 
     def stop(self) -> None:
         """Take no more messages; those that were taken are finished."""
         if self._stop is not None:
             self._stop.set()
 
-    async def _work(self, worker: Worker, begin: Callable[[], Transaction], stop: asyncio.Event) -> None:
-        backoff = Backoff()
+    async def _work(
+        self, worker: Worker, begin: Callable[[], Transaction], stop: asyncio.Event, over: Callable[[], Awaitable[None]]
+    ) -> None:
+        backoff = worker.backoff_anew()
         while not stop.is_set():
             transaction = begin()  # raises what ended the client, and that ends all workers
+            found: list[QueueMessage] | None = None
             try:
                 async with transaction:
                     found = await _next(worker, transaction, stop)
                     for message in found:
-                        await _call(worker, message, transaction)
-            except Closed:
-                raise
-            except (Exception, asyncio.CancelledError) as error:
-                current = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
-                    raise  # this task; otherwise something that the function waited for was cancelled, and it failed
+                        try:
+                            await _call(worker, message, transaction)
+                        except (Exception, asyncio.CancelledError) as error:
+                            _pass_cancellation(error)
+                            header = message.header
+                            what = f"message {header.id}, delivery {header.deliveries + 1}, failed"
+                            await _pause(worker, what, error, backoff, stop, over)
+                            raise _HandlerFailed from None
+            except _HandlerFailed:
                 self.failed += 1
-                _log.error("a worker of queue %s failed, and its messages go back", worker.queue, exc_info=error)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(backoff.next()):
-                        await stop.wait()
+            except (Exception, asyncio.CancelledError) as error:
+                _pass_cancellation(error)
+                if found is None and isinstance(error, MilepostError) and not error.retriable:
+                    self._refused = self._refused or error
+                    stop.set()  # the others finish what they have
+                    return
+                self.failed += 1
+                what = "a dequeue failed" if found is None else f"the commit of {len(found)} messages failed"
+                await _pause(worker, what, error, backoff, stop, over)
             else:
                 self.handled += len(found)
-                backoff = Backoff()
+                backoff = worker.backoff_anew()
+
+
+def _pass_cancellation(error: BaseException) -> None:
+    """Raise the cancellation of this task. Otherwise what a function waited for was cancelled, and it failed."""
+    current = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
+        raise error
+
+
+async def _pause(
+    worker: Worker, what: str, error: BaseException, backoff: Backoff, stop: asyncio.Event,
+    over: Callable[[], Awaitable[None]],
+) -> None:  # fmt: skip
+    """Tell of a failure, in one line, and wait. Half of the time is drawn, so that workers do not go on together."""
+    seconds = (backoff.bound + backoff.next()) / 2
+    _log.error("queue %s: %s, again in %.1f s: %s", worker.queue, what, seconds, repr(error)[:SHOWN_CHARS])
+    _log.debug("queue %s: where that was raised", worker.queue, exc_info=error)
+    ends = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(over())]
+    try:
+        await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in ends:
+            each.cancel()
 
 
 async def _next(worker: Worker, transaction: Transaction, stop: asyncio.Event) -> list[QueueMessage]:

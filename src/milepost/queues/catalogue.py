@@ -155,7 +155,7 @@ class Catalogue:
         found = self.queues_by_name.get(name)
         if found is None:
             near = did_you_mean(name, self.queues_by_name)
-            raise UnknownQueue(f"there is no queue {name!r}{near or '; create it first'}")
+            raise UnknownQueue(f"there is no queue {name!r}{near or '; declare it first'}")
         return found
 
     def taken_by(self, queue: Queue, name: str) -> Type:

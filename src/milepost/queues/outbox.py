@@ -20,8 +20,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from milepost.batch import Batch
+from milepost.client.queueing import batch_of
 from milepost.errors import InvalidValue, MilepostError, NoTransaction, StoreError, WrongType
-from milepost.query import encode, enforce
+from milepost.query import enforce
 from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.queues import catalogue, rows
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
@@ -62,7 +63,7 @@ def enqueue(
     """Put messages into a queue, in the transaction that `connection` is in: their IDs.
 
     `connection` is a psycopg connection or a SQLAlchemy one, with the PostgreSQL database that the brokers have their
-    store in; the user needs rights on its schema `milepost`. `messages` is one message or a list of them, or a batch.
+    store in; the user needs rights on its schema `milepost`. `messages` is what `Transaction.enqueue` takes.
     Raises as a client's `enqueue` does, before anything is written.
     """
     with _borrowed(connection) as session:
@@ -193,7 +194,7 @@ def _batch(kind: Type, messages: Any) -> Batch:
             raise WrongType(f"this batch is of {messages.schema.name}, not of {kind.name} as it is defined")
         enforce(messages)
         return messages
-    return encode(kind.schema, messages if isinstance(messages, list | tuple) else [messages])
+    return batch_of(kind.schema, messages)
 
 
 def _numbers(session: Session, count: int) -> list[int]:

@@ -55,6 +55,7 @@ class TupleShape:
     path: str
     fields: dict[str, Shape]
     valid: int | None = None
+    view: type[Any] | None = None  # the class of its views: made by `batch.row`, kept here
 
 
 @dataclass(eq=False, slots=True)
@@ -189,7 +190,7 @@ class SuperVariant:
                     count = self.count_of(item.type)
                     if count > 1:
                         named = isinstance(value, Mapping)
-                        part = value.get(item.name) if named else getattr(value, item.name, None)
+                        part = field_of(value, item.name) if named else getattr(value, item.name, None)
                         code = code * count + self._code(item.type, part, f"{path}.{item.name}" if path else item.name)
                 return code
             case Variant(cases) as variant:
@@ -204,6 +205,11 @@ class SuperVariant:
         raise AssertionError(kind)  # every kind with several cases is handled above
 
 
+def field_of(value: Mapping[str, Any], name: str) -> Any:
+    """A field of a tuple that is a mapping; None where it is left out."""
+    return value[name] if name in value else None  # noqa: SIM401 - a view may have a field that is called `get`
+
+
 def case_of(variant: Variant, value: Any, path: str) -> tuple[str, Any]:
     """The case a plain value is in, and what it holds there.
 
@@ -211,7 +217,8 @@ def case_of(variant: Variant, value: Any, path: str) -> tuple[str, Any]:
     """
     if isinstance(value, Mapping):
         if len(value) == 1:
-            name, inner = next(iter(value.items()))
+            name = next(iter(value))
+            inner = value[name]
             if any(item.name == name for item in variant.cases):
                 return name, inner
     elif any(item.name == type(value).__name__ for item in variant.cases):

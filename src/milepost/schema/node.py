@@ -48,19 +48,40 @@ class References(list[N]):
             return getattr(self._one(name), name)
 
 
+if TYPE_CHECKING:
+    _hidden = property
+else:
+
+    class _hidden:
+        """A property that a member of its name hides, and not the other way round."""
+
+        def __init__(self, read: Any) -> None:
+            self._read = read
+            self.__doc__ = read.__doc__
+
+        def __get__(self, node: Any, owner: Any = None) -> Any:
+            return self if node is None else self._read(node)
+
+
 class Node:
-    """A node: its members by attribute, or by item where a name is also a method's (`node["get"]`).
+    """A node: its members by attribute and by item. A member that has the name of a method comes before that.
+
+    `header` alone comes first: of the root of a message of a topic, what is known of the message beside its members;
+    None of other nodes. Such a root also has `id`, the ID in its header, unless that is a member.
 
     A node is equal only to itself, as two nodes with the same values may stand at different places of a graph.
     """
 
-    __slots__ = ("__dict__", "__kind", "__weakref__")  # members live in __dict__, and nothing else does
+    # Members live in __dict__, and nothing else does.
+    __slots__ = ("__dict__", "__header", "__kind", "__weakref__")
 
     __kind: NodeType
+    __header: Any
     _collections: ClassVar[Mapping[str, type[References[Any]]]] = {}  # generated: the class of each reference
 
     def __init__(self, kind: NodeType, members: Mapping[str, Any] | None = None) -> None:
         object.__setattr__(self, "_Node__kind", kind)
+        object.__setattr__(self, "_Node__header", None)
         given = members or {}
         for member in kind.members:
             self.__dict__[member.name] = self._fitting(member, given.get(member.name))
@@ -68,11 +89,16 @@ class Node:
             raise AttributeError(self._unknown(min(unknown)))
 
     @property
+    def header(self) -> Any:
+        """Of the root of a message of a topic: its `MessageHeader`."""
+        return self.__header
+
+    @_hidden
     def node_type(self) -> str:
         """The name of the node's type."""
         return self.__kind.name
 
-    @property
+    @_hidden
     def references(self) -> dict[str, References[Any]]:
         """The references of this node by name."""
         return {item.name: self.__dict__[item.name] for item in self.__kind.members if isinstance(item, Reference)}
@@ -96,7 +122,7 @@ class Node:
         return iter(self.__dict__)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "_Node__kind":  # copy and pickle restore it so
+        if name in ("_Node__kind", "_Node__header"):  # copy and pickle restore them so
             object.__setattr__(self, name, value)
         elif name in self.__dict__:
             self[name] = value
@@ -107,6 +133,8 @@ class Node:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if name == "id" and self.__dict__ and self.__header is not None:
+                return self.__header.id
             raise AttributeError(self._unknown(name) if self.__dict__ else name)
 
     def __dir__(self) -> list[str]:
@@ -118,27 +146,38 @@ class Node:
             f"{name}=[{len(value)}]" if isinstance(value, References) else f"{name}={value!r}"
             for name, value in self.__dict__.items()
         )
-        return f"<{' '.join((self.node_type, *shown))}>"
+        return f"<{' '.join((self.__kind.name, *shown))}>"
 
     def _fitting(self, member: Member, value: Any) -> Any:
         if not isinstance(member, Reference):
             return value
-        path = f"{self.node_type}.{member.name}"
+        path = f"{self.__kind.name}.{member.name}"
         nodes = [] if value is None else [value] if isinstance(value, Node) else value
         if not isinstance(nodes, Iterable) or isinstance(nodes, str | bytes | Mapping):
             raise InvalidValue(f"a reference holds nodes, not {value!r:.60}", path)
         made = self._collections.get(member.name, References)(nodes)
         for node in made:
-            if not isinstance(node, Node) or node.node_type != member.target:
+            if not isinstance(node, Node) or node.__kind.name != member.target:
                 raise InvalidValue(f"it refers to nodes {member.target}, not to {node!r:.60}", path)
         return made
 
     def _unknown(self, name: str) -> str:
-        return f"node {self.node_type} has no member {name!r}{did_you_mean(name, self.__dict__)}"
+        return f"node {self.__kind.name} has no member {name!r}{did_you_mean(name, self.__dict__)}"
 
 
-def build(message_type: MessageType, graph: Mapping[str, Any], classes: Mapping[str, type[Node]] | None = None) -> Node:
-    """A plain graph as nodes, generic or of the `classes` by node type name; gives the root.
+def type_of(node: Node) -> str:
+    """The name of a node's type, also where the node has a member `node_type`."""
+    kind: NodeType = node._Node__kind  # type: ignore[attr-defined]
+    return kind.name
+
+
+def build(
+    message_type: MessageType,
+    graph: Mapping[str, Any],
+    classes: Mapping[str, type[Node]] | None = None,
+    header: Any = None,
+) -> Node:
+    """A plain graph as nodes, generic or of the `classes` by node type name; gives the root, which has the `header`.
 
     The same dict reached twice becomes one node, so sharing and cycles stay as they are.
     """
@@ -148,8 +187,8 @@ def build(message_type: MessageType, graph: Mapping[str, Any], classes: Mapping[
     def node(kind: NodeType, source: Any, path: str) -> Node:
         if id(source) in made:
             known = made[id(source)][0]
-            if known.node_type != kind.name:
-                raise InvalidValue(f"one node is referred to as {known.node_type} and as {kind.name}", path)
+            if type_of(known) != kind.name:
+                raise InvalidValue(f"one node is referred to as {type_of(known)} and as {kind.name}", path)
             return known
         if not isinstance(source, Mapping):
             raise InvalidValue(f"expected a node {kind.name} as a dict, got {source!r:.60}", path)
@@ -169,10 +208,11 @@ def build(message_type: MessageType, graph: Mapping[str, Any], classes: Mapping[
         for kind in message_type.nodes
     }
     root = node(message_type.node(message_type.root), graph, message_type.root)
+    object.__setattr__(root, "_Node__header", header)
     while todo:
         new, source = todo.pop()
-        for name, target in links[new.node_type].items():
-            path = f"{new.node_type}.{name}"
+        for name, target in links[type_of(new)].items():
+            path = f"{type_of(new)}.{name}"
             nodes = source.get(name)
             if not isinstance(nodes, list | tuple | None):
                 raise InvalidValue(f"a reference is a list of nodes, got {nodes!r:.60}", path)

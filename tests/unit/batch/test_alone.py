@@ -73,19 +73,11 @@ def test_some_messages_of_a_batch():
     batch = Batch.encode(QUOTE, [{"symbol": str(n), "price": 1.0} for n in range(5)], Ids.single(1, 2, range(5)))
     assert [(row.symbol, row.id.stamp) for row in batch.messages([4, 0, 2])] == [("4", 4), ("0", 0), ("2", 2)]
     first = copy.copy(batch[3])
-    assert (first.symbol, first["symbol"], first.message_id) == ("3", "3", MessageId(1, 2, 3))
+    assert (first.symbol, first["symbol"], first.header.id) == ("3", "3", MessageId(1, 2, 3))
     with pytest.raises(KeyError, match="did you mean 'symbol'"):
         _ = first["simbol"]
     with pytest.raises(AttributeError, match="did you mean 'symbol'"):
         _ = first.simbol
-
-
-def test_fields_that_are_called_as_something_else_are():
-    schema = parse_schema("s: [id: int, items: int, message_id: string, _ids: int]")
-    row = Batch.encode(schema, [{"id": 1, "items": 2, "message_id": "m", "_ids": 3}], Ids.one(1, 2, 3))[0]
-    assert (row.id, row["items"], row["message_id"], row["_ids"]) == (1, 2, "m", 3)
-    assert row.message_id == MessageId(1, 2, 3)
-    assert callable(row.items)
 
 
 def test_damaged_single_rows_are_refused():

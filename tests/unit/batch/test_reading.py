@@ -134,7 +134,7 @@ def test_a_row_reads_like_an_object_and_like_a_dict() -> None:
     assert row.pay.case == "cash"
     assert row.pay.card is None
     assert row.id == row["id"] == 1  # a field of that name comes before the message's own ID
-    assert row.message_id is None
+    assert row.header.id is None
     assert "lines" in dir(row)
     with pytest.raises(AttributeError, match="did you mean 'lines'"):
         _ = row.line

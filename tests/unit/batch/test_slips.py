@@ -76,7 +76,7 @@ def test_id_is_the_message_id_unless_there_is_such_a_field() -> None:
     ids = Ids.single(1, 2, [3])
     assert Batch.encode(QUOTE, ROWS[:1], ids)[0].id == ids[0]
     own = Batch.encode(parse("m: [id: int]"), [{"id": 9}], ids)[0]
-    assert (own.id, own.message_id) == (9, ids[0])
+    assert (own.id, own.header.id) == (9, ids[0])
     with pytest.raises(AttributeError):
         own.id = 5
 

@@ -26,6 +26,13 @@ def test_bounds_double():
     assert bounds[-1] == LONGEST_SECONDS
 
 
+def test_the_first_and_the_longest_can_be_given():
+    backoff = Backoff(random.Random(1), first=1.0, longest=6.0)
+    bounds = [(backoff.bound, backoff.next())[0] for _ in range(5)]
+    assert bounds == [1.0, 2.0, 4.0, 6.0, 6.0]
+    assert Backoff(first=9.0, longest=6.0).bound == 9.0
+
+
 def test_jitter_is_full():
     delays = [Backoff(random.Random(seed)).next() for seed in range(1_000)]
     assert min(delays) < 0.1 * FIRST_SECONDS

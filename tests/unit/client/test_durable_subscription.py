@@ -38,7 +38,7 @@ def test_a_message_is_acknowledged_before_get_returns_it():
         store.put("kept", [10, 11, 12])
         assert (await client.get("kept")).n == 10
         assert consumed(store) == [0]
-        assert (sub.log, sub.offset, sub.tries, sub.position) == (LOG, 0, 0, {LOG: 1})
+        assert (sub.log, sub.offset, sub.deliveries, sub.position) == (LOG, 0, 0, {LOG: 1})
         assert [message.n for message in await client.get_many("desk", 500)] == [11, 12]
         assert consumed(store) == [0, 1, 2]
         assert (sub.offset, sub.position) == (2, {LOG: 3})
@@ -75,7 +75,7 @@ def test_a_lost_acknowledgement_is_neither_lost_nor_twice(fault):
         assert (await sub.get()).n == 11
         assert consumed(store) == [0, 1]
         assert client.statistics().reconnects == 1
-        assert sub.tries == 1  # it was prefetched before the connection broke
+        assert sub.deliveries == 1  # it was prefetched before the connection broke
 
     with_store(test)
 
@@ -294,9 +294,9 @@ def test_what_was_sent_back_comes_again_and_counts():
         first = await sub.get()
         await sub.nack(first)
         second = await sub.get()
-        assert (second.n, sub.tries) == (11, 0)
+        assert (second.n, sub.deliveries) == (11, 0)
         again = await sub.get()
-        assert (again.n, sub.tries, sub.offset, sub.position) == (10, 1, 0, {LOG: 2})
+        assert (again.n, sub.deliveries, sub.offset, sub.position) == (10, 1, 0, {LOG: 2})
         await sub.ack()
         assert consumed(store) == [0, 1]
 
@@ -436,7 +436,7 @@ def test_an_explicit_acknowledgement_that_was_lost_says_so():
         with pytest.raises(AckMismatch, match="comes again"):
             await sub.ack(message)
         message = await sub.get()
-        assert (message.n, sub.tries) == (10, 1)
+        assert (message.n, sub.deliveries) == (10, 1)
         await sub.ack(message)
         store.put("kept", [11])
         message = await sub.get()

@@ -42,17 +42,18 @@ def jobs(count=3):
 
 def test_the_header_of_a_message():
     first, second, _ = taken(JOB.schema, jobs()).messages()
-    assert first.number >> 12 == micros(MONDAY) - 1_704_067_200_000_000
-    assert first.mid == f"5/6/{first.number}"
-    assert (second.priority, second.aborts, second.type) == (0.5, 1, "Job")
+    assert first.header.number >> 12 == micros(MONDAY) - 1_704_067_200_000_000
+    assert first.header.id == f"5/6/{first.header.number}"
+    assert (second.priority, second.deliveries, second.type) == (0.5, 1, "Job")
     assert first.enqueued_at == MONDAY
-    assert repr(second) == f"<Job 6/7/{second.number} priority=0.5>"
+    assert repr(second) == f"<Job 6/7/{second.header.number} priority=0.5>"
+    assert repr(second.header).startswith(f"QueueHeader(id='6/7/{second.header.number}', type='Job', priority=0.5")
 
 
 def test_members_by_attribute_and_by_item():
     first, _, third = taken(JOB.schema, jobs()).messages()
-    assert (third.number, third["number"]) == (third._taken.numbers[2], 2), "the header's own names come first"
-    assert (third.note, third["mid"]) == (None, "own 2")
+    assert (third.number, third["number"], third.header.number) == (2, 2, third._taken.numbers[2])
+    assert (third.note, third.mid) == (None, "own 2")
     assert [part.weight for part in third.parts] == [0.0, 0.5]
     assert third.parts[1].up.one is third.root
     assert isinstance(third.root, Node)
@@ -79,7 +80,7 @@ def test_classes_that_were_generated():
 def test_a_type_in_the_text_notation_is_a_row():
     row = {"symbol": "IBM", "size": 3, "type": "bid", "tags": [1, 2]}
     (only,) = taken(QUOTE, [row]).messages()
-    assert (only.symbol, only["size"], only["type"], only.type) == ("IBM", 3, "bid", "quote")
+    assert (only.symbol, only["size"], only.type, only.header.type) == ("IBM", 3, "bid", "quote")
     assert list(only.tags) == [1, 2]
     assert only.plain() == row
     assert list(only) == list(row)
@@ -91,7 +92,7 @@ def test_a_type_in_the_text_notation_is_a_row():
 def test_nothing_is_read_before_it_is_asked_for():
     batch = taken(JOB.schema, jobs(100))
     messages = batch.messages()
-    assert messages[0].mid.startswith("5/6/")
+    assert messages[0].header.id.startswith("5/6/")
     assert "plain" not in vars(batch)
     assert messages[50]["number"] == 50
     assert not batch._roots

@@ -158,7 +158,7 @@ def test_what_the_target_refuses_counts_no_abort() -> None:
             with pytest.raises(UnknownQueue):
                 await carrier.carry(found)
         (message,) = await nodes.writer.peek("few")
-        assert (message.n, message.aborts) == (1, 0)
+        assert (message.n, message.deliveries) == (1, 0)
 
     between(body)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import psycopg
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
@@ -20,7 +21,8 @@ def test_what_the_caller_commits_is_there_and_what_he_rolls_back_is_not(shared: 
     shared.notes()
     with psycopg.connect(shared.url) as connection:
         connection.execute("CREATE TABLE accounts (balance integer)")
-        mids = milepost.queues.enqueue(connection, "notes", NOTES)
+        mids = milepost.queues.enqueue(connection, "notes", NOTES[:1])
+        mids += milepost.queues.enqueue(connection, "notes", pa.table({"text": ["two"]}))
         assert shared.texts() == [], "not committed yet"
         assert connection.execute("SHOW search_path").fetchone() == ('"$user", public',)
         connection.commit()

@@ -132,7 +132,7 @@ async def _by_workers(stage: Stage, address: str, desk: AsyncClient, other: Asyn
     free = await desk.peek("orders", count=ORDERS)
     stage.claim(
         f"it has {taken} orders of one shop, and of that shop nobody else is given any",
-        taken == TAKEN and len({_writer(order.mid) for order in free}) == len(SHOPS) - 1,
+        taken == TAKEN and len({_writer(order.header.id) for order in free}) == len(SHOPS) - 1,
     )
 
     work = _Work(shop_of)
@@ -188,10 +188,10 @@ class _Work:
             if first:
                 await self._together.wait()  # so that it is two who work
             total = sum(line.amout * line.price for line in order.lines)
-            shop = self._shop_of[_writer(order.mid)]
+            shop = self._shop_of[_writer(order.header.id)]
             await tx.enqueue("invoices", {"shop": shop, "order": order.id, "total": total})
             await tx.commit()
-            self.returned += order.aborts > 0
+            self.returned += order.header.deliveries > 0
             async with self._changed:
                 self._committed.add(order.id)
                 self._changed.notify_all()

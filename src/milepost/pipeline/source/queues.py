@@ -38,10 +38,10 @@ OPTIONS: Final = (
 )
 METADATA: Final = StructType(
     [
-        spark.StructField("_mid", spark.StringType()),  # S/T/M: writer, transaction, message
+        spark.StructField("_id", spark.StringType()),  # S/T/M: writer, transaction, message
         spark.StructField("_priority", spark.DoubleType()),
         spark.StructField("_enqueued_at", spark.TimestampType()),
-        spark.StructField("_aborts", spark.IntegerType()),
+        spark.StructField("_deliveries", spark.IntegerType()),
     ]
 )
 
@@ -121,8 +121,8 @@ def _metadata(part: TakenBatch) -> dict[str, pa.Array]:
         for s, t, m in zip(part.writers.tolist(), part.transactions.tolist(), numbers.tolist(), strict=True)
     ]
     return {
-        "_mid": pa.array(shown, pa.string()),
+        "_id": pa.array(shown, pa.string()),
         "_priority": pa.array(np.asarray(part.priorities, np.float64)),
         "_enqueued_at": pa.array((numbers >> LANE_BITS) + EPOCH_US).cast(pa.timestamp("us", "UTC")),
-        "_aborts": pa.array(np.asarray(part.aborts, np.int32)),
+        "_deliveries": pa.array(np.asarray(part.deliveries, np.int32)),
     }

@@ -13,6 +13,7 @@ from milepost.query.kinds import Kind, Nodes, Scalar
 from milepost.query.number import unscaled
 from milepost.query.python.moment import Evaluate, Moment
 from milepost.query.typed import At, CaseName, Get, Header, InCase, Read, Unfold
+from milepost.schema.flat import field_of
 
 _SINGLE: Final = struct.Struct("<f")
 
@@ -71,13 +72,13 @@ def _step(step: Get | InCase | At) -> Callable[[Any], Any]:
 def _field(name: str, value: Any) -> Any:
     # Plain values and views of rows are mappings. Nodes have items too, and dataclasses attributes.
     if isinstance(value, Mapping):
-        return value.get(name)
+        return field_of(value, name)
     return value[name] if hasattr(value, "__getitem__") else getattr(value, name, None)
 
 
 def _in_case(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return value.get(name)
+        return field_of(value, name)
     return value if type(value).__name__ == name else None
 
 

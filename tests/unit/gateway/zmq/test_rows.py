@@ -99,3 +99,12 @@ def test_what_no_version_takes_is_refused_in_the_words_of_the_newest():
     for value in (None, 5, [], "x", {"unknown": 1}):
         with pytest.raises(InvalidValue):
             rows.encoded((OLD, NEW), value)
+
+
+@pytest.mark.parametrize("encoding", ["json", "bson"])
+def test_fields_may_be_called_as_methods_are(encoding):
+    message = {"items": 1, "get": 2, "keys": 3, "header": 5, "inner": {"items": 4}}
+    schema = milepost.parse_schema("m: [items: int, get: int, keys: int, header: int, inner: [items: int]]")
+    payload = rows.shown(milepost.encode(schema, [message]), 0, encoding)
+    body = bodies.write_reply(Get("s", "t"), {"payload": payload}, encoding)
+    assert {"bson": bson.decode, "json": json.loads}[encoding](body)["payload"]["payload"] == message
