@@ -64,6 +64,10 @@ class ShortWays:
         elif self._loading is None:
             self._loading = asyncio.ensure_future(self._load())
 
+    def load_again(self) -> None:
+        """There are kernels now, if there were none."""
+        self._loading = None
+
     async def _load(self) -> None:
         self._native = await asyncio.to_thread(kernels.at_hand, "batch", "native")
 

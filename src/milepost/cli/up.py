@@ -100,11 +100,7 @@ def run(
     )
     warm.require_numba()
     _require_storage()
-    from milepost import kernels
-
     console = Console(stderr=True)
-    if not kernels.compiled():
-        warm.compile_kernels(console)
     if store and os.environ.get("MILEPOST_STORE") != store and _has_password(store):
         _warn(console, "the password in --store is seen by everybody who lists processes: set MILEPOST_STORE instead")
     _raise_descriptors()
@@ -158,6 +154,7 @@ async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
         metrics = _start_metrics(broker, settings, console, asked.http)
         async with _zeromq(broker, settings, console, asked.zmq) as zeromq:
             _say_where(broker, settings, metrics.url if metrics is not None else "", zeromq, console)
+            _compile_kernels(broker)
             await broker.serve()
     finally:
         if metrics is not None:
@@ -165,6 +162,30 @@ async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
         await broker.stop()
     if broker.failure is not None:
         raise broker.failure
+
+
+def _compile_kernels(broker: Broker) -> None:
+    """Have the matching kernels compiled while the broker serves, and say so; nothing when they are kept."""
+    from milepost import kernels
+
+    def came() -> None:
+        gc.freeze()  # hundreds of thousands of objects came with them, and stay
+        if took := broker.kernels.took:
+            again = (
+                "later starts find them"
+                if kernels.kept()
+                else f"{kernels.home()} cannot be written, so every start does"
+            )
+            echo(f"milepost: the matching kernels are compiled ({took:.0f} s); {again}.", err=True)
+
+    broker.on_kernels.append(came)
+    broker.kernels.begin()
+    if broker.kernels.state == "compiling":
+        echo(
+            "milepost: the matching kernels are being compiled, once for this version, which takes up to a minute; "
+            "until then messages are matched by slower means.",
+            err=True,
+        )
 
 
 def _stop_on_signals(broker: Broker) -> None:

@@ -110,7 +110,9 @@ class Predicates:
 
     def compiling(self, wanted: list[Wanted]) -> Work:
         """Compile, one text at a time. In any thread."""
-        from milepost.match import grouping, probing  # noqa: F401  here, since Numba takes a second to import
+        from milepost.match.index import kernels_at_hand
+
+        kernels_at_hand()  # here, since Numba takes a second to import
 
         results: Results = {}
         for text, schema in wanted:

@@ -23,11 +23,7 @@ SCENES = tuple(map(_scene, ("schema", "batch", "query", "access", "broker", "dur
 
 
 def run() -> None:
-    """Show schemas, batches, queries, brokers and queues at work. Ends by itself, in seconds.
-
-    The first time it compiles the broker's matching kernels, which takes up
-    to a minute.
-    """
+    """Show schemas, batches, queries, brokers and queues at work. Ends by itself, in seconds."""
     stage = Stage()
     for play in SCENES:
         play(stage)

@@ -34,10 +34,6 @@ def play(stage: Stage) -> None:
     if not warm.installed("numba"):
         stage.say(f"A broker needs more packages than a client: {escape(warm.SERVER_EXTRA)}")
         return
-    from milepost import kernels
-
-    if not kernels.compiled():
-        warm.compile_kernels(stage.console)
     with _broker() as address:
         stage.say(f"A broker listens on {address}. Three clients connect to it; one puts {ROWS:,} trades.")
         _by_content(stage, address)
