@@ -21,6 +21,7 @@ from milepost.broker.core.keeper import Checked, Row
 from milepost.broker.core.memory import MOST_KEPT, SOME_KEPT
 from milepost.broker.core.staging import CheckedStage
 from milepost.broker.examine import Arrival, Misput, Pause, Refused, Taken, arrival, at_once, examine, is_long, refusal
+from milepost.broker.pauses import Pauses
 from milepost.broker.peer import Peer, frame_of
 from milepost.broker.scheduler import Scheduler
 from milepost.broker.short import ShortWays
@@ -64,6 +65,7 @@ class Broker:
             version=f"milepost {version('milepost')}",
         )
         self._started = self._scanned = self.clock.monotonic()
+        self._pauses = Pauses(self.clock)
         self.core.about = self._about
         self._listener: Listener | None = None
         self._arrivals: list[Arrival | Row] = []
@@ -117,10 +119,9 @@ class Broker:
 
             self._forwarding = Forwarding(self)
             self._timers.append(self._forwarding.start())
-        self._timers += [
-            self.clock.every(TICK_S, self._tick),
-            self.clock.every(self.core.liveness.interval_s, self._scan),
-        ]
+        self._timers.append(self._pauses.every(TICK_S, "tick", self._tick))
+        self._timers.append(self._pauses.every(self.core.liveness.interval_s, "liveness", self._scan))
+        self._pauses.start()
 
     async def _open_store(self, address: str) -> None:
         from milepost.broker.storekeeper import POLL_S, Storekeeper
@@ -166,6 +167,7 @@ class Broker:
     async def stop(self) -> None:
         """Take no more connections, let clients have what is under way to them, and close."""
         self._stopping.set()
+        self._pauses.stop()
         if self._forwarding is not None:
             await self._forwarding.stop()
         if self._listener is not None:
@@ -365,7 +367,7 @@ class Broker:
     def _process(self) -> None:
         self._scheduled = False
         arrivals, self._arrivals = self._arrivals, []
-        for rows, run in groupby(arrivals, key=_is_row):
+        for rows, run in groupby(arrivals, key=lambda each: type(each) is Row):
             if rows:
                 self._append_rows(list(run))  # type: ignore[arg-type]
                 continue
@@ -582,6 +584,7 @@ class Broker:
             "connections_refused": 0 if listener is None else listener.refused,
             "elsewhere": {"compiling": len(self._compiling), "matching": len(self._matching)},
             "kernels": self.kernels.state,
+            "pauses": self._pauses.figures(),
         }
 
 
@@ -589,10 +592,6 @@ _Job: TypeAlias = tuple[Peer, Arrival | Misput | Control | Enqueue]
 _Result: TypeAlias = tuple[
     list[Peer], list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control | Enqueue]]
 ]
-
-
-def _is_row(arrival: Arrival | Row) -> bool:
-    return type(arrival) is Row
 
 
 def _random32() -> int:

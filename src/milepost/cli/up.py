@@ -21,6 +21,7 @@ from milepost.cli import warm
 from milepost.cli.session import DEFAULT_BROKER
 from milepost.cli.terminal import Console, echo, logged
 from milepost.errors import ConfigError, ConnectionLost
+from milepost.kernels.compiler import freeze_what_is_loaded
 
 if TYPE_CHECKING:
     from milepost.broker import Broker
@@ -144,6 +145,7 @@ async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_OBJECTS)
+    freeze_what_is_loaded()
     _stop_on_signals(broker)  # before anybody is told that there is something to stop
     try:
         await broker.start()
@@ -169,7 +171,6 @@ def _compile_kernels(broker: Broker) -> None:
     from milepost import kernels
 
     def came() -> None:
-        gc.freeze()  # hundreds of thousands of objects came with them, and stay
         if took := broker.kernels.took:
             again = (
                 "later starts find them"

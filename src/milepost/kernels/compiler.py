@@ -8,13 +8,15 @@ process can do it does the thread compile, and the event loop has to share the G
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -25,6 +27,28 @@ NICE: Final = 5  # the priority is lowered by so much: a broker that is at work 
 JOIN_S: Final = 2.0  # seconds that a thread has to end which loads kernels; one that compiles is left behind
 
 log = logging.getLogger("milepost.kernels")
+_freezes: list[bool] = []
+
+
+def freeze_what_is_loaded() -> None:
+    """For a process that is a broker and nothing else: no collection ever looks at what was loaded `uncollected`."""
+    _freezes.append(True)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No collection runs meanwhile. For loading kernels: Numba comes as some hundred thousand objects, which all stay,
+    and to look at them again and again is a pause of tens of milliseconds each time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if _freezes:
+            gc.freeze()  # before the next collection, which would begin at once and look at all of it
+        if enabled:
+            gc.enable()
 
 
 class Compiler:
@@ -78,7 +102,8 @@ class Compiler:
                 self._compile()
                 if self._closed:
                     return
-                kernel.warm()
+                with uncollected():
+                    kernel.warm()
         except Exception:
             self._state = "failed"
             log.exception("the matching kernels could not be compiled: predicates are matched slowly")

@@ -77,10 +77,10 @@ def read_single(session: Session, topic: int, log: int, offset: int, max_rows: i
     whole = bytes(data)
     ends = np.cumsum([int(size) for size in sizes.split(",")]).tolist()
     datas = [whole[start:end] for start, end in pairwise([0, *ends])]
-    heads = np.frombuffer(b"".join([data[: HEADER.size] for data in datas]), np.uint8)
-    if len(whole) != ends[-1] or len(heads) != count * HEADER.size:
+    packed = b"".join([data[: HEADER.size] for data in datas])
+    if len(whole) != ends[-1] or len(packed) != count * HEADER.size:
         return []
-    heads = heads.view(_HEADS)
+    heads = np.frombuffer(packed, _HEADS)
     checksums = heads["checksum"].tolist()
     sealed = map(crc32, map(_PLACE.pack, repeat(topic), repeat(log), range(offset, last + 1), repeat(1), checksums))
     right = (

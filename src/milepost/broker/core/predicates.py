@@ -13,6 +13,8 @@ from threading import Lock
 from typing import Any, Final, TypeAlias
 
 from milepost.errors import LimitExceeded, MilepostError, QueryError
+from milepost.kernels import loaded
+from milepost.kernels.compiler import uncollected
 from milepost.query import Predicate, compile, parse_schema
 from milepost.query.expression import compile_known
 from milepost.schema import Schema
@@ -112,7 +114,9 @@ class Predicates:
         """Compile, one text at a time. In any thread."""
         from milepost.match.index import kernels_at_hand
 
-        kernels_at_hand()  # here, since Numba takes a second to import
+        if not loaded():
+            with uncollected():
+                kernels_at_hand()  # here, since Numba takes a second to import
 
         results: Results = {}
         for text, schema in wanted:
