@@ -56,7 +56,7 @@ class Compiler:
 
     ::
 
-        waiting      nobody has needed them
+        waiting      they are compiled, and nothing has needed them yet; or nothing has asked for them
         compiling    a process is at it
         loaded       they are in use
         failed       they will not come; the log says why
@@ -68,7 +68,7 @@ class Compiler:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._closed = False
+        self._begun = self._closed = False
 
     @property
     def state(self) -> str:
@@ -76,7 +76,10 @@ class Compiler:
 
     def begin(self) -> None:
         """Begin, unless they are compiled or this was called before. Returns at once."""
-        if self._thread is None and not self._closed and not kernel.compiled():
+        if self._begun or self._closed:
+            return
+        self._begun = True
+        if not kernel.compiled():
             self._state = "compiling"
             self._thread = threading.Thread(target=self._run, name="milepost-kernels", daemon=True)
             self._thread.start()

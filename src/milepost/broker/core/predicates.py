@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Iterable
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
+from milepost import kernels
 from milepost.errors import LimitExceeded, MilepostError, QueryError
-from milepost.kernels import loaded
 from milepost.kernels.compiler import uncollected
 from milepost.query import Predicate, compile, parse_schema
 from milepost.query.expression import compile_known
@@ -112,11 +112,9 @@ class Predicates:
 
     def compiling(self, wanted: list[Wanted]) -> Work:
         """Compile, one text at a time. In any thread."""
-        from milepost.match.index import kernels_at_hand
-
-        if not loaded():
+        if not kernels.loaded() and kernels.compiled():
             with uncollected():
-                kernels_at_hand()  # here, since Numba takes a second to import
+                kernels.warm()  # here, since Numba takes a second to import
 
         results: Results = {}
         for text, schema in wanted:
