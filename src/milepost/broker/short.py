@@ -21,7 +21,7 @@ from milepost import kernels, limits
 from milepost.batch.format import format_of
 from milepost.batch.header import HEADER, fingerprint_of
 from milepost.broker.core.keeper import Row
-from milepost.kernels.compiler import uncollected
+from milepost.kernels.compiler import loading
 from milepost.wire.payload import Buffer, deliver_head, put_head
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ShortWays:
 
 
 def _loaded() -> ModuleType | None:
-    with uncollected():
+    with loading():
         return kernels.at_hand("batch", "native")
 
 

@@ -28,27 +28,34 @@ JOIN_S: Final = 2.0  # seconds that a thread has to end which loads kernels; one
 
 log = logging.getLogger("milepost.kernels")
 _freezes: list[bool] = []
+_loading: list[bool] = []  # of each thread that loads: whether the collector was enabled
+_changing: Final = threading.Lock()
 
 
 def freeze_what_is_loaded() -> None:
-    """For a process that is a broker and nothing else: no collection ever looks at what was loaded `uncollected`."""
+    """For a process that is a broker and nothing else: no collection ever looks at what came while `loading`."""
     _freezes.append(True)
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """No collection runs meanwhile. For loading kernels: Numba comes as some hundred thousand objects, which all stay,
-    and to look at them again and again is a pause of tens of milliseconds each time.
+def loading() -> Iterator[None]:
+    """While kernels are loaded no collection runs.
+
+    Numba comes as some hundred thousand objects, which all stay; to look at them takes tens of milliseconds each time.
     """
-    enabled = gc.isenabled()
-    gc.disable()
+    with _changing:
+        _loading.append(_loading[0] if _loading else gc.isenabled())
+        gc.disable()
     try:
         yield
     finally:
-        if _freezes:
-            gc.freeze()  # before the next collection, which would begin at once and look at all of it
-        if enabled:
-            gc.enable()
+        with _changing:
+            enabled = _loading.pop()
+            if not _loading:
+                if _freezes:
+                    gc.freeze()  # before the next collection, which would begin at once and look at all of it
+                if enabled:
+                    gc.enable()
 
 
 class Compiler:
@@ -105,7 +112,7 @@ class Compiler:
                 self._compile()
                 if self._closed:
                     return
-                with uncollected():
+                with loading():
                     kernel.warm()
         except Exception:
             self._state = "failed"

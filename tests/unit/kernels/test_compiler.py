@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 import pytest
 
 from milepost.kernels import warm
+from milepost.kernels.compiler import loading
 
 LOADING = """
 import gc, sys
 from milepost import kernels
-from milepost.kernels.compiler import freeze_what_is_loaded, uncollected
+from milepost.kernels.compiler import freeze_what_is_loaded, loading
 
 if sys.argv[1] == "broker":
     freeze_what_is_loaded()
@@ -20,7 +22,7 @@ collected = []
 gc.callbacks.append(lambda phase, info: collected.append(info["generation"]))
 gc.collect()
 before, young = len(gc.get_objects()), len(collected)
-with uncollected():
+with loading():
     kernels.warm()
     assert len(collected) == young, "a collection while kernels were loaded"
 assert gc.isenabled()
@@ -33,3 +35,14 @@ assert kernels.loaded()
 def test_no_collection_looks_at_kernels_while_they_are_loaded(process: str) -> None:
     warm()
     subprocess.run([sys.executable, "-c", LOADING, process], check=True, timeout=300)
+
+
+def test_threads_that_load_at_the_same_time_leave_everything_as_it_was() -> None:
+    """One begins while another loads, and goes on when that one has ended."""
+    first, second = loading(), loading()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()

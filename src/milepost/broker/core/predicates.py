@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from milepost import kernels
 from milepost.errors import LimitExceeded, MilepostError, QueryError
-from milepost.kernels.compiler import uncollected
+from milepost.kernels.compiler import loading
 from milepost.query import Predicate, compile, parse_schema
 from milepost.query.expression import compile_known
 from milepost.schema import Schema
@@ -113,7 +113,7 @@ class Predicates:
     def compiling(self, wanted: list[Wanted]) -> Work:
         """Compile, one text at a time. In any thread."""
         if not kernels.loaded() and kernels.compiled():
-            with uncollected():
+            with loading():
                 kernels.warm()  # here, since Numba takes a second to import
 
         results: Results = {}
