@@ -7,7 +7,7 @@ after it in turns, and the median of these ratios counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,7 +21,8 @@ from benchmarks.peers import Server
 INTERVAL = 1_000_000  # ns between two messages
 LOAD = "benchmarks.load"
 CLIENTS = {"milepost": f"{LOAD}.milepost:Timed", "nats": f"{LOAD}.nats:Timed"}
-WARM_MESSAGES = 300  # before the first window, not counted
+WARM_MESSAGES = 300  # in a window that is not counted,
+WARM_WINDOWS = 10  # of which there are at most so many
 
 
 @dataclass
@@ -62,8 +63,10 @@ def compared(ours: Latency, theirs: Latency, share: int) -> Ratios | None:
     return Ratios(middle, (low, high), (min(found), max(found)))
 
 
-def measure(brokers: Mapping[str, Server], loops: tuple[str, ...], windows: int, seconds: float) -> list[Latency]:
-    """`windows` windows of `seconds` for each contestant, in turns."""
+def measure(
+    brokers: Mapping[str, Server], loops: tuple[str, ...], windows: int, seconds: float, warm: Callable[[], bool]
+) -> list[Latency]:
+    """`windows` windows of `seconds` for each contestant, in turns; none counts before `warm` says so, or for long."""
     made = [Latency(f"{name}, {loop}", name, loop) for loop in loops for name in CLIENTS if name in brokers]
     with ExitStack() as stack:
         running = []
@@ -75,13 +78,15 @@ def measure(brokers: Mapping[str, Server], loops: tuple[str, ...], windows: int,
             running.append((contestant, sender, listener))
         for _, sender, listener in running:
             listener.hear(), sender.hear()
-        for turn in range(1 + windows):
-            count = round(seconds * 1e9 / INTERVAL) if turn else WARM_MESSAGES
+        for turn in range(-WARM_WINDOWS, 1 + windows):
+            if turn <= 0 and turn > -WARM_WINDOWS and warm():
+                continue
+            count = round(seconds * 1e9 / INTERVAL) if turn > 0 else WARM_MESSAGES
             for contestant, sender, listener in running if turn % 2 else reversed(running):
                 planned = np.array(sender.ask(count))
                 given, pauses = listener.ask("window")
                 arrivals = np.array(given, dtype=np.int64).reshape(-1, 2)
-                if not turn:
+                if turn <= 0:
                     continue
                 if len(arrivals) != count:
                     contestant.lost += count - len(arrivals)

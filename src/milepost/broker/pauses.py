@@ -1,4 +1,5 @@
-"""What keeps an event loop from its clients for a moment: Python's collector, and the broker's own timers.
+"""What keeps an event loop from its clients for a moment: Python's collector, the broker's own timers, and a thread
+that loads kernels, with which the loop shares the interpreter.
 
 Each is timed, for who wants to know what the slowest messages waited for. A collection takes a microsecond more by it.
 """
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from milepost.broker.clock import Clock
+from milepost.kernels.compiler import loads
 
 
 class Pause:
@@ -57,7 +59,10 @@ class Pauses:
         return self._clock.every(seconds, timed)
 
     def figures(self) -> dict[str, Any]:
-        return {name: pause.figures() for name, pause in self._found.items()}
+        loading = Pause()
+        for seconds in loads:
+            loading.add(seconds)
+        return {name: pause.figures() for name, pause in (*self._found.items(), ("loading kernels", loading))}
 
     def _collected(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":

@@ -30,6 +30,7 @@ log = logging.getLogger("milepost.kernels")
 _freezes: list[bool] = []
 _loading: list[bool] = []  # of each thread that loads: whether the collector was enabled
 _changing: Final = threading.Lock()
+loads: Final[list[float]] = []  # seconds of each time that kernels were loaded; there are few
 
 
 def freeze_what_is_loaded() -> None:
@@ -46,10 +47,12 @@ def loading() -> Iterator[None]:
     with _changing:
         _loading.append(_loading[0] if _loading else gc.isenabled())
         gc.disable()
+    began = time.perf_counter()
     try:
         yield
     finally:
         with _changing:
+            loads.append(time.perf_counter() - began)
             enabled = _loading.pop()
             if not _loading:
                 if _freezes:

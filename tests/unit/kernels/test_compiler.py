@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from milepost.kernels import warm
-from milepost.kernels.compiler import loading
+from milepost.kernels.compiler import loading, loads
 
 LOADING = """
 import gc, sys
@@ -45,4 +45,5 @@ def test_threads_that_load_at_the_same_time_leave_everything_as_it_was() -> None
     first.__exit__(None, None, None)
     assert not gc.isenabled()
     second.__exit__(None, None, None)
+    assert loads[-1] > 0
     assert gc.isenabled()
