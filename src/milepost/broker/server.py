@@ -28,7 +28,6 @@ from milepost.broker.short import ShortWays
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import MilepostError, UnknownTopic
-from milepost.kernels import loaded
 from milepost.kernels.compiler import Compiler
 from milepost.transport import Address, Listener, listen, parse_address
 from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Welcome
@@ -549,7 +548,7 @@ class Broker:
     def _tick(self) -> None:
         self.run(self.core.tick(self.clock.monotonic()))
         self.relieve()
-        if self.on_kernels and loaded():
+        if self.on_kernels and self.kernels.state == "loaded":
             calls, self.on_kernels = self.on_kernels, []
             for call in calls:
                 call()

@@ -82,7 +82,7 @@ class Compiler:
 
     @property
     def state(self) -> str:
-        return "loaded" if kernel.loaded() else self._state
+        return "loaded" if self._state == "waiting" and kernel.loaded() else self._state
 
     def begin(self) -> None:
         """Begin, unless they are compiled or this was called before. Returns at once."""
@@ -122,6 +122,7 @@ class Compiler:
             log.exception("the matching kernels could not be compiled: predicates are matched slowly")
             return
         self.took = time.monotonic() - began
+        self._state = "loaded"  # last: whoever sees it finds the rest
         log.info("the matching kernels are compiled (%.0f s)", self.took)
 
     def _compile(self) -> None:

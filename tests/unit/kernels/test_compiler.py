@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from milepost.kernels import warm
-from milepost.kernels.compiler import loading, loads
+from milepost.kernels.compiler import Compiler, loading, loads
 
 LOADING = """
 import gc, sys
@@ -47,3 +47,12 @@ def test_threads_that_load_at_the_same_time_leave_everything_as_it_was() -> None
     second.__exit__(None, None, None)
     assert loads[-1] > 0
     assert gc.isenabled()
+
+
+def test_kernels_that_are_there_need_no_process() -> None:
+    warm()
+    compiler = Compiler()
+    compiler.begin()
+    assert compiler.state == "loaded"
+    assert compiler.took == 0
+    compiler.close()
