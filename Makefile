@@ -83,7 +83,7 @@ check: prepared
 	@echo "running the unit tests, of stores those on SQLite"
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=check -m "not slow" -k "not postgresql" tests/unit
 
-# Before the tests and not within them: two of them at once would compile the same kernels.
+# Before the tests and not within them: without kernels a broker answers more slowly, and compiles beside what is tested.
 warm: $(READY)
 	@$(BIN)/python -m milepost.cli warm
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import subprocess
+import sys
+
+from milepost import kernels
 
 BENCHMARKS = {
     "format": "field access, size, columns and encoding, against other message formats",
@@ -32,6 +36,8 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=only, metavar="part", help="run these parts of it alone")
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK", "") not in ("", "0"))
     arguments = parser.parse_args()
+    if not kernels.compiled():  # else a broker would compile them beside what is measured
+        subprocess.run([sys.executable, "-m", "milepost.cli", "warm"], check=True)
     module = importlib.import_module(f"benchmarks.{arguments.name}")
     known = getattr(module, "PARTS", {})
     for part in arguments.parts:

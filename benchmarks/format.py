@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from benchmarks import batches, reading
 from benchmarks.clock import best
 from benchmarks.formats.bare import Bare
+from benchmarks.formats.flattuple import FlatTupleVariants
 from benchmarks.messages import SHAPES
 from benchmarks.report import Report
 from milepost import kernels
 
-OURS = "milepost"
+OURS, VARIANTS = "milepost", FlatTupleVariants.name
 MESSAGES, QUICK_MESSAGES = 10_000, 500
 REPEATS, QUICK_REPEATS = 5, 3
 BATCH_REPEATS, QUICK_BATCH_REPEATS = 200, 30
@@ -32,6 +33,8 @@ Figures = dict[str, dict[str, float]]
 
 def run(quick: bool) -> None:
     report = Report("format", quick)
+    for name, why in reading.LEFT_OUT.items():
+        report.leave_out(name, why)
     if not kernels.compiled():
         report.say("compiling kernels, once for this version: up to a minute")
         kernels.warm()
@@ -49,6 +52,10 @@ def run(quick: bool) -> None:
     figures |= {"one": one, "nine": nine}
     figures |= {f"vs_{peer}": _advantage(one, peer) for peer in _peers()}
     figures["nine_vs"] = {peer: _advantage(nine, peer) for peer in _peers()}
+    figures["variants_ratio"] = {
+        what: max(row[VARIANTS] / row[OURS] for row in times.values() if VARIANTS in row)
+        for what, times in (("one", one), ("nine", nine), ("bytes", size))
+    }
     figures["struct_ratio"] = max(row[OURS] / row[Bare.name] for row in one.values() if Bare.name in row)
     figures["spread"] = {kind: _spread(one, kind) for kind in ("int", "string")}
     figures["layout_spread"] = max(figures["spread"].values())
@@ -83,12 +90,20 @@ def _timed(contests: dict[str, reading.Contest], count: int, repeats: int) -> tu
 
 
 def _peers() -> list[str]:
-    return [kind.name for kind in (*reading.PEERS, *reading.VARIATIONS)]
+    return list(reading.ALL_PEERS)
 
 
-def _advantage(times: Figures, peer: str) -> float:
-    """How many times quicker than a peer, on the schema where that is least."""
-    return min(row[peer] / row[OURS] for row in times.values())
+def _advantage(times: Figures, peer: str) -> float | None:
+    """How many times quicker than a peer, on the schema where that is least, ours with variants where it has them."""
+    if peer in reading.LEFT_OUT:
+        return None
+    return min(row[peer] / max(row[OURS], row.get(VARIANTS, 0.0)) for row in times.values())
+
+
+def _least(found: Iterable[float | None]) -> float | None:
+    """The least; None when one was not measured, which could be it."""
+    known = list(found)
+    return None if None in known else min(each for each in known if each is not None)
 
 
 def _spread(one: Figures, kind: str) -> float:
@@ -97,7 +112,7 @@ def _spread(one: Figures, kind: str) -> float:
 
 
 def _tables(report: Report, one: Figures, nine: Figures, size: Figures, validate: dict[str, float]) -> None:
-    columns = [OURS, *_peers(), Bare.name]
+    columns = [OURS, VARIANTS, *_peers(), Bare.name]
     for title, figures in (
         ("One field, ns a message", one),
         ("Nine fields, ns a message", nine),
@@ -108,16 +123,16 @@ def _tables(report: Report, one: Figures, nine: Figures, size: Figures, validate
     report.table("Validating a batch of one row on arrival", ("schema", "ns"), list(validate.items()))
 
 
-def _bars(figures: dict[str, Any], size: Figures) -> list[tuple[str, float, str, float]]:
-    int_size = max(_size_ratio(size[shape.name], _peers()) for shape in SHAPES if shape.kind == "int")
-    text_size = max(_size_ratio(size[shape.name], STRING_SIZE_PEERS) for shape in SHAPES if shape.kind == "string")
-    bars = [
+def _bars(figures: dict[str, Any], size: Figures) -> list[tuple[str, float | None, str, float]]:
+    int_size = _size_ratio(size, "int", _peers())
+    text_size = _size_ratio(size, "string", STRING_SIZE_PEERS)
+    bars: list[tuple[str, float | None, str, float]] = [
         (f"one field, times quicker than {peer}", figures[f"vs_{peer}"], ">=", bar) for peer, bar in ONE_FIELD.items()
     ]
     bars += [
-        ("one field, slowest layout over fastest", figures["layout_spread"], "<=", LAYOUT_SPREAD),
+        ("one field, slowest layout over fastest, without variants", figures["layout_spread"], "<=", LAYOUT_SPREAD),
         ("one int, over struct.unpack_from", figures["struct_ratio"], "<=", STRUCT_RATIO),
-        ("nine fields, times quicker than the best other", min(figures["nine_vs"].values()), ">=", 1.0),
+        ("nine fields, times quicker than the best other", _least(figures["nine_vs"].values()), ">=", 1.0),
         ("int schemas, bytes over the smallest other", int_size, "<=", 1.0),
         ("string schemas, bytes over XML, JSON, FlatBuffers, Arrow", text_size, "<=", 1.0),
         ("column values summed a second", figures["column_reads_per_s"], ">=", COLUMN_READS),
@@ -134,5 +149,9 @@ def _bars(figures: dict[str, Any], size: Figures) -> list[tuple[str, float, str,
     return bars
 
 
-def _size_ratio(row: dict[str, float], peers: Any) -> float:
-    return row[OURS] / min(row[peer] for peer in peers)
+def _size_ratio(size: Figures, kind: str, peers: Sequence[str]) -> float | None:
+    """Our bytes over the smallest of the peers', on the schema where that is most; None when a peer is missing."""
+    if set(peers) & reading.LEFT_OUT.keys():
+        return None
+    rows = [size[shape.name] for shape in SHAPES if shape.kind == kind]
+    return max(row[OURS] / min(row[peer] for peer in peers) for row in rows)

@@ -27,7 +27,7 @@ def carry_out(
         try:
             parts[name](run)
         except (Unavailable, WorkerFailed) as error:
-            report.say(f"{name}: {error}")
+            report.leave_out(name, str(error))
             well = False
     return well
 

@@ -6,28 +6,47 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from benchmarks.formats import Format
-from benchmarks.formats.arrow import Arrow
 from benchmarks.formats.bare import Bare
-from benchmarks.formats.flatbuffers import FlatBuffers
-from benchmarks.formats.flattuple import FlatTuple
+from benchmarks.formats.flattuple import FlatTuple, FlatTupleVariants
 from benchmarks.formats.format import Reader
-from benchmarks.formats.json import Json
-from benchmarks.formats.messagepack import MessagePack, MessagePackArray, MessagePackPartial
-from benchmarks.formats.protobuf import Protobuf, ProtobufReused
-from benchmarks.formats.xml import Xml
 from benchmarks.messages import FIELDS, Shape
 from milepost.batch import Batch
 
 NINE = 9
 CHOICES = 64  # different sets of nine fields; each is compiled once, and each message is given one of them
 
-PEERS: tuple[type[Format], ...] = (Xml, Json, MessagePack, Protobuf, FlatBuffers, Arrow)
+LEFT_OUT: dict[str, str] = {}  # formats whose package is not installed, and why they are not here
+
+
+def _there(module: str, **names: str) -> tuple[type[Format], ...]:
+    """The formats of a module, which are given with what they are called; none when a package is missing."""
+    try:
+        found = import_module(f"benchmarks.formats.{module}")
+    except ImportError as error:
+        LEFT_OUT.update(dict.fromkeys(names.values(), f"the Python package {error.name} is not installed: left out"))
+        return ()
+    return tuple(getattr(found, name) for name in names)
+
+
+PEERS: tuple[type[Format], ...] = (
+    *_there("xml", Xml="lxml"),
+    *_there("json", Json="orjson"),
+    *_there("messagepack", MessagePack="msgspec"),
+    *_there("protobuf", Protobuf="protobuf"),
+    *_there("flatbuffers", FlatBuffers="flatbuffers"),
+    *_there("arrow", Arrow="arrow"),
+)
 # The same formats driven in ways that suit one of the six schemas, or that change the bytes. Shown, not hidden.
-VARIATIONS: tuple[type[Format], ...] = (MessagePackArray, MessagePackPartial, ProtobufReused)
-FORMATS: tuple[type[Format], ...] = (FlatTuple, *PEERS, *VARIATIONS, Bare)
+VARIATIONS: tuple[type[Format], ...] = (
+    *_there("messagepack", MessagePackArray="msgspec_array", MessagePackPartial="msgspec_partial"),
+    *_there("protobuf", ProtobufReused="protobuf_reused"),
+)
+FORMATS: tuple[type[Format], ...] = (FlatTuple, FlatTupleVariants, *PEERS, *VARIATIONS, Bare)
+ALL_PEERS = (*(kind.name for kind in (*PEERS, *VARIATIONS)), *LEFT_OUT)
 
 
 @dataclass
@@ -50,7 +69,7 @@ def prepare(shape: Shape, count: int, seed: int) -> Contest:
 
     contest = Contest({}, {}, lambda: None, {})
     for kind in FORMATS:
-        if kind is Bare and shape.kind != "int":
+        if (kind is Bare and shape.kind != "int") or (kind is FlatTupleVariants and not shape.sparse):
             continue
         made = kind(shape)
         written = _side_by_side([made.write(values) for values in messages])
@@ -65,7 +84,7 @@ def prepare(shape: Shape, count: int, seed: int) -> Contest:
         contest.one[kind.name] = partial(_read, _in_memory_order(work))
         contest.nine[kind.name] = partial(_read, _in_memory_order(wide))
         contest.size[kind.name] = sum(map(len, written)) / count
-        if isinstance(made, FlatTuple):
+        if type(made) is FlatTuple:
             contest.validate = partial(_validate, sorted(written, key=id), made.schema)
     return contest
 

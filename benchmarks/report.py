@@ -13,17 +13,36 @@ from rich.table import Table
 PIPE_COLUMNS = 180
 
 
+SHORT_RUN = "a short run would measure how it starts"
+
+
 class Report:
-    """Collects the figures of one run. `figures` is what the last line holds, `bench` first."""
+    """Collects the figures of one run. `figures` is what the last line holds, `bench` first.
+
+    What was not measured is null there, and `left_out` has why: peers and figures by name.
+    """
 
     def __init__(self, bench: str, quick: bool) -> None:
-        self.figures: dict[str, Any] = {"bench": bench, "quick": quick}
+        self.figures: dict[str, Any] = {"bench": bench, "quick": quick, "left_out": {}}
         self.console = Console()
         if not self.console.is_terminal:
             self.console = Console(width=PIPE_COLUMNS)
 
     def say(self, sentence: str) -> None:
         self.console.print(sentence, highlight=False)
+
+    def leave_out(self, name: str, why: str) -> None:
+        """A peer or a figure that there will be nothing of; said once."""
+        if name not in self.figures["left_out"]:
+            self.figures["left_out"][name] = why
+            if why != SHORT_RUN:
+                self.say(f"{name}: {why}")
+
+    def leave_out_figures(self, *names: str) -> None:
+        """Figures that a short run cannot give."""
+        for name in names:
+            self.figures[name] = None
+            self.leave_out(name, SHORT_RUN)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> None:
         """A table whose first column names the rows; numbers are set to the right."""
@@ -35,10 +54,15 @@ class Report:
             made.add_row(*(_shown(cell) for cell in row))
         self.console.print(made)
 
-    def bars(self, bars: Sequence[tuple[str, float, str, float]]) -> None:
-        """What was promised, what was measured, and whether it holds: `(what, measured, "<=" or ">=", bound)`."""
+    def bars(self, bars: Sequence[tuple[str, float | None, str, float]]) -> None:
+        """What was promised, what was measured, and whether it holds: `(what, measured, "<=" or ">=", bound)`.
+
+        What was not measured is left out of the table, and neither met nor missed.
+        """
         rows = []
         for what, measured, relation, bound in bars:
+            if measured is None:
+                continue
             met = measured <= bound if relation == "<=" else measured >= bound
             rows.append((what, measured, f"{relation} {_shown(bound)}", "met" if met else "[bold red]missed[/]"))
         # Few messages and few rounds leave caches cold and noise in: a short run shows that the benchmark works.
@@ -49,6 +73,20 @@ class Report:
     def finish(self) -> None:
         """Print the last line, straight to standard output: rich would wrap it."""
         print(json.dumps(_rounded(self.figures)))
+
+
+def ratio(ours: float | None, theirs: float | None) -> float | None:
+    """How many times as much; None unless both were measured."""
+    return ours / theirs if ours and theirs else None
+
+
+def best_of(peers: Mapping[str, float | None], report: Report, what: str) -> float | None:
+    """The best of the peers, if all that could be the best were measured; otherwise None, and the report says why."""
+    missing = [name for name, figure in peers.items() if not figure]
+    if missing:
+        report.leave_out(what, f"{', '.join(missing)} could be the best peer, and was not measured")
+        return None
+    return max(figure for figure in peers.values() if figure)
 
 
 def _shown(cell: object) -> str:

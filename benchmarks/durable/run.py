@@ -19,7 +19,7 @@ from benchmarks.peers.jetstream import JetStream, SyncedJetStream
 from benchmarks.peers.postgresql import postgresql
 from benchmarks.peers.storing import StoringMilepost
 from benchmarks.peers.streams import RedisStreams
-from benchmarks.report import Report
+from benchmarks.report import Report, best_of, ratio
 
 Bar = tuple[str, float, str, float]
 PUT_BAR = GET_BAR = 4.0
@@ -65,12 +65,8 @@ class Run:
                 try:
                     running[kind.name] = stack.enter_context(kind())
                 except Unavailable as reason:
-                    self.report.say(str(reason))
+                    self.report.leave_out(kind.name, str(reason))
             yield running
-
-
-def ratio(ours: float | None, theirs: float | None) -> float | None:
-    return ours / theirs if ours and theirs else None
 
 
 def _quickest(ways: Iterable[exchange.Contestant]) -> exchange.Contestant | None:
@@ -78,13 +74,25 @@ def _quickest(ways: Iterable[exchange.Contestant]) -> exchange.Contestant | None
     return max(ways, key=lambda each: each.put or 0, default=None)
 
 
+def _best(run: Run, what: str, peers: set[str], rates: Iterable[tuple[str, float | None]]) -> float | None:
+    """The best rate of the peers; None when one of them is missing."""
+    found = list(rates)
+    best = {peer: max((rate or 0 for name, rate in found if name == peer), default=0) for peer in sorted(peers)}
+    return best_of(best, run.report, what)
+
+
 def put_and_get(run: Run) -> None:
-    """`put_vs_best`, `get_vs_best` and `single_get_per_s`, on SQLite beside the peers, and on PostgreSQL alone."""
+    """`put_vs_best`, `get_vs_best` and `single_get_per_s`, on SQLite beside the peers, and on PostgreSQL alone.
+
+    A short run puts and gets too few messages for a rate: it shows that nothing is lost, and what is left out.
+    """
     quick = run.quick
     given = exchange.ours("milepost", quick) + exchange.peers(quick)
     repeats = 2 if quick else 4
     kinds: tuple[type[Server], ...] = (RedisStreams, JetStream, SyncedJetStream)
-    if not quick:  # it takes longest of all to start, and is far from the best
+    if quick:  # it takes longest of all to start, and is far from the best
+        run.report.leave_out(RabbitMQ.name, "a short run has no time for it")
+    else:
         kinds += (RabbitMQ,)
     with run.brokers(*kinds) as brokers:
         run.progress("putting and getting")
@@ -94,16 +102,28 @@ def put_and_get(run: Run) -> None:
         run.progress("the same on PostgreSQL")
         with postgresql() as url, StoringMilepost(url) as broker:
             more = exchange.ours("milepost on PostgreSQL", quick)
-            wrong += exchange.measure(more, {"milepost on PostgreSQL": broker}, 1 if quick else repeats)
+            wrong |= exchange.measure(more, {"milepost on PostgreSQL": broker}, 1 if quick else repeats)
             given += more
     except Unavailable as reason:
-        run.report.say(str(reason))
-    for sentence in wrong:
-        run.report.say(sentence)
+        run.report.leave_out("milepost on PostgreSQL", str(reason))
+    for name, reason in wrong.items():
+        run.report.leave_out(name, reason)
     measured = [each for each in given if each.puts]
+    run.put(exchanged={each.name: sum(each.counts) for each in measured})
+    if quick:
+        run.report.table(
+            "Messages put, gotten and acknowledged; a short run has no rates",
+            ("broker and way", "messages"),
+            [(each.name, sum(each.counts)) for each in measured],
+        )
+        run.report.leave_out_figures(*KEYS["exchange"])
+        return
     theirs = [each for each in measured if each.broker not in ("milepost", "milepost on PostgreSQL")]
-    synced = max((each.put or 0 for each in theirs if each.synced), default=None)
-    getting = max((each.get or 0 for each in theirs), default=None)
+    peers = exchange.peers(quick)
+    synced = _best(run, "the best synced peer", exchange.could_be_best(peers, True),
+                   [(each.broker, each.put) for each in theirs if each.synced])  # fmt: skip
+    getting = _best(run, "the best peer", exchange.could_be_best(peers, False),
+                    [(each.broker, each.get) for each in theirs])  # fmt: skip
     run.report.table(
         "One publisher with 500 messages of 100 bytes in flight; one consumer, one acknowledgement for up to 500",
         ("broker and way", "synced", "puts/s", "× best synced", "broker µs/put", "gets/s", "× best", "broker µs/get"),
@@ -132,8 +152,8 @@ def put_and_get(run: Run) -> None:
     getter = max(theirs, key=lambda each: each.get or 0, default=None)
     run.put(
         put_vs_best=put_ratio,
-        put_by_round=exchange.by_round(best.puts, first.puts) if best and first else None,
-        get_by_round=exchange.by_round(row.gets, getter.gets) if row and getter else None,
+        put_by_round=exchange.by_round(best.puts, first.puts) if best and first and synced else None,
+        get_by_round=exchange.by_round(row.gets, getter.gets) if row and getter and getting else None,
         put_way=best.name if best else None,
         put_rows_vs_best=ratio(by_row.put if by_row else None, synced),
         put_many_vs_best=ratio(many.put if many else None, synced),
@@ -184,6 +204,11 @@ def replays(run: Run) -> None:
     """`replay_rows_per_s`: the slower of the two logs that have a bar."""
     run.progress("replaying logs through a filter")
     found = replay.measure(run.log(), run.rows, run.quick)
+    if run.quick:  # a short log is read within milliseconds, of which asking takes some
+        run.report.say(f"{sum(each.rows for each in found):,} rows were replayed, and those that match came")
+        run.report.leave_out_figures(*KEYS["replay"])
+        run.put(replayed={each.name: each.rows for each in found})
+        return
     run.report.table(
         "A log replayed from its beginning through a filter, 1 row in 100 matches, through a client",
         ("written", "rows", "entries", "rows/s", "broker CPU µs/row"),

@@ -1,11 +1,11 @@
-"""Milepost's own: a batch of one row, without message IDs."""
+"""Milepost's own: a batch of one row, without message IDs. Optional pieces are such, or variants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from benchmarks.formats.format import Format, Reader
-from benchmarks.messages import Shape, Values
+from benchmarks.messages import PRESENT, Shape, Values
 from milepost.batch import Batch, projection, reader
 from milepost.schema.text import parse
 
@@ -14,16 +14,28 @@ class FlatTuple(Format):
     """Readers trust their bytes: a batch is validated once, on arrival. `validate_ns` says what that costs."""
 
     name = "milepost"
+    variants = False
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
-        self.schema = parse(shape.text())
+        self.schema = parse(shape.text(self.variants))
 
     def write(self, values: Values) -> bytes:
-        return bytes(Batch.encode(self.schema, [self.shape.nest(values)]).data)
+        return bytes(Batch.encode(self.schema, [self.shape.nest(values, self.variants)]).data)
 
     def reader(self, field: int) -> Reader:
-        return reader(self.schema, ".".join(self.shape.path(field)))
+        return reader(self.schema, self._path(field))
 
     def projection(self, fields: Sequence[int]) -> Reader:
-        return projection(self.schema, [".".join(self.shape.path(field)) for field in fields])
+        return projection(self.schema, list(map(self._path, fields)))
+
+    def _path(self, field: int) -> str:
+        *above, name = self.shape.path(field)
+        return ".".join((*above, *((PRESENT,) if self.variants and self.shape.optional(field) else ()), name))
+
+
+class FlatTupleVariants(FlatTuple):
+    """The same with a variant for each optional piece: sixteen cases, each with a layout of its own."""
+
+    name = "milepost_variants"
+    variants = True

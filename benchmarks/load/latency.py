@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 import time
 from typing import Any, Protocol
@@ -85,8 +86,31 @@ async def send(commands: Commands, client: str, host: str, port: int, topic: str
     await publisher.close()
 
 
+class Collector:
+    """The pauses of Python's collector in this process, in ms."""
+
+    def __init__(self) -> None:
+        self._began = 0
+        self._pauses: list[float] = []
+        gc.callbacks.append(self._called)
+
+    def taken(self) -> list[float]:
+        """Those since it was asked last."""
+        found, self._pauses = self._pauses, []
+        return found
+
+    def _called(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter_ns()
+        else:
+            self._pauses.append((time.perf_counter_ns() - self._began) / 1e6)
+
+
 async def listen(commands: Commands, client: str, host: str, port: int, topic: str) -> None:
-    """A subscriber process: asked after a round, it answers with (sent, came) of every message of it, in ns."""
+    """A subscriber process. Asked after a window, it answers with (sent, came) of every message of it, in ns, and with
+    the pauses of its own collector.
+    """
+    collector = Collector()
     subscriber: Timed = made(client, host, port, topic)
     await subscriber.open()
     await subscriber.listen()
@@ -95,5 +119,5 @@ async def listen(commands: Commands, client: str, host: str, port: int, topic: s
         await asyncio.sleep(SETTLE_SECONDS)
         arrivals: list[Any] = list(subscriber.arrivals)
         subscriber.arrivals.clear()
-        commands.say(arrivals)
+        commands.say((arrivals, collector.taken()))
     await subscriber.close()

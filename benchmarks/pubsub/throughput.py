@@ -70,9 +70,9 @@ def contestants(quick: bool) -> list[Contestant]:
     return made
 
 
-def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats: int) -> list[str]:
-    """Run all whose broker is there, in turns, so that noise hits all alike; the sentences say what went wrong."""
-    wrong = []
+def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats: int) -> dict[str, str]:
+    """Run all whose broker is there, in turns, so that noise hits all alike; what went wrong, by name."""
+    wrong = {}
     with ExitStack() as stack:
         running: list[tuple[Contestant, Worker, Worker]] = []
         for number, contestant in enumerate(given):
@@ -87,7 +87,7 @@ def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats:
             try:
                 taker.hear(), giver.hear()
             except WorkerFailed as error:
-                wrong.append(f"{contestant.name}: {error}")
+                wrong[contestant.name] = str(error)
                 running.remove((contestant, giver, taker))
         for turn in range(1 + repeats):
             for contestant, giver, taker in list(running):
@@ -95,7 +95,7 @@ def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats:
                 try:
                     _run(contestant, brokers[contestant.broker], giver, taker, count, counted=turn > 0)
                 except WorkerFailed as error:
-                    wrong.append(f"{contestant.name}: {error}")
+                    wrong[contestant.name] = str(error)
                     running.remove((contestant, giver, taker))
     return wrong
 

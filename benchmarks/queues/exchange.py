@@ -49,31 +49,33 @@ class Contestant:
 
 
 @contextmanager
-def running(queue: str, given: Sequence[Contestant], wrong: list[str]) -> Iterator[list[tuple[Contestant, Worker]]]:
-    """A process for each that can take part; `wrong` gets a sentence for each of the others."""
+def running(
+    queue: str, given: Sequence[Contestant], wrong: dict[str, str]
+) -> Iterator[list[tuple[Contestant, Worker]]]:
+    """A process for each that can take part; `wrong` gets why, by name, for each of the others."""
     with ExitStack() as stack:
         found = []
         for contestant in given:
             if reason := contestant.missing():
-                wrong.append(reason)
+                wrong[contestant.name] = reason
                 continue
             arguments = (contestant.kind, contestant.url, queue)
             worker = stack.enter_context(Worker("uvloop", transacting.work, *arguments))
             try:
                 worker.hear()
             except WorkerFailed as error:
-                wrong.append(f"{contestant.name}: {error}")
+                wrong[contestant.name] = str(error)
                 continue
             found.append((contestant, worker))
         yield found
 
 
-def measure(queue: str, given: Sequence[Contestant], rounds: int) -> list[str]:
-    """Run all in turns, so that noise hits all alike; the sentences say what went wrong.
+def measure(queue: str, given: Sequence[Contestant], rounds: int) -> dict[str, str]:
+    """Run all in turns, so that noise hits all alike; what went wrong, by name.
 
     Each has a queue of this name of its own, which must be new.
     """
-    wrong: list[str] = []
+    wrong: dict[str, str] = {}
     with running(queue, given, wrong) as all_:
         for turn in range(1 + rounds):
             for contestant, worker in list(all_):
@@ -82,7 +84,7 @@ def measure(queue: str, given: Sequence[Contestant], rounds: int) -> list[str]:
                         if count:
                             _run(contestant, worker, count if turn else -(-count // WARM_PART), size, counted=turn > 0)
                 except WorkerFailed as error:
-                    wrong.append(f"{contestant.name}: {error}")
+                    wrong[contestant.name] = str(error)
                     all_.remove((contestant, worker))
     return wrong
 

@@ -19,7 +19,7 @@ from benchmarks.peers.postgresql import database, postgresql, settings
 from benchmarks.peers.storing import StoringMilepost
 from benchmarks.queues import backlog, exchange, readers
 from benchmarks.queues.exchange import LOAD, MANY, ONE, Contestant
-from benchmarks.report import Report
+from benchmarks.report import Report, best_of, ratio
 
 STORES = ("PostgreSQL", "SQLite")
 BACKLOGS, QUICK_BACKLOGS = (1_000, 10_000, 100_000), (1_000, 10_000)
@@ -87,10 +87,6 @@ class Run:
         return quick if self.quick else full
 
 
-def ratio(ours: float | None, theirs: float | None) -> float | None:
-    return ours / theirs if ours and theirs else None
-
-
 def _require(ours: Sequence[Contestant]) -> None:
     """A peer may be missing, but not what is measured."""
     for each in ours:
@@ -100,6 +96,8 @@ def _require(ours: Sequence[Contestant]) -> None:
 
 def _by_round(ours: Contestant, theirs: Sequence[Contestant], what: str, size: int) -> float | None:
     """The median over the rounds of our rate over that of the better peer; surer than two bests where others work."""
+    if not all(each.best(what, size) for each in theirs):
+        return None
     best = max(theirs, key=lambda each: each.best(what, size) or 0)
     return by_round(ours.rates.get((what, size), []), best.rates.get((what, size), []))
 
@@ -120,10 +118,12 @@ def against_peers(run: Run) -> None:
     ours = [run.direct("Ticks", many, one), *(run.contestant(store, "Ticks", many, one) for store in STORES)]
     theirs = exchange.peers(lambda name: database(run.server(), name), run.quick)
     run.progress("filling queues and emptying them, beside the peers")
-    for sentence in exchange.measure("ticks", ours + theirs, run.some(3, 2)):
-        run.report.say(escape(sentence))
+    for name, reason in exchange.measure("ticks", ours + theirs, run.some(3, 2)).items():
+        run.report.leave_out(name, escape(reason))
     cases = [(what, size) for size in (MANY, ONE) for what in exchange.WHATS]
-    best = {case: max((each.best(*case) or 0 for each in theirs), default=None) for case in cases}
+    best = {
+        case: best_of({each.name: each.best(*case) for each in theirs}, run.report, "the better peer") for case in cases
+    }
     run.report.table(
         "A message of five attributes, messages a second, by how many go to a transaction; × the better peer",
         ("", *(cell for what, size in cases for cell in (f"{what}, {size}", "×", "broker µs"))),
@@ -160,8 +160,8 @@ def three_nodes(run: Run) -> None:
     count = run.some(5_000, 1_000)
     given = [run.contestant(store, "Orders", count, 0) for store in STORES]
     run.progress("orders of three node types")
-    for sentence in exchange.measure("orders", given, run.some(3, 1)):
-        run.report.say(escape(sentence))
+    for name, reason in exchange.measure("orders", given, run.some(3, 1)).items():
+        run.report.leave_out(name, escape(reason))
     run.report.table(
         "Orders a second: one order, four lines, two items, with their references; 100 to a transaction",
         ("", "enqueue", "broker µs", "dequeue", "broker µs"),

@@ -151,6 +151,11 @@ def test_metrics_are_served(broker, topic, client):
     assert "# HELP milepost_outbox_bytes" in text
 
 
+def test_kernels_that_are_kept_are_loaded_with_the_first_predicate(client, topic):
+    with client.subscribe(topic, where="price > 5"):
+        assert client.status()["kernels"] == "loaded"
+
+
 def test_warm_has_nothing_left_to_do(broker, ask):
     done = ask("warm")
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ import pytest
 
 KEYS = {
     "start_s", "rows_vs_nats_py", "columns_vs_nats_raw", "throughput", "latency_p50_vs_nats", "latency_p99_vs_nats",
+    "latency_by_window", "latency_tail", "left_out",
     "vs_activemq", "fig2", "fig3", "cold_cpu_ratio", "many_publishers", "kb_per_connection", "idle_slowdown",
 }  # fmt: skip
 
@@ -24,6 +25,8 @@ def test_pubsub_ends_with_its_figures_whoever_of_the_peers_is_there(run):
     assert [point["subscribers"] for point in figures["fig2"]] == [500, 1_500] * 2
     assert figures["kb_per_connection"] > 0
     assert 0 < figures["start_s"] < float("inf")
+    assert {"mosquitto", "rabbitmq"} <= figures["left_out"].keys()
+    assert figures["latency_tail"].keys() >= {"collector", "tick", "liveness"}
 
 
 def test_a_missing_peer_is_named_with_its_package(run):

@@ -23,7 +23,7 @@ from milepost.query import decode, enforce
 from milepost.wire import Stage
 
 if TYPE_CHECKING:
-    from milepost.match import Matches, Snapshot
+    from milepost.match import MaskSnapshot, Matches, Snapshot
 
 # Frames times receivers: joining costs some fifty microseconds however few the rows, and saves a write and some steps
 # for each frame and receiver.
@@ -40,7 +40,7 @@ class Arrival(NamedTuple):
     connection: Connection
     topic: Topic
     version: Version | None  # of the topic's schema; None when the batch is of a schema that the topic does not have
-    snapshot: Snapshot | None  # of its predicates, as of now; None when there are none
+    snapshot: Snapshot | MaskSnapshot | None  # of its predicates, as of now; None when there are none
     data: Any
     size: int  # bytes of the frame
     put: int  # the how-manieth PUT of its connection

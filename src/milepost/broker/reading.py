@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from milepost.batch import Batch
-from milepost.batch.header import fingerprint_of
+from milepost.batch.header import fingerprint_of, rows_of
 from milepost.broker.core.stream import Found
 from milepost.broker.core.topic import Version
 from milepost.errors import CorruptLog, MilepostError, QueryTooCostly
@@ -25,8 +25,19 @@ SLICE_S: Final = 0.25  # seconds, after which a reader says the same: the thread
 MOST_BYTES: Final = 256 << 20  # of the log, before a reader that finds nothing says how far it has got
 JOINED_BYTES: Final = 1 << 18  # of a batch that was made by joining neighbours
 SMALL_BYTES: Final = 1 << 15  # of a batch that is joined: of a larger one, a frame costs less than copying its columns
+SINGLE: Final = 32  # entries of one row, one after the other, after which more of them are expected
 
 Offsets = npt.NDArray[np.uint64]
+
+
+class Run(NamedTuple):
+    """Entries that are looked at together: small neighbours of one schema, or a larger one alone."""
+
+    first: int
+    next: int  # the offset after the last row
+    datas: Sequence[bytes]
+    size: int  # bytes of these
+    after: tuple[int, int] | None = None
 
 
 class Reader(NamedTuple):
@@ -45,17 +56,18 @@ class Reader(NamedTuple):
         scanned = matched = 0
         until = time.monotonic() + SLICE_S
         offset = max(offset, self._start())  # an entry may begin with rows that were trimmed
+        single = False  # whether entries of one row each are expected
         while matched < ENOUGH_BYTES and scanned < MOST_BYTES and (stop is None or offset < stop):
             try:
-                entries = self._entries(offset, stop)
+                runs, single = self._runs(offset, stop, single)
             except CorruptLog:
                 if found:
                     break  # what is before the damage can still be had; the next read meets it again, and says so
                 raise
-            if not entries:
+            if not runs:
                 break
-            for run in _runs(entries):
-                after = run[0].after
+            for run in runs:
+                after = run.after
                 if found and after is not None:
                     return _joined(found)  # it may have to wait for another log: what is here need not
                 try:
@@ -69,7 +81,7 @@ class Reader(NamedTuple):
                     if found:
                         return _joined(found)  # as with damage: the next read begins there, and says so
                     raise
-                scanned += sum(len(entry.data) for entry in run)
+                scanned += run.size
                 if after is not None:
                     return found
         if not found:
@@ -90,7 +102,7 @@ class Reader(NamedTuple):
                 rows = wanted[np.searchsorted(wanted, max(offset, entry.first)) : np.searchsorted(wanted, end)]
                 offset = end
                 if len(rows):
-                    version, _ = self._version(entry)
+                    version, _ = self._version(entry.first, entry.data)
                     places = (rows - np.uint64(entry.first)).astype(np.intp)
                     batch = Batch.trusted(entry.data, version.schema).take(places)
                     size += len(batch.data)
@@ -117,34 +129,44 @@ class Reader(NamedTuple):
         except CorruptLog:
             return self.store.read(self.topic, self.log, offset, max_rows=1)
 
-    def _version(self, entry: Any) -> tuple[Version, Predicate | None]:
-        found = self.versions.get(fingerprint_of(entry.data))
+    def _runs(self, offset: int, stop: int | None, single: bool) -> tuple[list[Run], bool]:
+        """What comes next, and whether entries of one row each are expected after it."""
+        if single:
+            rows = None if stop is None else stop - offset
+            datas = self.store.read_single(self.topic, self.log, offset, max_rows=rows)
+            if datas:
+                return _single_runs(offset, datas), True
+        entries = self._entries(offset, stop)
+        last = entries[-SINGLE:]
+        return list(_runs(entries)), len(last) == SINGLE and all(entry.rows == 1 for entry in last)
+
+    def _version(self, first: int, data: bytes) -> tuple[Version, Predicate | None]:
+        found = self.versions.get(fingerprint_of(data))
         if found is None:
             raise CorruptLog(
-                f"offset {entry.first} of log {self.log} of topic {self.name!r} is of a schema that the topic does not "
+                f"offset {first} of log {self.log} of topic {self.name!r} is of a schema that the topic does not "
                 "have; restore the database from a backup, or remove these rows with `milepost topic trim`"
             )
         return found
 
-    def _found(self, run: list[Stored], offset: int, stop: int | None) -> Iterator[Found]:
+    def _found(self, run: Run, offset: int, stop: int | None) -> Iterator[Found]:
         """The rows of a run that match, from an offset on and to before another."""
-        version, predicate = self._version(run[0])
-        first, after = run[0].first, run[0].after
-        there = run[-1].first + run[-1].rows
+        version, predicate = self._version(run.first, run.datas[0])
+        first, there, datas, _, after = run
         end = there if stop is None else min(stop, there)
         skip, most = max(0, offset - first), end - first
         start = first + skip
         if self.filtered and predicate is None:
             yield Found(self.log, start, end, None, _NONE, after)
             return
-        if len(run) == 1:
-            batch = Batch.trusted(run[0].data, version.schema)
+        if len(datas) == 1:
+            batch = Batch.trusted(datas[0], version.schema)
         else:
             try:
-                batch = Batch.joined([entry.data for entry in run], version.schema)
+                batch = Batch.joined(datas, version.schema)
             except MilepostError:  # right one by one, and too much together for some limit
-                for entry in run:
-                    yield from self._found([entry], offset, stop)
+                for alone in _apart(run):
+                    yield from self._found(alone, offset, stop)
                 return
         if not self.filtered:
             rows = batch.slice(skip, most) if skip or end < there else batch
@@ -154,10 +176,10 @@ class Reader(NamedTuple):
         try:
             chosen = np.flatnonzero(predicate.mask(version.view(batch)))
         except QueryTooCostly:
-            if len(run) == 1:
+            if len(datas) == 1:
                 raise
-            for entry in run:  # within the budget one by one, perhaps, and too much together
-                yield from self._found([entry], offset, stop)
+            for alone in _apart(run):  # within the budget one by one, perhaps, and too much together
+                yield from self._found(alone, offset, stop)
             return
         if skip or end < there:
             chosen = chosen[(chosen >= skip) & (chosen < most)]
@@ -171,11 +193,8 @@ class Reader(NamedTuple):
 _NONE: Final[Offsets] = np.zeros(0, np.uint64)
 
 
-def _runs(entries: list[Stored]) -> Iterator[list[Stored]]:
-    """Entries that are looked at together: small neighbours of one schema.
-
-    A predicate costs as much for one row as for a thousand, and so does most else.
-    """
+def _runs(entries: list[Stored]) -> Iterator[Run]:
+    """Entries that are looked at together: a predicate costs as much for one row as for a thousand."""
     run: list[Stored] = []
     size = kind = 0
     for entry in entries:
@@ -183,13 +202,35 @@ def _runs(entries: list[Stored]) -> Iterator[list[Stored]]:
         found = fingerprint_of(entry.data)
         small = length <= SMALL_BYTES and entry.after is None
         if run and (not small or found != kind or size + length > JOINED_BYTES):
-            yield run
+            yield _run(run)
             run, size = [], 0
         run.append(entry)
         kind = found
         size += length if small else JOINED_BYTES  # nothing joins a large one
     if run:
-        yield run
+        yield _run(run)
+
+
+def _run(entries: list[Stored]) -> Run:
+    datas = [entry.data for entry in entries]
+    last = entries[-1]
+    return Run(entries[0].first, last.first + last.rows, datas, sum(map(len, datas)), entries[0].after)
+
+
+def _single_runs(first: int, datas: list[bytes]) -> list[Run]:
+    """The same for entries of one row and of one schema: as many in each as may be joined."""
+    each = max(1, JOINED_BYTES // max(map(len, datas)))
+    parts = [(at, datas[at : at + each]) for at in range(0, len(datas), each)]
+    return [Run(first + at, first + at + len(part), part, sum(map(len, part))) for at, part in parts]
+
+
+def _apart(run: Run) -> Iterator[Run]:
+    """The entries of a run, each alone."""
+    first = run.first
+    for data in run.datas:
+        end = first + rows_of(data)
+        yield Run(first, end, [data], len(data), run.after)
+        first = end
 
 
 def _joined(found: list[Found]) -> list[Found]:

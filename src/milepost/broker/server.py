@@ -20,24 +20,15 @@ from milepost.broker.core.effects import Acknowledge, Compile, Later, Match
 from milepost.broker.core.keeper import Checked, Row
 from milepost.broker.core.memory import MOST_KEPT, SOME_KEPT
 from milepost.broker.core.staging import CheckedStage
-from milepost.broker.examine import (
-    Arrival,
-    Misput,
-    Pause,
-    Refused,
-    Taken,
-    arrival,
-    at_once,
-    examine,
-    is_long,
-    refusal,
-)
+from milepost.broker.examine import Arrival, Misput, Pause, Refused, Taken, arrival, at_once, examine, is_long, refusal
+from milepost.broker.pauses import Pauses
 from milepost.broker.peer import Peer, frame_of
 from milepost.broker.scheduler import Scheduler
 from milepost.broker.short import ShortWays
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import MilepostError, UnknownTopic
+from milepost.kernels.compiler import Compiler
 from milepost.transport import Address, Listener, listen, parse_address
 from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Stored, Welcome, encode_control
 
@@ -73,6 +64,7 @@ class Broker:
             version=f"milepost {version('milepost')}",
         )
         self._started = self._scanned = self.clock.monotonic()
+        self._pauses = Pauses(self.clock)
         self.core.about = self._about
         self._listener: Listener | None = None
         self._arrivals: list[Arrival | Row] = []
@@ -84,6 +76,8 @@ class Broker:
         self._finished: deque[_Result] = deque()
         self._compiling = Scheduler("milepost-compile", self._from_thread)
         self._matching = Scheduler("milepost-match", self._from_thread)
+        self.kernels = Compiler()
+        self.on_kernels: list[Callable[[], object]] = [self._short.load_again]  # called once, when they are loaded
         self.holding: dict[Connection, Peer] = {}  # connections that are busy, and have sent more
         self._timers: list[Callable[[], None]] = []
         self._waking: Callable[[], None] | None = None  # ends the timer for dequeues that wait
@@ -124,10 +118,9 @@ class Broker:
 
             self._forwarding = Forwarding(self)
             self._timers.append(self._forwarding.start())
-        self._timers += [
-            self.clock.every(TICK_S, self._tick),
-            self.clock.every(self.core.liveness.interval_s, self._scan),
-        ]
+        self._timers.append(self._pauses.every(TICK_S, "tick", self._tick))
+        self._timers.append(self._pauses.every(self.core.liveness.interval_s, "liveness", self._scan))
+        self._pauses.start()
 
     async def _open_store(self, address: str) -> None:
         from milepost.broker.storekeeper import POLL_S, Storekeeper
@@ -173,6 +166,7 @@ class Broker:
     async def stop(self) -> None:
         """Take no more connections, let clients have what is under way to them, and close."""
         self._stopping.set()
+        self._pauses.stop()
         if self._forwarding is not None:
             await self._forwarding.stop()
         if self._listener is not None:
@@ -180,6 +174,7 @@ class Broker:
         for cancel in (*self._timers, *([self._waking] if self._waking is not None else [])):
             cancel()
         self._process()
+        await asyncio.to_thread(self.kernels.close)
         await asyncio.to_thread(self._compiling.close)
         await asyncio.to_thread(self._matching.close)
         if self._workers is not None:
@@ -483,6 +478,7 @@ class Broker:
                 elif type(effect) is Close:
                     effect.connection.link.close()
                 elif type(effect) is Compile:
+                    self.kernels.begin()
                     then = partial(self._went_on, effect.connection, effect.then)
                     self._compiling.give(effect.connection or object(), effect.work(), then)
                 elif type(effect) is Match:
@@ -551,6 +547,10 @@ class Broker:
     def _tick(self) -> None:
         self.run(self.core.tick(self.clock.monotonic()))
         self.relieve()
+        if self.on_kernels and self.kernels.state == "loaded":
+            calls, self.on_kernels = self.on_kernels, []
+            for call in calls:
+                call()
 
     def _wake(self) -> None:
         waiting = self.core.queues.waiting
@@ -585,6 +585,8 @@ class Broker:
             "uptime_s": self.clock.monotonic() - self._started,
             "connections_refused": 0 if listener is None else listener.refused,
             "elsewhere": {"compiling": len(self._compiling), "matching": len(self._matching)},
+            "kernels": self.kernels.state,
+            "pauses": self._pauses.figures(),
         }
 
 

@@ -21,6 +21,7 @@ from milepost import kernels, limits
 from milepost.batch.format import format_of
 from milepost.batch.header import HEADER, fingerprint_of
 from milepost.broker.core.keeper import Row
+from milepost.kernels.compiler import loading
 from milepost.wire.payload import Buffer, deliver_head, put_head
 
 if TYPE_CHECKING:
@@ -64,8 +65,12 @@ class ShortWays:
         elif self._loading is None:
             self._loading = asyncio.ensure_future(self._load())
 
+    def load_again(self) -> None:
+        """There are kernels now, if there were none."""
+        self._loading = None
+
     async def _load(self) -> None:
-        self._native = await asyncio.to_thread(kernels.at_hand, "batch", "native")
+        self._native = await asyncio.to_thread(_loaded)
 
     def _way(
         self, connection: Connection, topic: Topic, data: Buffer, native: ModuleType
@@ -82,6 +87,11 @@ class ShortWays:
         if topic.stored:
             return StoredShort(self._broker, connection, topic, version.schema, memoryview(link.buffer), judge)
         return Short(self._broker, connection, topic, memoryview(link.buffer), judge)
+
+
+def _loaded() -> ModuleType | None:
+    with loading():
+        return kernels.at_hand("batch", "native")
 
 
 class Short:

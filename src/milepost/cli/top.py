@@ -120,6 +120,8 @@ class Picture:
             head.append(f"up {_duration(now['uptime_s'])}  ")
         count = connections["open"]
         head.append(f"{count:,} connection{'' if count == 1 else 's'} ({connections['accepted']:,} so far)")
+        if now.get("kernels") in ("compiling", "failed"):  # until they are there, matching is slow
+            head.append(f"  kernels: {now['kernels']}", "yellow")
         if errors := now["errors"]:
             head.append(f"  errors: {', '.join(f'{code} {count:,}' for code, count in sorted(errors.items()))}", "red")
         return head

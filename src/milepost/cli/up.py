@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from milepost.cli import warm
 from milepost.cli.session import DEFAULT_BROKER
 from milepost.cli.terminal import Console, echo, logged
 from milepost.errors import ConfigError, ConnectionLost, MissingPackage
 from milepost.extras import extra, install, installed
+from milepost.kernels.compiler import freeze_what_is_loaded
 
 if TYPE_CHECKING:
     from milepost.broker import Broker
@@ -100,11 +100,8 @@ def run(
         zmq_curve=zmq_curve,
     )
     import milepost.broker  # noqa: F401, which says what is not installed before anything else happens
-    from milepost import kernels
 
     console = Console(stderr=True)
-    if not kernels.compiled():
-        warm.compile_kernels(console)
     if store and os.environ.get("MILEPOST_STORE") != store and _has_password(store):
         _warn(console, "the password in --store is seen by everybody who lists processes: set MILEPOST_STORE instead")
     _raise_descriptors()
@@ -136,6 +133,7 @@ async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_OBJECTS)
+    freeze_what_is_loaded()
     _stop_on_signals(broker)  # before anybody is told that there is something to stop
     try:
         await broker.start()
@@ -146,6 +144,7 @@ async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
         metrics = _start_metrics(broker, settings, console, asked.http)
         async with _zeromq(broker, settings, console, asked.zmq) as zeromq:
             _say_where(broker, settings, metrics.url if metrics is not None else "", zeromq, console)
+            _compile_kernels(broker)
             await broker.serve()
     finally:
         if metrics is not None:
@@ -153,6 +152,29 @@ async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
         await broker.stop()
     if broker.failure is not None:
         raise broker.failure
+
+
+def _compile_kernels(broker: Broker) -> None:
+    """Have the matching kernels compiled while the broker serves, and say so; nothing when they are kept."""
+    from milepost import kernels
+
+    def came() -> None:
+        if took := broker.kernels.took:
+            again = (
+                "later starts find them"
+                if kernels.kept()
+                else f"{kernels.home()} cannot be written, so every start does"
+            )
+            echo(f"milepost: the matching kernels are compiled ({took:.0f} s); {again}.", err=True)
+
+    broker.on_kernels.append(came)
+    broker.kernels.begin()
+    if broker.kernels.state == "compiling":
+        echo(
+            "milepost: the matching kernels are being compiled, once for this version, which takes up to a minute; "
+            "until then messages are matched by slower means.",
+            err=True,
+        )
 
 
 def _stop_on_signals(broker: Broker) -> None:

@@ -3,7 +3,8 @@
 A kernel is a function that Numba compiles for the types it names, to run without the GIL. Compiling all of them takes
 tens of seconds, so the code is kept in a folder of the user, `$XDG_CACHE_HOME/milepost/kernels` or
 `~/.cache/milepost/kernels`, in a folder for each version of Numba, of Python and of the sources; whoever sets
-`NUMBA_CACHE_DIR` has decided otherwise. Where the folder cannot be written, each process compiles for itself.
+`NUMBA_CACHE_DIR` has decided otherwise. Where the folder cannot be written, each process compiles for itself. Of
+processes that would compile into one folder at the same time, one does, and the others wait for it.
 
 This module does not import Numba until a kernel is made, and kernels are made when their module is imported: `compiled`
 can be asked for nothing.
@@ -15,7 +16,8 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,31 +31,31 @@ Progress = Callable[[str, int, int], None]
 # The modules that hold kernels and builtins, by room, and what they hold, in the order in which it is made.
 ROOMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "match": {
-        "reading": ("read_codes", "text_codes"),
+        "reading": ("read_codes", "text_codes", "fill_slots"),
         "scanning": (),
-        "probing": ("fill_slots", "probe", "sweep"),
+        "probing": ("probe", "sweep"),
         "building": ("build", "unfold"),
         "grouping": ("split", "assemble", "regroup"),
     },
     "batch": {"native": ("project", "read_text", "judge")},
 }
 KERNELS: Final = tuple(name for modules in ROOMS.values() for names in modules.values() for name in names)
+_ALL: Final = frozenset(KERNELS)
 _PACKAGE: Final = Path(__file__).parents[1]
 
 _progress: list[Progress] = []
-_made: list[str] = []
+_made: dict[str, None] = {}  # by name, in order
 _found: dict[str, ModuleType] = {}  # modules that are at hand,
 _missed: set[str] = set()  # and those that were not
 # Held while a function is made. Of two threads that do so at once each may wait for a lock of Numba's that the other
 # has, for ever; and the folder of the cache, which is a setting of the process, is of one room at a time.
 _making: Final = threading.RLock()
 _unkept: list[str] = []  # compiled for this process only: the folder has no room, or cannot be written
+_instead: list[Path] = []  # where they are kept for this process, since the usual place cannot be written
 
 
 def folder(room: str) -> Path:
     """Where a room's machine code is kept: a folder for these very sources, as kernels are compiled into each other."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
-    base = os.environ.get("NUMBA_CACHE_DIR") or str(Path(home) / "milepost" / "kernels")
     try:
         numba = version("numba")
     except PackageNotFoundError:
@@ -62,7 +64,26 @@ def folder(room: str) -> Path:
     for source in _sources(room):
         digest.update(source.read_bytes())
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return Path(base) / f"{room}-python-{python}-numba-{numba}-{digest.hexdigest()[:12]}"
+    return home() / f"{room}-python-{python}-numba-{numba}-{digest.hexdigest()[:12]}"
+
+
+def home() -> Path:
+    """The folder of all these folders."""
+    if _instead:
+        return _instead[-1]
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~").expanduser() / ".cache") / "milepost" / "kernels"
+
+
+@contextmanager
+def kept_in(place: Path) -> Iterator[None]:
+    """Meanwhile kernels are kept in, and loaded from, another folder."""
+    _instead.append(place)
+    try:
+        yield
+    finally:
+        _instead.remove(place)
 
 
 def _sources(room: str) -> list[Path]:
@@ -99,7 +120,7 @@ def keep(function: Callable[..., Any], compiled: Callable[..., Made]) -> Made:
             _unkept.append(function.__name__)
         finally:
             numba.config.CACHE_DIR = usual
-        _made.append(function.__name__)
+        _made[function.__name__] = None
         for report in _progress:
             report(function.__name__, len(_made), len(KERNELS))
         return made
@@ -131,26 +152,48 @@ def warm(progress: Progress | None = None) -> None:
 
     `progress` is told the name of each that is ready, how many are, and how many there will be.
     """
-    if progress is not None:
-        _progress.append(progress)
+    with nullcontext() if compiled() else _alone():
+        if progress is not None:
+            _progress.append(progress)
+        try:
+            for room, modules in ROOMS.items():
+                for module in modules:
+                    import_module(f"milepost.{room}.{module}")
+        finally:
+            _progress.clear()
+        if _unkept:
+            return
+        try:
+            for room in ROOMS:
+                _mark(room).touch()
+        except OSError:
+            pass  # then `kept` goes on saying no, which is true
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Meanwhile no other process compiles into the same folders; where they cannot be written, nobody does anyway."""
+    from fcntl import LOCK_EX, flock
+
     try:
-        for room, modules in ROOMS.items():
-            for module in modules:
-                import_module(f"milepost.{room}.{module}")
-    finally:
-        _progress.clear()
-    if _unkept:
-        return
-    try:
-        for room in ROOMS:
-            _mark(room).touch()
+        home().mkdir(parents=True, exist_ok=True)
+        lock = (home() / "compiling").open("a")
     except OSError:
-        pass  # then `kept` goes on saying no, which is true
+        yield
+        return
+    with lock:
+        flock(lock, LOCK_EX)  # goes with the process, however that ends
+        yield
 
 
 def compiled() -> bool:
     """Whether the folders hold what `warm` would make, so that it will be quick. Does not import Numba."""
-    return set(_made).issuperset(KERNELS) or kept()
+    return loaded() or kept()
+
+
+def loaded() -> bool:
+    """Whether this process has them all."""
+    return _made.keys() >= _ALL
 
 
 def kept(room: str | None = None) -> bool:
@@ -159,17 +202,18 @@ def kept(room: str | None = None) -> bool:
 
 
 def at_hand(room: str, module: str) -> ModuleType | None:
-    """A module of builtins, if having it costs a moment: Numba is there, and what it would compile is kept.
+    """A module of kernels or builtins, if having it costs a moment: Numba is there, and what it would compile is kept.
 
-    For whoever has another way. Nobody who reads a message waits for a compiler.
+    For code that has another way: nothing that reads or matches a message waits for a compiler.
     """
     name = f"milepost.{room}.{module}"
     found = _found.get(name)
     if found is not None:
         return found
-    if name in sys.modules or (name not in _missed and kept(room)):
+    # Not whether it is in `sys.modules`: a thread may be compiling it, and importing would wait for that.
+    if _made.keys() >= set(ROOMS[room][module]) or (name not in _missed and kept(room)):
         try:
-            found = import_module(name)  # waits for a thread that is at it: until then a module lacks half of its names
+            found = import_module(name)  # waits for a thread that loads it: until then a module lacks half of its names
         except ImportError:
             pass
     if found is None:

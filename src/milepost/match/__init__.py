@@ -8,14 +8,16 @@
     form, codes    a predicate as terms over columns of 64-bit codes; columns, texts
     access, ways   the term that a predicate is found by
     delta, segment, group     how subscriptions are held: the newest, the others, and those that share a predicate
+    evaluation     predicates that no term says; masks, all of them while there are no kernels
     reading, probing, building, grouping      the kernels (`milepost.kernels` says what those are)
     scanning       the parts that kernels share
 
-Numba is imported when the first kernel is needed: by `kernels.warm`, or by the first `Index` with something in it.
+Numba is imported when kernels are needed and are there: by `kernels.warm`, or by the first `Index` if they are kept.
 """
 
 from milepost.match.index import Index, IndexStatistics
+from milepost.match.masks import MaskSnapshot
 from milepost.match.matches import Deliveries, Matches
 from milepost.match.snapshot import Snapshot
 
-__all__ = ["Deliveries", "Index", "IndexStatistics", "Matches", "Snapshot"]
+__all__ = ["Deliveries", "Index", "IndexStatistics", "MaskSnapshot", "Matches", "Snapshot"]

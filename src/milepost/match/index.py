@@ -3,16 +3,21 @@
 New entries are in a small delta. When that is full it becomes a segment, and segments of like size become one: a
 log-structured merge. What is small is merged at once; what is large, on a thread of its own with the GIL released, and
 put in place by whatever call comes after.
+
+All that takes kernels. While they are not there, and may be being compiled, entries stay in the delta, and the
+predicates are kept beside it (`masks`), to be evaluated one by one. The first snapshot after they came is of segments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any, Final
 
 import numpy as np
 
+from milepost import kernels
 from milepost.errors import QueryError
 from milepost.match.access import Chooser
 from milepost.match.codes import Coding
@@ -20,6 +25,7 @@ from milepost.match.columns import Columns
 from milepost.match.delta import Delta
 from milepost.match.form import Former
 from milepost.match.group import Group
+from milepost.match.masks import Masks, MaskSnapshot
 from milepost.match.segment import ALIVE, Merge, Segment
 from milepost.match.snapshot import NO_GROUPS, Snapshot
 from milepost.match.texts import Texts
@@ -36,6 +42,11 @@ _TEXTS: Final = 10_000  # texts that may pile up before it is looked which are s
 _ROW: Final = 37  # numbers that stand for a segment, see `scanning`
 _NOWHERE: Final = -1
 _IN_GROUP: Final = -2
+
+
+def kernels_at_hand() -> bool:
+    """Whether the kernels can be used: they are loaded, or are kept and are loaded now."""
+    return all(kernels.at_hand("match", module) for module in ("reading", "probing", "building", "grouping"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +70,15 @@ class IndexStatistics:
 class Index:
     """Which subscriptions there are. For one thread; the snapshots it gives are for any.
 
-    With `background` false all merges are made on the spot: slower at times, and the same every time.
+    With `background` false all merges are made on the spot: slower at times, and the same every time. `ready` says
+    whether there are kernels; once it has said so it is not asked again.
     """
 
-    def __init__(self, schema: Schema, *, background: bool = True) -> None:
+    def __init__(self, schema: Schema, *, background: bool = True, ready: Callable[[], bool] = kernels_at_hand) -> None:
         self.schema: Final = schema
         self._background = background
+        self._ready = ready
+        self._masks = None if ready() else Masks(schema)
         self._texts = Texts()
         self._columns = Columns(schema, self._texts)
         self._former = Former(self._columns)
@@ -85,7 +99,7 @@ class Index:
         self._group_place = np.full((16, 2), _NOWHERE, np.int32)  # the same for the entries of groups
         self._frozen_groups = NO_GROUPS
         self._changed_groups: dict[int, Group | None] = {}  # since the last snapshot; None: gone
-        self._snapshot: Snapshot | None = None
+        self._snapshot: Snapshot | MaskSnapshot | None = None
         self._quiet = 0  # snapshots that were asked for since the last change
         self._merge: Merge | None = None
         self._thread: Thread | None = None
@@ -125,8 +139,15 @@ class Index:
             self._segment_of[key] = _IN_GROUP
             self._entry_of[key] = group.number
         self._count += 1
+        if self._masks is not None:
+            self._masks.add(key, predicate)
         if self._delta.full:
             self._flush()
+
+    @property
+    def evaluations(self) -> int:
+        """Distinct predicates that a snapshot of now may have to evaluate: all of them while there are no kernels."""
+        return self.evaluated if self._masks is None else len(self._masks)
 
     def evaluates(self, key: int) -> bool:
         """Whether a key is there whose predicate must be evaluated."""
@@ -151,6 +172,8 @@ class Index:
             self._kill(number, entry)
         self._segment_of[key] = _NOWHERE
         self._count -= 1
+        if self._masks is not None:
+            self._masks.remove(key)
 
     def _changed(self) -> None:
         self._now += 1
@@ -206,9 +229,9 @@ class Index:
         return Delta(self._next)
 
     def _flush(self) -> None:
-        """The delta becomes a segment."""
+        """The delta becomes a segment, if there are kernels to make it."""
         delta = self._delta
-        if len(delta):
+        if len(delta) and self._masks is None:
             targets, postings = delta.unordered()
             segment = Segment(delta.number, targets, delta.died[: len(delta)], postings, len(self._columns))
             segment.dead = delta.dead
@@ -301,8 +324,13 @@ class Index:
 
     # Answers
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot | MaskSnapshot:
         """The subscriptions of now; the same object again as long as nothing has changed."""
+        if self._masks is not None:
+            if not self._ready():
+                self._snapshot = self._snapshot or self._masks.snapshot()
+                return self._snapshot
+            self._masks = self._snapshot = None
         if self._merge is not None and self._thread is not None and not self._thread.is_alive():
             self._install()
         if self._snapshot is None:

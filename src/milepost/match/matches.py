@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from milepost import kernels
 from milepost.errors import MilepostError
 
 
@@ -38,8 +40,23 @@ class Matches:
 
     def by_owner(self, owners: npt.NDArray[np.int32]) -> Deliveries:
         """The rows of each connection, where `owners[key]`, not negative, is the number of the key's connection."""
-        from milepost.match.grouping import regroup
-
         if len(self.keys) and int(self.keys.max()) >= len(owners):
             raise ValueError(f"key {self.keys.max()} has no owner among {len(owners)}")
+        grouping = kernels.at_hand("match", "grouping")
+        regroup = _regrouped if grouping is None else grouping.regroup
         return Deliveries(*regroup(self.offsets, self.keys, np.ascontiguousarray(owners, np.int32)))
+
+
+def _regrouped(offsets: npt.NDArray[np.int64], keys: npt.NDArray[np.int32], owners: npt.NDArray[np.int32]) -> Any:
+    """What the kernel `regroup` makes, without it."""
+    owner_of = owners[keys]
+    order = np.argsort(owner_of, kind="stable")  # pairs come row by row, and stay so for each owner
+    owner_of = owner_of[order]
+    row_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[order]
+    first = np.ones(len(order), np.bool_)  # of an owner
+    first[1:] = owner_of[1:] != owner_of[:-1]
+    fresh = first.copy()  # a row that its owner has not had
+    fresh[1:] |= row_of[1:] != row_of[:-1]
+    places = np.flatnonzero(fresh)
+    starts = np.append(np.cumsum(fresh)[first] - 1, len(places))
+    return owner_of[first], starts, row_of[places], np.append(places, len(order)), keys[order]

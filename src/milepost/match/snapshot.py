@@ -9,21 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.batch import Batch
-from milepost.errors import MilepostError, QueryError, QueryTooCostly
+from milepost.errors import MilepostError
 from milepost.match.columns import Codes, Columns
+from milepost.match.evaluation import Rows, is_long, require_schema, satisfying, views_of
 from milepost.match.group import Group
 from milepost.match.matches import Matches
 from milepost.match.texts import Table
 from milepost.query import Predicate
 
-FEW: Final = 8  # rows that a predicate is evaluated for one by one, 5 µs each; a mask takes 75 µs for any few
-EVALUATIONS: Final = 32  # predicates that are evaluated for a batch within some milliseconds
-EVALUATED_ROWS: Final = 50_000  # the same, times rows
 MANY_ROWS: Final = 64  # from here on it pays to put rows in an order before asking
 MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches anyway
 _EXPECTED: Final = 16.0  # targets of a row, before one knows
-
-Rows = npt.NDArray[np.int32]
 
 
 class Groups:
@@ -105,16 +101,11 @@ class Snapshot:
 
     def long(self, rows: int) -> bool:
         """Whether a match of so many rows may take longer than some milliseconds."""
-        return self.evaluations > EVALUATIONS or self.evaluations * rows > EVALUATED_ROWS
+        return is_long(self.evaluations, rows)
 
     def match(self, batch: Batch, pause: Callable[[], None] | None = None) -> Matches:
         """Which rows satisfy which keys. `pause` is called between evaluations: a thread lets others run there."""
-        schema = self._columns.schema
-        if batch.schema is not schema and batch.schema.fingerprint != schema.fingerprint:
-            raise QueryError(
-                f"the index is over {schema.name} ({schema.fingerprint:016x}), and the batch is of "
-                f"{batch.schema.name} ({batch.schema.fingerprint:016x})"
-            )
+        require_schema(self._columns.schema, batch)
         offsets, targets = self._found(batch)
         if not self._groups.held:
             return Matches(offsets, targets)
@@ -144,7 +135,7 @@ class Snapshot:
         if groups.evaluated:
             holding: list[tuple[int, Any]] = []
             bounds = starts.tolist()
-            views = {row: batch[row] for row in range(len(batch))} if len(batch) <= FEW else {}
+            views = views_of(batch)
             for i, number in enumerate(numbers.tolist()):
                 mine = rows[bounds[i] : bounds[i + 1]]
                 predicate = groups.evaluated.get(number)
@@ -176,19 +167,9 @@ class Snapshot:
         views: dict[int, Any],
         failed: list[Any],
     ) -> Rows:
-        """The rows in which a predicate holds, of those given, or of all. `views` has the rows of a small batch."""
+        """The rows in which a predicate holds, of those given, or of all; none when it fails."""
         try:
-            if (views or (rows is not None and len(rows) <= FEW)) and not predicate.folds:
-                some = list(views) if rows is None else rows.tolist()
-                return np.array([r for r in some if predicate.test(views[r] if views else batch[r]) is True], np.int32)
-            if rows is not None and len(rows) <= FEW and len(batch) > FEW:
-                try:
-                    answers = predicate.test_few(batch, rows.tolist())
-                    return rows[np.array([answer is True for answer in answers], np.bool_)]
-                except QueryTooCostly:
-                    pass  # long lists: all rows at once may still be within the budget
-            mask = predicate.mask(batch)
-            return (np.flatnonzero(mask) if rows is None else rows[mask[rows]]).astype(np.int32)
+            return satisfying(predicate, batch, rows, views)
         except MilepostError as error:
             failed += [(key, error) for key in self._groups.keys(number, self._now)]
             return np.zeros(0, np.int32)

@@ -36,7 +36,8 @@ class Texts:
         self._numbers: dict[bytes, int] = {}
         self._next = 1
         self._used = 0
-        self.table = Table(np.zeros((_FIRST_SLOTS, 3), np.int64), np.zeros(_FIRST_BYTES, np.uint8))
+        self._table = Table(np.zeros((_FIRST_SLOTS, 3), np.int64), np.zeros(_FIRST_BYTES, np.uint8))
+        self._waiting: list[tuple[int, bytes]] = []  # numbered, and not in the table yet
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -44,7 +45,19 @@ class Texts:
     @property
     def size(self) -> int:
         """Memory of the table; an estimate for the dictionary beside it."""
-        return self.table.slots.nbytes + self.table.pool.nbytes + 150 * len(self._numbers)
+        return self._table.slots.nbytes + self._table.pool.nbytes + 150 * len(self._numbers)
+
+    @property
+    def table(self) -> Table:
+        """The table of all texts so far. They are entered here and not one by one: there may be no kernels before."""
+        if self._waiting:
+            size = sum(len(text) for _, text in self._waiting)
+            if 2 * len(self._numbers) > len(self._table.slots) or self._used + size > len(self._table.pool):
+                self._remake()
+            else:
+                self._enter(self._waiting)
+            self._waiting = []
+        return self._table
 
     def number(self, text: bytes) -> int:
         """The number of a text, which is entered if it is new."""
@@ -52,16 +65,14 @@ class Texts:
         if found is None:
             found = self._numbers[text] = self._next
             self._next += 1
-            if 2 * len(self._numbers) > len(self.table.slots) or self._used + len(text) > len(self.table.pool):
-                self._remake()
-            else:
-                self._enter([(found, text)])
+            self._waiting.append((found, text))
         return found
 
     def keep(self, numbers: Iterable[int]) -> None:
         """Forget all texts but these."""
         wanted = set(numbers)
         self._numbers = {text: number for text, number in self._numbers.items() if number in wanted}
+        self._waiting = []
         self._remake()
 
     def _remake(self) -> None:
@@ -69,14 +80,14 @@ class Texts:
         while size < 4 * len(self._numbers):
             size *= 2
         room = max(_FIRST_BYTES, 2 * sum(map(len, self._numbers)))
-        self.table = Table(np.zeros((size, 3), np.int64), np.zeros(room, np.uint8))
+        self._table = Table(np.zeros((size, 3), np.int64), np.zeros(room, np.uint8))
         self._used = 0
         self._enter([(number, text) for text, number in self._numbers.items()])
 
     def _enter(self, texts: list[tuple[int, bytes]]) -> None:
         from milepost.match.reading import fill_slots
 
-        slots, pool = self.table
+        slots, pool = self._table
         sizes = np.array([len(text) for _, text in texts], np.int64)
         starts = self._used + np.cumsum(sizes) - sizes
         joined = b"".join(text for _, text in texts)

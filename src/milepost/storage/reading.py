@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable
+from itertools import pairwise, repeat
 from typing import Any, Final
+
+import numpy as np
 
 from milepost import limits
 from milepost.batch.checksum import crc32
@@ -25,7 +28,10 @@ from milepost.storage.operations import (
     TopicRecord,
 )
 
-READ_ENTRIES: Final = 4_096  # of one read: small ones, before they are compacted, must not make a read long
+READ_ENTRIES: Final = 512  # of one read: small ones, before they are compacted, must not make a read long
+SINGLE_ENTRIES: Final = 4_096  # the same for entries of one row each, which are read as one,
+SINGLE_BYTES: Final = 1_024  # if they are no larger than this
+_HEADS: Final = np.dtype([("checksum", "<u4"), ("word", "<u4"), ("fingerprint", "<u8")])  # as HEADER has them
 _PLACE: Final = struct.Struct("<qqqqI")
 TIME: Final = struct.Struct("<IQ")  # of an entry that was joined: a row, and the time from it on
 
@@ -55,6 +61,36 @@ def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, ma
     finally:
         result.close()
     return made
+
+
+def read_single(session: Session, topic: int, log: int, offset: int, max_rows: int | None) -> list[bytes]:
+    """The data of entries from `offset` on, if all of them are of one row and of one schema; nothing otherwise.
+
+    Nothing too when one of them is damaged, or when rows were trimmed: `read` finds out, and says so. A log that is
+    written row by row is read several times as fast in this way, until it is compacted.
+    """
+    most = SINGLE_ENTRIES if max_rows is None else min(max_rows, SINGLE_ENTRIES)
+    count, first, last, sizes, seals, data = session.row(
+        statements.READ_SINGLE, topic=topic, log=log, offset=offset, stop=offset + most, small=SINGLE_BYTES
+    )
+    if not count or first != offset or last != offset + count - 1:
+        return []
+    whole = bytes(data)
+    ends = np.cumsum([int(size) for size in sizes.split(",")]).tolist()
+    datas = [whole[start:end] for start, end in pairwise([0, *ends])]
+    packed = b"".join([data[: HEADER.size] for data in datas])
+    if len(whole) != ends[-1] or len(packed) != count * HEADER.size:
+        return []
+    heads = np.frombuffer(packed, _HEADS)
+    checksums = heads["checksum"].tolist()
+    sealed = map(crc32, map(_PLACE.pack, repeat(topic), repeat(log), range(offset, last + 1), repeat(1), checksums))
+    right = (
+        ((heads["word"] & limits.BATCH_ROWS) == 1).all()
+        and (heads["fingerprint"] == heads["fingerprint"][0]).all()
+        and list(map(crc32, [data[4:] for data in datas])) == checksums
+        and list(sealed) == [int(each) for each in seals.split(",")]
+    )
+    return datas if right else []
 
 
 def seal(topic: int, log: int, first: int, rows: int, data: bytes) -> int:

@@ -189,6 +189,28 @@ READ: Final = Statement(
     WHERE extents.topic = :topic AND extents.log = :log
     ORDER BY part.first""",
 )
+# Entries of one row each, up to a size, between two offsets: how many they are, the first and the last, and of all of
+# them, one behind the other, the sizes, the seals and the data. Each as a row of a result would take as long again.
+READ_SINGLE: Final = Statement(
+    """
+    SELECT count(*), min(first), max(first), group_concat(bytes), group_concat(seal),
+           CAST(group_concat(CAST(data AS TEXT), '') AS BLOB)
+    FROM (SELECT entries.first, entries.bytes, entries.seal, entries.data FROM extents
+          JOIN entries ON entries.topic = extents.topic AND entries.log = extents.log
+              AND entries.first >= max(:offset, extents.start) AND entries.first < :stop
+          WHERE extents.topic = :topic AND extents.log = :log AND entries.rows = 1 AND entries.bytes <= :small
+              AND entries.piece IS NULL AND entries.after_log IS NULL
+          ORDER BY entries.first) AS single""",
+    postgresql="""
+    SELECT count(*), min(first), max(first), string_agg(CAST(bytes AS text), ',' ORDER BY first),
+           string_agg(CAST(seal AS text), ',' ORDER BY first), string_agg(data, CAST('' AS bytea) ORDER BY first)
+    FROM (SELECT entries.first, entries.bytes, entries.seal, entries.data FROM extents
+          JOIN entries ON entries.topic = extents.topic AND entries.log = extents.log
+              AND entries.first >= greatest(CAST(:offset AS bigint), extents.start)
+              AND entries.first < CAST(:stop AS bigint)
+          WHERE extents.topic = :topic AND extents.log = :log AND entries.rows = 1 AND entries.bytes <= :small
+              AND entries.piece IS NULL AND entries.after_log IS NULL) AS single""",
+)
 # The entry that holds an offset, or the last one before it: where a time is, found by halving.
 PROBE: Final = Statement("""
     SELECT first, rows, first_us, last_us, times FROM entries

@@ -377,6 +377,13 @@ class Store:
             lambda session: reading.read(session, topic, log, offset, max_bytes, max_rows), snapshot=False
         )
 
+    def read_single(self, topic: int, log: int, offset: int, *, max_rows: int | None = None) -> list[bytes]:
+        """The data of entries from `offset` on that are of one row each, and of one schema; mostly there are none.
+
+        They are checked as `read` checks them. When there is nothing, `read` says what there is, or what is wrong.
+        """
+        return self._database.read(lambda session: reading.read_single(session, topic, log, offset, max_rows))
+
     def resolve(self, topic: int, start: Start) -> Position:
         """Where a start is now, in all logs."""
         return self._database.read(lambda session: reading.resolve(session, topic, start))

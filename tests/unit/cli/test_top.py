@@ -130,3 +130,10 @@ def test_sparklines_reach_from_bottom_to_top():
     assert sparkline(deque([0, 5, 10])) == "▁▅█"
     assert sparkline(deque([0, 0])) == "▁▁"
     assert sparkline(deque()) == ""
+
+
+def test_kernels_that_are_being_compiled_are_named():
+    picture = Picture("milepost://here")
+    for state, shown in (("compiling", True), ("failed", True), ("loaded", False), ("waiting", False)):
+        picture.look(status() | {"kernels": state})
+        assert (f"kernels: {state}" in drawn(picture)) is shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,48 @@ def test_threads_that_make_kernels_at_once_do_not_wait_for_each_other_for_ever(f
     import numba
 
     subprocess.run([sys.executable, "-c", THREADS, first, numba.config.CACHE_DIR], check=True, timeout=300)
+
+
+ELSEWHERE = """
+import sys
+from pathlib import Path
+from milepost import kernels
+
+usual = kernels.home()
+assert kernels.at_hand("match", "grouping") is None  # nothing is kept there, and nobody compiles
+with kernels.kept_in(Path(sys.argv[1])):
+    kernels.warm()
+assert kernels.home() == usual
+assert kernels.loaded() and not kernels.kept()
+assert kernels.at_hand("match", "grouping").regroup
+"""
+
+
+def test_kernels_are_loaded_from_another_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As those are that a process beside the broker has compiled where the usual folder cannot be written."""
+    warm()
+    place = str(folder("match").parent)
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    subprocess.run([sys.executable, "-c", ELSEWHERE, place], check=True, timeout=300)
+
+
+def test_a_process_waits_for_another_that_compiles_into_the_same_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    with (tmp_path / "compiling").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [sys.executable, "-c", "from milepost.kernels import kernel\nwith kernel._alone(): print('alone')"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            while not _waits_for_a_lock(process.pid):
+                assert process.poll() is None
+            lock.close()
+            assert process.stdout.read() == "alone\n"
+
+
+def _waits_for_a_lock(pid: int) -> bool:
+    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
+    return any(str(pid) in words for words in waiting)

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from milepost import limits, query
 from milepost.batch import Batch
 from milepost.errors import QueryTypeError
-from milepost.match import Index, Snapshot
+from milepost.match import Index, MaskSnapshot, Snapshot
 from milepost.query import Predicate, ast
 from milepost.query.scope import Scope
+from milepost.schema.text import parse
 from milepost.schema.types import Schema
 from tests.strategies import graphs, message_types, schemas, values
 from tests.unit.query.strategies import (
@@ -116,7 +117,7 @@ def tables(draw: st.DrawFn) -> tuple[Schema, list[Any], Batch]:
         return schema, messages, Batch.encode(schema, messages)
 
 
-def rows_of(snapshot: Snapshot, batch: Batch) -> list[list[int]]:
+def rows_of(snapshot: Snapshot | MaskSnapshot, batch: Batch) -> list[list[int]]:
     found = snapshot.match(batch)
     assert found.failed == ()
     assert found.offsets.dtype == np.int64
@@ -133,8 +134,9 @@ def naive(held: dict[int, Predicate], messages: list[Any]) -> list[list[int]]:
 class Life:
     """An index that subscriptions come to and go from, and what should be in it."""
 
-    def __init__(self, schema: Schema, rng: Random, wanted: list[Predicate]) -> None:
-        self.index = Index(schema)
+    def __init__(self, schema: Schema, rng: Random, wanted: list[Predicate], kernels: bool = True) -> None:
+        self.kernels = kernels
+        self.index = Index(schema, ready=lambda: self.kernels)
         self.rng, self.wanted = rng, wanted
         self.held: dict[int, Predicate] = {}
 
@@ -185,6 +187,50 @@ def test_any_schema_and_any_predicate(data: st.DataObject, table: tuple[Schema, 
     life = Life(schema, rng, [compiled(text, schema) for text in texts])
     life.live(30)
     assert rows_of(life.index.snapshot(), batch) == naive(life.held, messages)
+
+
+@settings(max_examples=2 * settings.default.max_examples)
+@given(st.data(), tables(), seeds())
+def test_kernels_that_come_later_change_no_answer(
+    data: st.DataObject, table: tuple[Schema, list[Any], Batch], rng: Random
+) -> None:
+    """Masks answer until the kernels are there; snapshots that were taken before stay as they are."""
+    schema, messages, batch = table
+    texts = [data.draw(predicates(schema, messages, 4)) for _ in range(2)]
+    texts += [data.draw(conjunctions(schema, messages)) for _ in range(4)]
+    life = Life(schema, rng, [compiled(text, schema) for text in texts], kernels=False)
+    life.live(20)
+    before, then = life.index.snapshot(), naive(life.held, messages)
+    assert isinstance(before, MaskSnapshot)
+    assert rows_of(before, batch) == then
+    life.kernels = True
+    after = life.index.snapshot()
+    assert isinstance(after, Snapshot)
+    assert rows_of(after, batch) == rows_of(before, batch) == then
+    life.live(20)
+    assert rows_of(life.index.snapshot(), batch) == naive(life.held, messages)
+    assert rows_of(before, batch) == then
+
+
+def test_more_subscriptions_than_a_delta_holds_wait_for_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = 600
+    monkeypatch.setattr("milepost.match.delta.STAGED", full)
+    schema = parse("m: [a: int, s: string]")
+    kernels: list[bool] = []
+    index = Index(schema, ready=lambda: bool(kernels))
+    for key in range(full + 10):
+        index.add(key, query.compile(f"a = {key} and s = 'a text that has a number, {key % 7}'", schema))
+    index.remove(3)
+    rows = [{"a": a, "s": f"a text that has a number, {a % 7}"} for a in (3, 4, full + 1)] + [{"a": 5, "s": "x"}]
+    batch = Batch.encode(schema, rows)
+    assert index.snapshot().long(1)  # so that a broker does not evaluate them in its event loop
+    assert index.evaluations == full + 9
+    before = rows_of(index.snapshot(), batch.slice(0, 2))
+    kernels.append(True)
+    assert rows_of(index.snapshot(), batch) == [[], [4], [full + 1], []]
+    assert before == [[], [4]]
+    assert index.evaluations == 0
+    assert index.statistics().segments > 0
 
 
 @pytest.mark.slow

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.match import Matches
+from milepost.match import Deliveries, Matches
+from milepost.match.grouping import regroup
+from milepost.match.matches import _regrouped
+
+ROWS = st.lists(st.lists(st.integers(0, 60), unique=True, max_size=12), max_size=20)
+OWNERS = st.lists(st.integers(0, 30) | st.just(100_000), min_size=61, max_size=61)
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 60), unique=True, max_size=12), max_size=20),
-    st.lists(st.integers(0, 30) | st.just(100_000), min_size=61, max_size=61),
-)
-def test_by_owner_equals_a_loop(rows: list[list[int]], owners: list[int]) -> None:
+@pytest.mark.parametrize("regrouped", [regroup, _regrouped], ids=["kernel", "numpy"])
+@given(ROWS, OWNERS)
+def test_by_owner_equals_a_loop(regrouped: Any, rows: list[list[int]], owners: list[int]) -> None:
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     keys = np.array([key for row in rows for key in row], np.int32)
-    found = Matches(offsets, keys).by_owner(np.array(owners, np.int32))
+    found = Deliveries(*regrouped(offsets, keys, np.array(owners, np.int32)))
+    assert found.owners.dtype == found.marks.dtype == np.int32
+    assert found.starts.dtype == found.rows.dtype == found.mark_offsets.dtype == np.int64
     expected: dict[int, dict[int, list[int]]] = defaultdict(dict)
     for number, row in enumerate(rows):
         for key in row:

@@ -12,7 +12,9 @@ from collections.abc import Callable, Generator, Iterable
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
+from milepost import kernels
 from milepost.errors import LimitExceeded, MilepostError, QueryError
+from milepost.kernels.compiler import loading
 from milepost.query import Predicate, compile, parse_schema
 from milepost.query.expression import compile_known
 from milepost.schema import Schema
@@ -110,7 +112,9 @@ class Predicates:
 
     def compiling(self, wanted: list[Wanted]) -> Work:
         """Compile, one text at a time. In any thread."""
-        from milepost.match import grouping, probing  # noqa: F401  here, since Numba takes a second to import
+        if not kernels.loaded() and kernels.compiled():
+            with loading():
+                kernels.warm()  # here, since Numba takes a second to import
 
         results: Results = {}
         for text, schema in wanted:

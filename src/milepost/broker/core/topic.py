@@ -45,7 +45,7 @@ class Version:
 
     @cached_property
     def index(self) -> Index:
-        """The predicates. Made with the first of them: Numba comes with it, which takes a second to import."""
+        """The predicates. Made with the first of them: Numba may come with it, which takes a second to import."""
         from milepost.match import Index
 
         return Index(self.read_as)
@@ -59,8 +59,8 @@ class Version:
 
     @property
     def evaluated(self) -> int:
-        """Distinct predicates of plain subscriptions that no index answers."""
-        return self.index.evaluated if "index" in self.__dict__ else 0
+        """Distinct predicates of plain subscriptions that are evaluated: those that no index answers."""
+        return self.index.evaluations if "index" in self.__dict__ else 0
 
     @property
     def followers(self) -> Index | None:

@@ -24,11 +24,7 @@ SCENES = tuple(map(_scene, ("durable", "broker", "queue", "pipeline", "query", "
 
 
 def run() -> None:
-    """Show brokers, queues and pipelines at work, then queries and the format. Ends by itself, in under two minutes.
-
-    The first time it compiles the broker's matching kernels, which takes up
-    to a minute more.
-    """
+    """Show brokers, queues and pipelines at work, then queries and the format. Ends by itself, in under two minutes."""
     stage = Stage()
     stage.say(
         f"Milepost in {len(SCENES)} scenes. There is nothing to type, and it ends by itself in under two minutes."

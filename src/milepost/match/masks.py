@@ -1,0 +1,92 @@
+"""Matching without kernels, for the time until they are compiled: each distinct predicate is evaluated for each batch.
+
+What comes out is what the index says, in the same form. It takes longer, by as much as there are predicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.batch import Batch
+from milepost.errors import MilepostError
+from milepost.match.evaluation import Rows, is_long, require_schema, satisfying, views_of
+from milepost.match.matches import Matches
+from milepost.query import Predicate
+from milepost.schema.types import Schema
+
+
+class Masks:
+    """The predicates of an index and their keys, for as long as there are no kernels."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._predicates: dict[int, Predicate] = {}
+        self._keys: dict[Predicate, tuple[int, ...]] = {}  # replaced and never changed, so that snapshots share them
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: int, predicate: Predicate) -> None:
+        self._predicates[key] = predicate
+        self._keys[predicate] = (*self._keys.get(predicate, ()), key)
+
+    def remove(self, key: int) -> None:
+        predicate = self._predicates.pop(key)
+        rest = tuple(other for other in self._keys[predicate] if other != key)
+        if rest:
+            self._keys[predicate] = rest
+        else:
+            del self._keys[predicate]
+
+    def snapshot(self) -> MaskSnapshot:
+        """The subscriptions of now."""
+        return MaskSnapshot(self._schema, self._keys.copy())
+
+
+class MaskSnapshot:
+    """The subscriptions of a moment, as `Snapshot` has them."""
+
+    def __init__(self, schema: Schema, keys: Mapping[Predicate, tuple[int, ...]]) -> None:
+        self._schema = schema
+        self._keys = keys
+
+    @property
+    def evaluations(self) -> int:
+        """Distinct predicates, which are all evaluated."""
+        return len(self._keys)
+
+    def long(self, rows: int) -> bool:
+        """Whether a match of so many rows may take longer than some milliseconds."""
+        return is_long(self.evaluations, rows)
+
+    def match(self, batch: Batch, pause: Callable[[], None] | None = None) -> Matches:
+        """Which rows satisfy which keys. `pause` is called between evaluations: a thread lets others run there."""
+        require_schema(self._schema, batch)
+        views = views_of(batch)
+        found: list[tuple[Rows, tuple[int, ...]]] = []
+        failed: list[tuple[int, MilepostError]] = []
+        for predicate, keys in self._keys.items():
+            if pause is not None:
+                pause()
+            try:
+                rows = satisfying(predicate, batch, None, views)
+            except MilepostError as error:
+                failed += [(key, error) for key in keys]
+                continue
+            if len(rows):
+                found.append((rows, keys))
+        return Matches(*_by_row(found, len(batch)), tuple(failed))
+
+
+def _by_row(found: list[tuple[Rows, tuple[int, ...]]], count: int) -> tuple[npt.NDArray[np.int64], Rows]:
+    """Where the keys of each of `count` rows start, and the keys."""
+    offsets = np.zeros(count + 1, np.int64)
+    if not found:
+        return offsets, np.zeros(0, np.int32)
+    rows = np.concatenate([np.repeat(mine, len(keys)) for mine, keys in found])
+    keys = np.concatenate([np.tile(np.array(keys, np.int32), len(mine)) for mine, keys in found])
+    np.cumsum(np.bincount(rows, minlength=count), out=offsets[1:])
+    return offsets, keys[np.argsort(rows, kind="stable")]
