@@ -248,7 +248,7 @@ def selecting(run: Run) -> None:
         scan_ms={each.store: {str(waiting): ms for waiting, ms in each.scan_ms.items()} for each in scanned},
         select_ms=indexed.figures(),
         select_store=indexed.store,
-        where={f"{each.store}, {each.name}": each.figures() for each in found},
+        select={f"{each.store}, {each.name}": each.figures() for each in found},
     )
     run.bar(f"selective dequeue, {max(backlogs):,} waiting over {min(backlogs):,}", indexed.growth, "<=", 2.0)
     if not run.quick:

@@ -43,7 +43,7 @@ class Arrival(NamedTuple):
     snapshot: Snapshot | MaskSnapshot | None  # of its predicates, as of now; None when there are none
     data: Any
     size: int  # bytes of the frame
-    put: int  # the how-manieth PUT of its connection
+    put: int  # 1-based number of the PUT of its connection
     key: bytes = b""  # of a durable put
     linked: bool = False  # it is stored together with the next one
     stage: Stage | None = None  # of a STAGE frame: whose it is; it is no PUT then

@@ -202,7 +202,9 @@ def _counted(figures: Mapping[str, Any]) -> Iterator[Metric]:
         if "dead" in queue:
             dead.add_metric([name], queue["dead_letters"])
     yield from (depth, oldest, dead)
-    others = GaugeMetricFamily("milepost_queue_others_messages", "Messages in queues not named.", labels=["state"])
+    others = GaugeMetricFamily(
+        "milepost_queue_others_messages", "Messages in queues without series of their own.", labels=["state"]
+    )
     for state in DEPTHS:
         others.add_metric([state], figures["queues_other"][state])
     yield others
@@ -216,7 +218,9 @@ def _counted(figures: Mapping[str, Any]) -> Iterator[Metric]:
     yield lag
     yield GaugeMetricFamily("milepost_named_subscriptions", "Named subscriptions now.", figures["lags_total"])
     yield GaugeMetricFamily(
-        "milepost_subscription_others_lag_rows", "Rows before named subscriptions not named.", figures["lags_other"]
+        "milepost_subscription_others_lag_rows",
+        "Lag of named subscriptions without a series of their own.",
+        figures["lags_other"],
     )
 
 

@@ -1,7 +1,7 @@
 """What keeps an event loop from its clients for a moment: Python's collector, the broker's own timers, and a thread
 that loads kernels, with which the loop shares the interpreter.
 
-Each is timed, for who wants to know what the slowest messages waited for. A collection takes a microsecond more by it.
+Each is timed, to explain the slowest messages; that adds a microsecond to a collection.
 """
 
 from __future__ import annotations

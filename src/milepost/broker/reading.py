@@ -15,6 +15,7 @@ from milepost.broker.core.stream import Found
 from milepost.broker.core.topic import Version
 from milepost.errors import CorruptLog, MilepostError, QueryTooCostly
 from milepost.query import Predicate
+from milepost.storage.reading import SINGLE_BYTES
 
 if TYPE_CHECKING:
     from milepost.storage import Store, Stored
@@ -56,7 +57,7 @@ class Reader(NamedTuple):
         scanned = matched = 0
         until = time.monotonic() + SLICE_S
         offset = max(offset, self._start())  # an entry may begin with rows that were trimmed
-        single = False  # whether entries of one row each are expected
+        single: bool | None = False  # whether small entries of one row each are expected; None: it was tried in vain
         while matched < ENOUGH_BYTES and scanned < MOST_BYTES and (stop is None or offset < stop):
             try:
                 runs, single = self._runs(offset, stop, single)
@@ -129,16 +130,23 @@ class Reader(NamedTuple):
         except CorruptLog:
             return self.store.read(self.topic, self.log, offset, max_rows=1)
 
-    def _runs(self, offset: int, stop: int | None, single: bool) -> tuple[list[Run], bool]:
-        """What comes next, and whether entries of one row each are expected after it."""
+    def _runs(self, offset: int, stop: int | None, single: bool | None) -> tuple[list[Run], bool | None]:
+        """What comes next, and whether small entries of one row each are expected after it.
+
+        None once they were expected and were not there: each try looks at thousands of entries.
+        """
         if single:
             rows = None if stop is None else stop - offset
             datas = self.store.read_single(self.topic, self.log, offset, max_rows=rows)
             if datas:
                 return _single_runs(offset, datas), True
         entries = self._entries(offset, stop)
+        if single is not False:
+            return list(_runs(entries)), None
         last = entries[-SINGLE:]
-        return list(_runs(entries)), len(last) == SINGLE and all(entry.rows == 1 for entry in last)
+        return list(_runs(entries)), len(last) == SINGLE and all(
+            entry.rows == 1 and len(entry.data) <= SINGLE_BYTES for entry in last
+        )
 
     def _version(self, first: int, data: bytes) -> tuple[Version, Predicate | None]:
         found = self.versions.get(fingerprint_of(data))

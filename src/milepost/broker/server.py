@@ -576,7 +576,7 @@ class Broker:
 
     def counted(self, then: Callable[[dict[str, Any]], list[Effect]]) -> None:
         """Call `then` with the same, when what waits in the store is counted: see `Counts.ask`."""
-        self.run(self.core.keeper.counts.ask(self.clock.monotonic(), lambda: then(self.statistics())))
+        self.run(self.core.keeper.counts.ask(object(), self.clock.monotonic(), self.clock.time_us(), then))
 
     def _about(self) -> dict[str, Any]:
         listener = self._listener

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 READERS: Final = 2  # threads: one long replay leaves the other to everybody else
 LOOKERS: Final = 2  # threads for looks into queues, whose selections may take long: logs are read beside them
-WAITERS: Final = 1  # … and for those of dequeues that wait: no client that only looks stands behind them
+WAITERS: Final = 1  # threads for looks of dequeues that wait: clients that only look are not held up by them
 CLOSING_S: Final = 5.0  # that a database server has at the broker's end; what it has not committed is put again
 POLL_S: Final = 0.1  # of a store that brokers share: how soon each hears of the others' rows
 

@@ -122,11 +122,11 @@ class Compiler:
             log.exception("the matching kernels could not be compiled: predicates are matched slowly")
             return
         self.took = time.monotonic() - began
-        self._state = "loaded"  # last: whoever sees it finds the rest
+        self._state = "loaded"  # set last: readers of `state` then find `took`
         log.info("the matching kernels are compiled (%.0f s)", self.took)
 
     def _compile(self) -> None:
-        """Wait for a process that compiles. When it fails, so be it: `warm` makes what is missing."""
+        """Wait for a process that compiles. If it fails, `warm` compiles what is missing."""
         command = [sys.executable, "-P", "-m", "milepost.kernels.compiler"]
         environment = os.environ | {"NUMBA_CACHE_DIR": str(kernel.home())}
         with self._lock:

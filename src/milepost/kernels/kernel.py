@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -175,14 +177,10 @@ def _alone() -> Iterator[None]:
     """Meanwhile no other process compiles into the same folders; where they cannot be written, nobody does anyway."""
     from fcntl import LOCK_EX, flock
 
-    try:
-        home().mkdir(parents=True, exist_ok=True)
-        lock = (home() / "compiling").open("a")
-    except OSError:
-        yield
-        return
-    with lock:
-        flock(lock, LOCK_EX)  # goes with the process, however that ends
+    with ExitStack() as stack:
+        with suppress(OSError):  # also of a file system that knows no locks
+            home().mkdir(parents=True, exist_ok=True)
+            flock(stack.enter_context((home() / "compiling").open("a")), LOCK_EX)  # goes with the process
         yield
 
 
@@ -224,6 +222,15 @@ def at_hand(room: str, module: str) -> ModuleType | None:
 
 
 def _mark(room: str) -> Path:
-    """A file that says that all was compiled; named by place and time of the sources, which Numba goes by."""
+    """A file that says that all was compiled; named by what Numba goes by: processor, place and time of the sources."""
     times = " ".join(f"{source} {source.stat().st_mtime_ns}" for source in _sources(room))
-    return folder(room) / f"complete-{hashlib.sha256(times.encode()).hexdigest()[:12]}"
+    return folder(room) / f"complete-{hashlib.sha256(f'{_processor()} {times}'.encode()).hexdigest()[:12]}"
+
+
+@cache
+def _processor() -> str:
+    """The kind of processor: machine code of another one is not loaded, but compiled again."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+        return "".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
+    return platform.processor()

@@ -46,7 +46,9 @@ _IN_GROUP: Final = -2
 
 def kernels_at_hand() -> bool:
     """Whether the kernels can be used: they are loaded, or are kept and are loaded now."""
-    return all(kernels.at_hand("match", module) for module in ("reading", "probing", "building", "grouping"))
+    # Each is asked for, also when the first is missing: one that was missed once is not waited for while it is loaded.
+    found = [kernels.at_hand("match", module) for module in ("reading", "probing", "building", "grouping")]
+    return all(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,26 +24,38 @@ class Masks:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._predicates: dict[int, Predicate] = {}
-        self._keys: dict[Predicate, tuple[int, ...]] = {}  # replaced and never changed, so that snapshots share them
+        self._keys: dict[Predicate, dict[int, None]] = {}  # in order
+        self._frozen: dict[Predicate, tuple[int, ...]] = {}  # the same, as the last snapshot has them
+        self._changed: set[Predicate] = set()  # since then
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def add(self, key: int, predicate: Predicate) -> None:
         self._predicates[key] = predicate
-        self._keys[predicate] = (*self._keys.get(predicate, ()), key)
+        self._keys.setdefault(predicate, {})[key] = None
+        self._changed.add(predicate)
 
     def remove(self, key: int) -> None:
         predicate = self._predicates.pop(key)
-        rest = tuple(other for other in self._keys[predicate] if other != key)
-        if rest:
-            self._keys[predicate] = rest
-        else:
+        keys = self._keys[predicate]
+        del keys[key]
+        if not keys:
             del self._keys[predicate]
+        self._changed.add(predicate)
+
+    def items(self) -> list[tuple[int, Predicate]]:
+        """All subscriptions."""
+        return list(self._predicates.items())
 
     def snapshot(self) -> MaskSnapshot:
         """The subscriptions of now."""
-        return MaskSnapshot(self._schema, self._keys.copy())
+        for predicate in self._changed:
+            self._frozen.pop(predicate, None)
+            if predicate in self._keys:
+                self._frozen[predicate] = tuple(self._keys[predicate])
+        self._changed.clear()
+        return MaskSnapshot(self._schema, self._frozen.copy())
 
 
 class MaskSnapshot:

@@ -382,7 +382,9 @@ class Store:
 
         They are checked as `read` checks them. When there is nothing, `read` says what there is, or what is wrong.
         """
-        return self._database.read(lambda session: reading.read_single(session, topic, log, offset, max_rows))
+        return self._database.read(
+            lambda session: reading.read_single(session, topic, log, offset, max_rows), snapshot=False
+        )
 
     def resolve(self, topic: int, start: Start) -> Position:
         """Where a start is now, in all logs."""

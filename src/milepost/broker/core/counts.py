@@ -1,14 +1,15 @@
 """What waits in the store, counted now and then: messages of queues, and rows before named subscriptions.
 
 Counting reads all headers of a queue. So it is done beside the event loop and the writer, when somebody asks for
-figures and those that are known are too old, and one count serves whoever asks meanwhile.
+figures and those that are known are too old. One count serves all requests that arrive meanwhile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from milepost.broker.core.effects import Effect, Inspect
 from milepost.queues.looking import Counted
@@ -17,6 +18,8 @@ from milepost.queues.operations import Count
 if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection
     from milepost.broker.core.core import Core
+
+Then: TypeAlias = Callable[[dict[str, Any]], list[Effect]]
 
 COUNT_S: Final = 5.0  # that figures count as new
 REST: Final = 10  # times as long as a count took, before the next one begins
@@ -31,27 +34,32 @@ class Counts:
         self._core = core
         self._due = -math.inf  # when figures are too old
         self._began: float | None = None  # a count is under way since then
-        self._waiting: list[Callable[[], list[Effect]]] = []
+        self._waiting: dict[Hashable, Then] = {}  # by who asks: one request of each
+        self._time_us = 0  # when figures were last asked for
         self.last = Counted()
         self.queues: dict[str, dict[str, int]] = {}  # by name, as far as they were counted
 
-    def ask(self, now: float, then: Callable[[], list[Effect]]) -> list[Effect]:
-        """Call `then` when figures are new, or `PATIENCE_S` have passed: a store that is away delays nobody."""
+    def ask(self, who: Hashable, now: float, time_us: int, then: Then) -> list[Effect]:
+        """Call `then` when figures are new, or `PATIENCE_S` have passed: a store that is away delays nobody.
+
+        Of `who`, one request waits; further ones have what was counted before.
+        """
+        self._time_us = time_us
         effects: list[Effect] = []
         if self._began is None:
             if not self._core.keeper.on or now < self._due:
-                return then()
+                return then(self._core.statistics(time_us))
             self._began = now
             effects.append(Inspect(Count(self.last.after, LISTED), self._counted))
-        elif now - self._began >= PATIENCE_S:
-            return then()
-        self._waiting.append(then)
+        elif now - self._began >= PATIENCE_S or who in self._waiting:
+            return then(self._core.statistics(time_us))
+        self._waiting[who] = then
         return effects
 
     def report(self, connection: Connection, request: int, time_us: int) -> list[Effect]:
         """A client asks how the broker is."""
-        core = self._core
-        return self.ask(connection.heard, lambda: core.keeper.replied(connection, request, core.statistics(time_us)))
+        then = partial(self._core.keeper.replied, connection, request)
+        return self.ask(connection, connection.heard, time_us, then)
 
     def tick(self, now: float) -> list[Effect]:
         """Once a second or so."""
@@ -69,5 +77,8 @@ class Counts:
         return self._answer()  # after an error, with what was counted before
 
     def _answer(self) -> list[Effect]:
-        waiting, self._waiting = self._waiting, []
-        return [effect for then in waiting for effect in then()]
+        waiting, self._waiting = self._waiting, {}
+        if not waiting:
+            return []
+        figures = self._core.statistics(self._time_us)  # once: they are the same for all
+        return [effect for then in waiting.values() for effect in then(figures)]

@@ -81,7 +81,7 @@ class Row(NamedTuple):
     schema: Schema
     stamp: int
     data: bytes
-    put: int  # the how-manieth PUT of its connection
+    put: int  # 1-based number of the PUT on its connection
 
 
 class Refused(NamedTuple):

@@ -12,7 +12,6 @@ from rich.padding import Padding
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.rule import Rule
 
-from milepost.cli import warm
 from milepost.cli.terminal import Console
 from milepost.extras import install, installed
 
@@ -34,14 +33,10 @@ class Stage:
         self._started = time.monotonic()
 
     def has_broker(self) -> bool:
-        """Whether a broker is installed; if not, that is said. The first time, its kernels are compiled."""
+        """Whether a broker is installed; if not, that is said."""
         if not installed("numba", "sqlalchemy"):
             self.say(f"A broker needs more packages than a client: {escape(install('server'))}")
             return False
-        from milepost import kernels
-
-        if not kernels.compiled():
-            warm.compile_kernels(self.console)
         return True
 
     @contextmanager
