@@ -154,4 +154,4 @@ def _size_ratio(size: Figures, kind: str, peers: Sequence[str]) -> float | None:
     if set(peers) & reading.LEFT_OUT.keys():
         return None
     rows = [size[shape.name] for shape in SHAPES if shape.kind == kind]
-    return max(row[OURS] / min(row[peer] for peer in peers) for row in rows)
+    return max(max(row[OURS], row.get(VARIANTS, 0)) / min(row[peer] for peer in peers) for row in rows)

@@ -127,6 +127,9 @@ def pair_latency(run: Run) -> None:
                 f"p{share}, times NATS, by window: median {each.median:.2f}, half of them from {each.quartiles[0]:.2f} "
                 f"to {each.quartiles[1]:.2f}, all from {each.extremes[0]:.2f} to {each.extremes[1]:.2f}"
             )
+    pooled = ratio(ours.percentile(99), theirs.percentile(99)) if ours and theirs else None
+    if pooled is not None:  # what stalls in few windows shows here, and not in the median of the windows
+        run.report.say(f"p99 of all messages of all windows, times NATS: {pooled:.2f}")
     tail = {name: _since(before[name], after[name]) for name in after}
     tail["collector of the subscriber"] = _summed(ours.pauses if ours is not None else [])
     run.report.table(
@@ -139,6 +142,7 @@ def pair_latency(run: Run) -> None:
     run.put(
         latency_p50_vs_nats=ratios[50] and ratios[50].median,
         latency_p99_vs_nats=ratios[99] and ratios[99].median,
+        latency_p99_all_vs_nats=pooled,
         latency_by_window={f"p{share}": each and each._asdict() for share, each in ratios.items()},
         latency_tail=tail,
         latency_loop=loop,

@@ -40,6 +40,7 @@ _LEAST: Final = 512  # postings of the smallest size of segment
 _TEXTS: Final = 10_000  # texts that may pile up before it is looked which are still named
 
 _ROW: Final = 37  # numbers that stand for a segment, see `scanning`
+_DEAD: Final = 4_096  # entries that were removed and are kept all the same while there are no kernels
 _NOWHERE: Final = -1
 _IN_GROUP: Final = -2
 
@@ -176,6 +177,14 @@ class Index:
         self._count -= 1
         if self._masks is not None:
             self._masks.remove(key)
+            if self._delta.dead > _DEAD and 2 * self._delta.dead > len(self._delta):
+                self._begin_anew(self._masks.items())
+
+    def _begin_anew(self, kept: list[tuple[int, Predicate]]) -> None:
+        """Add what remains to an empty index: without kernels nothing is merged, and what was removed would stay."""
+        self.__init__(self.schema, background=self._background, ready=self._ready)  # type: ignore[misc]
+        for key, predicate in kept:
+            self.add(key, predicate)
 
     def _changed(self) -> None:
         self._now += 1

@@ -109,3 +109,21 @@ def test_queues_and_lags_beyond_the_bound_are_added_up(rig, monkeypatch):
     assert [each["name"] for each in told["queues"]] == ["4", "3"]
     assert (told["queues_total"], told["queues_other"]) == (5, {"waiting": 3, "delayed": 0, "taken": 0})
     assert (len(told["lags"]), told["lags_total"], told["lags_other"]) == (2, 6, 13)
+
+
+def test_of_one_client_a_single_request_waits_and_all_answers_come_of_one_look(rig, monkeypatch):
+    """A client that asks a thousand times at once costs no more than one that asks once and reads its answers."""
+    looks = []
+    usual = rig.core.statistics
+    monkeypatch.setattr(rig.core, "statistics", lambda time_us=0: looks.append(time_us) or usual(time_us))
+    hasty, other = Operator(rig, 1), Operator(rig, 2)
+    ask(hasty, 1.0)
+    ask(other, 1.0)
+    assert (hasty.answer(), looks) == (None, [])
+    ask(hasty, 1.1)
+    assert hasty.answer() is not None, "the second has what was counted before"
+    assert len(looks) == 1
+    rig.done(Counted({"a": depth(3)}, {"a": None}, 1, [], 0, 0, 1_000_000, 0.01))
+    assert other.answer()["queues_total"] == 1
+    assert rig.answer(hasty.connection, 1).value["queues_total"] == 1
+    assert len(looks) == 2

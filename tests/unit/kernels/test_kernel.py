@@ -148,3 +148,22 @@ def test_a_process_waits_for_another_that_compiles_into_the_same_folder(
 def _waits_for_a_lock(pid: int) -> bool:
     waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
     return any(str(pid) in words for words in waiting)
+
+
+def test_what_another_kind_of_processor_has_compiled_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba does not load it: an image that was made elsewhere would compile in the broker's own process."""
+    from milepost.kernels import kernel as module
+
+    warm()
+    assert kept()
+    monkeypatch.setattr(module, "_processor", lambda: "another one")
+    assert not kept()
+
+
+def test_a_file_system_without_locks_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    warm()

@@ -11,6 +11,7 @@ from milepost import limits, query
 from milepost.batch import Batch
 from milepost.errors import LimitExceeded, QueryError
 from milepost.match import Index
+from milepost.match import index as index_module
 from milepost.match.segment import Merge
 from milepost.query import Predicate
 from milepost.schema.text import parse
@@ -341,3 +342,16 @@ def test_columns_in_turn() -> None:
         for _ in range(2):
             assert rows_of(index.snapshot(), batch) == naive(held, rows), pattern
             index.settle()
+
+
+def test_what_was_removed_without_kernels_is_forgotten():
+    index = Index(QUOTES, ready=lambda: False)
+    index.add(0, wanted("symbol = 'IBM'"))
+    for number in range(3 * index_module._DEAD):
+        index.add(1, wanted(f"symbol = 'S{number}'"))
+        index.remove(1)
+    found = index.statistics()
+    assert (found.subscriptions, len(index)) == (1, 1)
+    assert found.postings <= 2 * index_module._DEAD
+    assert found.texts <= 2 * index_module._DEAD
+    assert rows_of(index.snapshot(), BATCH) == [[0], [], []]
