@@ -239,6 +239,12 @@ def _box_to_arrow(form: Format, block: Block, shape: BoxShape) -> pa.Array:
         pa.concat_arrays(chunk) if chunk else pa.nulls(0, kind.field(number).type)
         for number, chunk in enumerate(chunks)
     ]
+    for number, child in enumerate(children):
+        mine = np.flatnonzero(codes == number)
+        found = places[mine]
+        if bool((found[1:] < found[:-1]).any()):  # Arrow wants places in order: several tags may be of one case
+            children[number] = child.take(pa.array(found))
+            places[mine] = np.arange(len(mine), dtype=np.int32)
     return _dense(kind, codes, places, children)
 
 

@@ -255,3 +255,20 @@ def test_decimals_of_every_size_are_checked() -> None:
             else:
                 with pytest.raises(MalformedBatch, match="more digits"):
                     Batch.decode(raw, schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("m: [b: *([only: {a: bool}]?)*]", [None, {"only": {"a": True}}, None, {"only": {"a": False}}]),
+        (
+            "m: [b: *([v: {a: {x: int | y: string} | c: bool}])*]",
+            [{"v": {"a": {"y": "s"}}}, {"v": {"c": True}}, {"v": {"a": {"x": 1}}}, {"v": {"a": {"y": "t"}}}],
+        ),
+    ],
+)
+def test_unions_are_in_the_order_that_arrow_wants(text: str, values: list[Any]) -> None:
+    schema, rows = parse(text), [{"b": values}, {"b": values[::-1]}]
+    table = Batch.encode(schema, rows).to_arrow()
+    table.validate(full=True)
+    assert Batch.encode(schema, table).to_pylist() == rows
