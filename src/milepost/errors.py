@@ -514,7 +514,7 @@ class PipelineError(ConfigError):
 
 
 def from_code(code: str, message: str) -> MilepostError:
-    """The error that came over the wire as its code and its words; an unknown code gives a plain `BrokerError`."""
+    """The error with a code, in words that came over the wire or say more; an unknown code gives a `BrokerError`."""
     found = _BY_CODE.get(code)
     if found is None:
         return BrokerError(message)

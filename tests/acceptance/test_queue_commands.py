@@ -277,6 +277,15 @@ def test_what_does_not_fit_is_told_with_its_line_and_its_transaction_is_undone(a
     assert counts(client, queue) == (0, 0, 0)
 
 
+def test_a_message_over_a_limit_is_told_with_how_many_were_enqueued(ask, client):
+    costly = " + ".join(["length(lower(text))"] * 40)
+    client.declare_queue("costly", "note", priorities={"note": costly})
+    texts = "".join(json.dumps({"text": "a" * size}) + "\n" for size in (1, 2, 2_000_000))
+    heard = ask("queue", "put", "costly", "-", "--per-transaction", "1", text=texts)
+    refused(heard, "QUERY_VALUE_BYTES", "(2 messages before it were enqueued)")
+    assert counts(client, "costly") == (2, 0, 0)
+
+
 def test_a_queue_of_several_types_wants_to_know_which(ask, client):
     client.declare_queue("mixed", ["quote", "note"])
     refused(ask("queue", "put", "mixed", "text=hello"), "takes messages of quote, note", "--type")
