@@ -2,7 +2,7 @@
 
 What fails may succeed later, so it is tried again after a pause, which grows. A message whose function failed stays in
 its transaction during the pause: once it is back, another worker takes it at once, and `max_deliveries` of them would
-be spent in milliseconds. What a dequeue is refused with for good, such as a wrong name in a predicate, ends all workers.
+be spent in milliseconds. What a dequeue refuses for good, such as a wrong name in a predicate, ends all workers.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ BACKOFF_S: Final = 1.0  # the longest first pause after a failure: what fails fo
 LONGEST_S: Final = 60.0  # … and any later one, unless the first was longer
 SHOWN_CHARS: Final = 200  # of what a function raised, in the log
 
-# Of a dequeue: the worker is declared wrongly, or its client has ended. `retriable` does not tell: a query that took too
-# long, or a store that fails, is nothing that a caller should repeat at once, and a worker that pauses outlasts it.
+# Of a dequeue: the worker is declared wrongly, or its client has ended. `retriable` does not tell this: a query that
+# took too long, or a store that fails, is nothing that a caller should repeat at once, and a worker pauses first.
 ENDING: Final = (
     QueryError, UnknownQueue, UnknownType, WrongType, InvalidValue,
     Closed, Fenced, StateLost, HandshakeRefused, ProtocolError,
