@@ -133,8 +133,9 @@ def test_a_queue_from_its_making_to_its_end(ask, client):
     assert line == ["orders", "quote,", "note", "ordered", "1", "1", "0", "orders.dead"]
     shown = ask("queue", "show", "orders").stdout
     for words in (
-        "takes  quote  priority price * size", "takes  note  priority 5", "level  ordered", "low priorities first",
-        "to orders.dead, after 3 deliveries", f"waiting      {'█' * 40}  1  can be taken now; the oldest for",
+        "takes        quote  priority price * size", "takes        note  priority 5", "level        ordered",
+        "low priorities first", "dead letter  to orders.dead, after 3 deliveries",
+        f"waiting      {'█' * 40}  1  can be taken now; the oldest for",
         f"delayed      {'█' * 40}  1  not before", "taken  ", "uncommitted  ",
     ):  # fmt: skip
         assert words in shown
