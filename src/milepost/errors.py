@@ -297,7 +297,7 @@ class UnknownQueue(BrokerError, LookupError):
 
 
 class QueueExists(BrokerError):
-    """A queue of this name is there, with other types or other rules: take another name, or drop that one first."""
+    """A queue of this name is there, with other types or other rules: take another name, or delete it first."""
 
     code = "queue_exists"
 
@@ -319,19 +319,19 @@ class UnknownType(BrokerError, LookupError):
 
 
 class TypeExists(BrokerError):
-    """A message type of this name is there, and has another definition: take another name, or drop that one first."""
+    """A message type of this name is there, and has another definition: take another name, or delete it first."""
 
     code = "type_exists"
 
 
 class TypeInUse(BrokerError):
-    """A message type that queues take: drop those queues first."""
+    """A message type that queues take: delete those queues first."""
 
     code = "type_in_use"
 
 
 class WrongType(BrokerError):
-    """A message of a type that its queue does not take: create the queue with that type, or take another queue."""
+    """A message of a type that its queue does not take: declare the queue with that type, or take another queue."""
 
     code = "wrong_type"
 
@@ -394,7 +394,7 @@ class StoreError(BrokerError):
 
 
 class StoreUnavailable(StoreError):
-    """The broker's database cannot be reached or does not answer. What was asked may or may not have happened."""
+    """The broker's database cannot be reached or does not answer. Nothing was done: do it again later."""
 
     code = "store_unavailable"
     retriable = True
@@ -514,7 +514,7 @@ class PipelineError(ConfigError):
 
 
 def from_code(code: str, message: str) -> MilepostError:
-    """The error that came over the wire as its code and its words; an unknown code gives a plain `BrokerError`."""
+    """The error with a code, in words that came over the wire or say more; an unknown code gives a `BrokerError`."""
     found = _BY_CODE.get(code)
     if found is None:
         return BrokerError(message)

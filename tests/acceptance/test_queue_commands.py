@@ -133,8 +133,9 @@ def test_a_queue_from_its_making_to_its_end(ask, client):
     assert line == ["orders", "quote,", "note", "ordered", "1", "1", "0", "orders.dead"]
     shown = ask("queue", "show", "orders").stdout
     for words in (
-        "takes  quote  priority price * size", "takes  note  priority 5", "level  ordered", "low priorities first",
-        "to orders.dead, after 3 deliveries", f"waiting      {'█' * 40}  1  can be taken now; the oldest for",
+        "takes        quote  priority price * size", "takes        note  priority 5", "level        ordered",
+        "low priorities first", "dead letter  to orders.dead, after 3 deliveries",
+        f"waiting      {'█' * 40}  1  can be taken now; the oldest for",
         f"delayed      {'█' * 40}  1  not before", "taken  ", "uncommitted  ",
     ):  # fmt: skip
         assert words in shown
@@ -275,6 +276,15 @@ def test_what_does_not_fit_is_told_with_its_line_and_its_transaction_is_undone(a
         assert ask("queue", "purge", queue, "--yes").returncode == 0
         refused(ask("queue", "put", queue, wrong), "nothing was enqueued")
     assert counts(client, queue) == (0, 0, 0)
+
+
+def test_a_message_over_a_limit_is_told_with_how_many_were_enqueued(ask, client):
+    costly = " + ".join(["length(lower(text))"] * 40)
+    client.declare_queue("costly", "note", priorities={"note": costly})
+    texts = "".join(json.dumps({"text": "a" * size}) + "\n" for size in (1, 2, 2_000_000))
+    heard = ask("queue", "put", "costly", "-", "--per-transaction", "1", text=texts)
+    refused(heard, "QUERY_VALUE_BYTES", "(2 messages before it were enqueued)")
+    assert counts(client, "costly") == (2, 0, 0)
 
 
 def test_a_queue_of_several_types_wants_to_know_which(ask, client):

@@ -14,7 +14,7 @@ import typer
 
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected, known_topics, topic_named
 from milepost.cli.terminal import Console, echo
-from milepost.errors import ConfigError, ConnectionLost, InvalidValue, StoreError
+from milepost.errors import ConfigError, ConnectionLost, InvalidValue, StoreError, from_code
 
 if TYPE_CHECKING:
     from milepost.batch import Batch
@@ -74,7 +74,7 @@ def run(
             if not known.durable:
                 raise
             # Of this batch nobody may know: it was asked for, and the store did not say that it has it.
-            raise type(error)(f"{error} ({_counted(rows)} before {_was(rows)} stored)") from None
+            raise from_code(error.code, f"{error} ({_counted(rows)} before {_was(rows)} stored)") from None
         except KeyboardInterrupt:
             if not quiet:
                 echo(f"{_counted(rows)} {'stored in' if known.durable else 'put into'} {topic}", err=True)

@@ -88,7 +88,7 @@ def move(
     count: Most = None,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Move messages that nobody has taken to another queue; from the dead back to the living, say.
+    """Move messages that nobody has taken to another queue, for example out of a dead-letter queue.
 
     They keep their IDs and begin anew: their deliveries are counted from 0.
     """

@@ -1,4 +1,4 @@
-"""What the commands about queues share: how a queue, a type and a selection of messages are named."""
+"""What the commands about queues share: how a queue, a type and a predicate about messages are given."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ STATES: Final = {  # as the broker counts them: a colour, and what it means
     "delayed": ("blue", "not before their time"),
     "taken": ("yellow", "by transactions under way"),
     "uncommitted": ("magenta", "written by transactions under way"),
-    "expired": ("red", "go to the dead, or away"),
+    "expired": ("red", "go to the dead-letter queue, or are deleted"),
 }
 RULES: Final = {
     "none": "readers take whatever comes next",
@@ -76,7 +76,7 @@ def of_queue(queue: QueueInfo, now: datetime) -> Iterator[Table | Text]:
     rules.add_row(Text("order", "dim"), Text(f"{way} priorities first, then as they came"))
     if queue.dead_letter is not None:
         rules.add_row(
-            Text("dead", "dim"),
+            Text("dead letter", "dim"),
             Text(f"to {queue.dead_letter}, after {queue.max_deliveries:,} deliveries or when expired"),
         )
     rules.add_row(Text("made", "dim"), Text(moment(queue.created_at)))

@@ -16,7 +16,7 @@ from milepost.cli import quantity
 from milepost.cli.queue_options import Queue, Type, counted, type_of
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected, transact
 from milepost.cli.terminal import echo
-from milepost.errors import InvalidValue, MilepostError
+from milepost.errors import InvalidValue, MilepostError, from_code
 
 if TYPE_CHECKING:
     from milepost.batch import Batch
@@ -96,7 +96,7 @@ def run(
             if not done and not isinstance(error, InvalidValue):
                 raise
             before = "nothing was enqueued" if not done else f"{counted(done)} before it {_were(done)} enqueued"
-            raise error.__class__(f"{error} ({before})") from None
+            raise from_code(error.code, f"{error} ({before})") from None
     if not quiet:
         spent = time.monotonic() - started
         rate = f" in {spent:.1f} s, {done / spent:,.0f} a second" if file is not None else ""

@@ -18,7 +18,7 @@ from milepost.cli.queue_options import Json
 from milepost.cli.renamed import Group
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import Console, echo, write
-from milepost.errors import BrokerError, IncompatibleSchema, UnknownType, did_you_mean
+from milepost.errors import BrokerError, IncompatibleSchema, UnknownType, did_you_mean, from_code
 from milepost.schema import Schema, breaks, dataclass_source, python_source
 
 app = typer.Typer(
@@ -112,7 +112,8 @@ def _known(name: str, broker: str) -> Schema:
         with connected(broker) as client:
             types = client.types()
     except BrokerError as error:
-        raise error.__class__(f"there is no file {name!r}, and of a type of that name nobody knows: {error}") from None
+        what = f"there is no file {name!r}, and of a type of that name nobody knows: {error}"
+        raise from_code(error.code, what) from None
     if name not in types:
         near = did_you_mean(name, types) or "; `milepost type list` names those that the broker has"
         raise UnknownType(f"there is neither a file {name!r} nor a message type of that name{near}")

@@ -113,7 +113,7 @@ class DurableSubscription(Subscription):
     def deliveries(self) -> int:
         """How often the message handed out last was delivered before, to any client."""
         batch, row = self._last()
-        return 0 if batch.tries is None else int(batch.tries[row])
+        return 0 if batch.deliveries is None else int(batch.deliveries[row])
 
     def _last(self) -> tuple[LogBatch, int]:
         row = self._stop - length_hint(self._indexes) - 1

@@ -18,12 +18,12 @@ from milepost.schema import Schema
 class LogBatch(Batch):
     """A batch whose rows have places in a log: `offsets[row]` in log number `log`.
 
-    `tries[row]` says how often a row was handed out before, to whomever; None: none of them was.
+    `deliveries[row]` says how often a row was handed out before, to whomever; None: none of them was.
     """
 
     log: int
     offsets: npt.NDArray[np.uint64]
-    tries: npt.NDArray[np.uint32] | None
+    deliveries: npt.NDArray[np.uint32] | None
 
     @classmethod
     def opened(
@@ -32,26 +32,26 @@ class LogBatch(Batch):
         schema: Schema,
         log: int,
         offsets: npt.NDArray[np.uint64],
-        tries: npt.NDArray[np.uint32] | None,
+        deliveries: npt.NDArray[np.uint32] | None,
     ) -> LogBatch:
         """The batch of a HAND, checked whole."""
         made = cls.decode(data, schema)
         assert isinstance(made, LogBatch)
         if len(made) != len(offsets):
             raise ProtocolError(f"a HAND has {len(offsets)} offsets for {len(made)} rows")
-        made.log, made.offsets, made.tries = log, offsets, tries
+        made.log, made.offsets, made.deliveries = log, offsets, deliveries
         return made
 
     def header(self, row: int) -> MessageHeader:
         """What is known of a message beside what it contains."""
-        tries = 0 if self.tries is None else int(self.tries[row])
-        return MessageHeader(None if self.ids is None else self.ids[row], self.log, int(self.offsets[row]), tries)
+        deliveries = 0 if self.deliveries is None else int(self.deliveries[row])
+        return MessageHeader(None if self.ids is None else self.ids[row], self.log, int(self.offsets[row]), deliveries)
 
     def read_as(self, schema: Schema) -> LogBatch:
         """The rows as a reader of another version sees them, at the same places."""
         made = super().read_as(schema)
         assert isinstance(made, LogBatch)
-        made.log, made.offsets, made.tries = self.log, self.offsets, self.tries
+        made.log, made.offsets, made.deliveries = self.log, self.offsets, self.deliveries
         return made
 
     def some(self, rows: Sequence[int] | npt.NDArray[Any] | slice) -> LogBatch:
@@ -60,7 +60,7 @@ class LogBatch(Batch):
         made = LogBatch.trusted(self.take(index).data, self.schema)
         assert isinstance(made, LogBatch)
         made.log, made.offsets = self.log, self.offsets[index]
-        made.tries = None if self.tries is None else self.tries[index]
+        made.deliveries = None if self.deliveries is None else self.deliveries[index]
         return made
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from itertools import groupby
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch, Collector, Copier
@@ -16,6 +16,15 @@ from milepost.schema import Schema
 GATHERED_ROWS: Final = 2_048  # leave together at the latest: the fixed costs of a frame are then one in a hundred
 PIECES_BYTES: Final = 1 << 20  # of rows that were encoded one by one and wait
 PUT_HEADER: Final = 8  # bytes before the batch in the body of a PUT
+IDS_BYTES: Final = 64  # at most, of a batch's IDs beside its stamps, and of a frame's header
+
+
+class Piece(NamedTuple):
+    """Rows that are encoded, of one version. IDs are given when they leave."""
+
+    batch: Batch
+    key: bytes  # of its single row, which leaves in a frame of its own; empty for rows without one
+    waiters: list[asyncio.Future[None]]  # of durable puts: for the storing of its rows
 
 
 class Outbox:
@@ -55,9 +64,9 @@ class Outbox:
         self.gathering = False
         self.flying = False  # something was sent in this turn of the event loop, or, if durable, is to be at its end
         self.durable = False
-        self.waiters: list[asyncio.Future[None]] = []  # of durable puts: for the storing of rows that are here
+        self.waiters: list[asyncio.Future[None]] = []  # of durable puts: for the storing of what is collected
         self.unwatched = False  # rows are here that nobody waits for
-        self._pieces: list[tuple[Batch, bytes]] = []  # in order, before what is collected; with a key, one row each
+        self._pieces: deque[Piece] = deque()  # in order, before what is collected
         self.kept = 0  # rows in the pieces
         self._bytes = 0
         self._use(schema)
@@ -84,11 +93,20 @@ class Outbox:
             self._cut()
             self._use(self.schema)
 
-    def watched(self) -> tuple[list[asyncio.Future[None]], bool]:
-        """Who waits for the rows that are taken out now, and whether some have nobody."""
-        found = self.waiters, self.unwatched
-        self.waiters, self.unwatched = [], False
-        return found
+    def fail_waiters(self, error: Exception) -> None:
+        """Fail the puts that wait for rows that are here. The rows stay."""
+        for waiters in (*(piece.waiters for piece in self._pieces), self.waiters):
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+            waiters.clear()
+        self.unwatched = False
+
+    def clear(self) -> None:
+        """Throw away the rows that are here."""
+        self._cut()
+        self._pieces.clear()
+        self.kept = self._bytes = 0
 
     def __len__(self) -> int:
         return self.kept + (0 if self._collector is None else len(self._collector))
@@ -101,46 +119,70 @@ class Outbox:
     def encoded(self, row: Any) -> Batch:
         """A row that `add` refused, as a batch; `InvalidValue` or `CheckFailed` says what is wrong with it."""
         batch = encode(self.schema, [row])
-        if len(batch.data) > self.batch_bytes:
-            raise LimitExceeded("frame_bytes", len(batch.data), self.batch_bytes, "the bytes of one message")
+        most = self.batch_bytes - IDS_BYTES
+        if len(batch.data) > most:
+            raise LimitExceeded("frame_bytes", len(batch.data), most, "the bytes of one message")
         return batch
 
-    def take(self, row: Any) -> None:
-        """Add a row that `add` refused, or raise what is wrong with it; nothing else is lost."""
-        self.keep(self.encoded(row))
+    def take(self, row: Any) -> list[asyncio.Future[None]]:
+        """Add a row that `add` refused, or raise what is wrong with it; nothing else is lost. Its waiters, none yet."""
+        piece = Piece(self.encoded(row), b"", [])
+        self.keep(piece)
+        return piece.waiters
 
-    def keep(self, batch: Batch, key: bytes = b"") -> None:
-        """Add rows that are encoded; under a key, a single one, which leaves in a frame of its own."""
+    def keep(self, piece: Piece) -> None:
+        """Add rows that are encoded."""
         self._cut()
-        self._keep(batch, key)
+        self._pieces.append(piece)
+        self._count(piece)
 
     def _cut(self) -> None:
         """What is collected becomes a piece."""
         if self._collector is not None and self.collected:
-            self._keep(self._collector.batch())
+            piece = Piece(self._collector.batch(), b"", self.waiters)
+            self.waiters = []
+            self._pieces.append(piece)
+            self._count(piece)
 
-    def _keep(self, batch: Batch, key: bytes = b"") -> None:
-        self._pieces.append((batch, key))
-        self.kept += len(batch)
-        self._bytes += len(batch.data)
+    def _count(self, piece: Piece) -> None:
+        self.kept += len(piece.batch)
+        self._bytes += len(piece.batch.data)
         if self.full:
             self.gathering = False
 
-    def batches(self) -> Iterator[tuple[Batch, bytes]]:
-        """What waits, joined as far as one schema goes, with keys, and taken out. IDs are still to be given."""
+    def next(self) -> Piece:
+        """Take out what is to leave first: a row with a key, or all up to one, as far as one schema goes."""
         self._cut()
-        pieces, self._pieces = self._pieces, []
-        self.kept = self._bytes = 0
-        for (_, key), group in groupby(pieces, key=lambda piece: (piece[0].schema, piece[1])):
-            alike = [batch for batch, _ in group]
-            if key:
-                yield from ((batch, key) for batch in alike)
-            else:
-                yield alike[0] if len(alike) == 1 else Batch.concat(alike), key
+        first = self._pop()
+        alike = [first]
+        while self._pieces and _join(first, self._pieces[0]):
+            alike.append(self._pop())
+        if len(alike) == 1:
+            return first
+        waiters = [waiter for piece in alike for waiter in piece.waiters]
+        return Piece(Batch.concat(piece.batch for piece in alike), b"", waiters)
+
+    def _pop(self) -> Piece:
+        piece = self._pieces.popleft()
+        self.kept -= len(piece.batch)
+        self._bytes -= len(piece.batch.data)
+        return piece
+
+    def give_back(self, piece: Piece) -> None:
+        """What `next` took out and did not fit into a frame is the first again."""
+        self._pieces.appendleft(piece)
+        self._count(piece)
 
     def collector(self) -> Collector | Copier | None:
         """The collector, when everything that waits is in it: its rows are then encoded and given IDs at once."""
         return self._collector if self.collected and not self._pieces else None
+
+
+def _join(one: Piece, other: Piece) -> bool:
+    """Whether two pieces can leave in one batch. One that did not fit into a frame may have IDs, to be replaced."""
+    if one.key or other.key or one.batch.ids is not None or other.batch.ids is not None:
+        return False
+    return one.batch.schema == other.batch.schema
 
 
 def _refuse(row: Any) -> None:

@@ -13,7 +13,7 @@ from milepost import limits
 from milepost.batch import Batch, Draft, Ids, Stamper
 from milepost.batch.collector import REFUSED
 from milepost.client.connection import Connection, as_lost, wall_clock
-from milepost.client.outbox import PUT_HEADER, Outbox
+from milepost.client.outbox import PUT_HEADER, Outbox, Piece
 from milepost.client.session import Session
 from milepost.client.staging import Staging
 from milepost.client.storing import Storing
@@ -89,7 +89,7 @@ class Publisher:
         if box is not None:
             box.number = topic.number
             if box.durable and not topic.durable:
-                self._fail_waiters(box, NotDurable(f"topic {topic.name!r} was made anew, and is live now"))
+                box.fail_waiters(NotDurable(f"topic {topic.name!r} was made anew, and is live now"))
             box.become(topic.durable)
             if topic.name not in self.declared:
                 box.change(topic.versions[-1])
@@ -113,13 +113,10 @@ class Publisher:
 
     def refuse(self, error: MilepostError, topic: str, put: int) -> None:
         """The broker did not take a batch: whoever waits for it is told, or the next flush says so."""
-        if self.storing.refuse(error, put):
-            if isinstance(error, UnknownTopic):
-                self._renumber()
-            return
-        self.refused += 1
-        self.doubted(error)
-        _log.error("the broker refused a put%s: %s", f" to topic {topic!r}" if topic else "", error)
+        if not self.storing.refuse(error, put):
+            self.refused += 1
+            self.doubted(error)
+            _log.error("the broker refused a put%s: %s", f" to topic {topic!r}" if topic else "", error)
         if isinstance(error, UnknownTopic):
             self._renumber()
 
@@ -150,15 +147,9 @@ class Publisher:
         """Nothing will be sent any more: every put takes the long way, and finds out why."""
         for box in self.boxes.values():
             box.gathering = False
-            self._fail_waiters(box, error)
+            box.fail_waiters(error)
         self.storing.stop(error)
         self.staging.stop(error)
-
-    @staticmethod
-    def _fail_waiters(box: Outbox, error: MilepostError) -> None:
-        for waiter in box.watched()[0]:
-            if not waiter.done():
-                waiter.set_exception(error)
 
     async def restore(self, connection: Connection) -> None:
         """Find the topics again, or declare them again: a broker that restarted has lost live ones."""
@@ -232,9 +223,9 @@ class Publisher:
         error = error or UnknownTopic(f"topic {box.name!r} is gone; declare it, and put again")
         if len(box):
             self.doubted(error)
-            rows = sum(len(batch) for batch, _ in box.batches())
-            _log.error("%d rows for topic %r are lost: %s", rows, box.name, error)
-        self._fail_waiters(box, error)
+            _log.error("%d rows for topic %r are lost: %s", len(box), box.name, error)
+        box.fail_waiters(error)
+        box.clear()
 
     # Outboxes
 
@@ -411,14 +402,15 @@ class Publisher:
                 continue
             if len(box):
                 self.send(box)  # what was put before leaves before
+                continue
             stop = min(len(batch), start + size)
             if len(batch) - stop < size // 2:
                 stop = len(batch)  # no small frame at the end
+            made, start = self.piece(box, batch, start, stop)
             if box.durable:
-                made, start = self.piece(box, batch, start, stop)
                 stored.append(self.storing.send(box, made))
             else:
-                start = self._send_rows(box, batch, start, stop)
+                self._write(box, made)
             if start < len(batch):
                 await asyncio.sleep(0)
         return len(batch)
@@ -483,29 +475,37 @@ class Publisher:
         self._fly(box)
 
     def send(self, box: Outbox) -> None:
-        """Send everything that waits for a topic."""
+        """Send what waits for a topic, as far as there is room: `room` sends the rest."""
         if box.durable:
             self.storing.send_box(box)
             return
         self._fly(box)
         collector = box.collector()
-        batches: Iterator[Batch] = (batch for batch, _ in box.batches())
         if collector is not None:
             made = collector.batch(self.ids(len(collector)))
             if len(made.data) <= box.batch_bytes:
                 self._write(box, made)
                 return
-            batches = iter((made,))
-        for batch in batches:
-            start = 0
-            while start < len(batch):
-                start = self._send_rows(box, batch, start, len(batch))
+            box.keep(Piece(made, b"", []))
+        while len(box) and self._session.has_room:
+            try:
+                self._write(box, self.fitting(box, box.next())[0])
+            except LimitExceeded as error:  # a message that leaves no room for its ID in a frame of this connection
+                self.doubted(error)
+        box.gathering = not box.full
 
-    def _send_rows(self, box: Outbox, batch: Batch | Draft, start: int, stop: int) -> int:
-        """Send rows of a batch, fewer if they do not fit into a frame; the row after the last that was sent."""
-        made, stop = self.piece(box, batch, start, stop)
-        self._write(box, made)
-        return stop
+    def fitting(self, box: Outbox, piece: Piece) -> tuple[Batch, bool]:
+        """Rows of a piece out of an outbox, under IDs, and whether these are all: the rest is back in the outbox.
+
+        `LimitExceeded` when the first alone is larger than a frame; it is lost then, and the rest is back too.
+        """
+        stop, rows = 1, len(piece.batch)
+        try:
+            made, stop = self.piece(box, piece.batch, 0, rows)
+        finally:
+            if stop < rows:
+                box.give_back(piece._replace(batch=piece.batch.slice(stop)))
+        return made, stop == rows
 
     def piece(self, box: Outbox, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
         """Rows of a batch under IDs, fewer if they do not fit into a frame, and the row after the last of them."""

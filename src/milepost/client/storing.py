@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from milepost import limits
 from milepost.batch import Batch, Ids, Stamper
 from milepost.batch.collector import REFUSED
 from milepost.client.connection import Connection
-from milepost.client.outbox import Outbox
+from milepost.client.outbox import IDS_BYTES, Outbox, Piece
 from milepost.client.session import Session
 from milepost.client.unsettled import Ticket, Unsettled
 from milepost.errors import (
@@ -28,7 +28,6 @@ from milepost.errors import (
 from milepost.query import enforce
 from milepost.wire import Resume, Welcome
 
-IDS_BYTES: Final = 64  # at most, of a batch's IDs beside its stamps, and of a frame's header
 KEY_BYTES: Final = 16  # of an idempotency key
 TOO_LARGE_TOGETHER: Final = (
     "the broker holds an atomic put as a whole: raise the limit in its settings, or use stage() and publish(), which "
@@ -51,7 +50,7 @@ class Publishing(Protocol):
     def doubted(self, error: MilepostError) -> None: ...
     async def box(self, name: str) -> Outbox: ...
     def ids(self, rows: int) -> Ids: ...
-    def piece(self, box: Outbox, batch: Batch, start: int, stop: int) -> tuple[Batch, int]: ...
+    def fitting(self, box: Outbox, piece: Piece) -> tuple[Batch, bool]: ...
     async def require_version(self, topic: str, batch: Batch) -> None: ...
     def room(self) -> None: ...
     def soon(self, box: Outbox) -> None: ...
@@ -200,10 +199,11 @@ class Storing:
         Rows of one turn of the event loop leave together, also the first: next to a sync to disk a turn is nothing.
         A future for each, as one that several wait for is cancelled with the first of them.
         """
+        waiters = box.waiters
         try:
             box.add(row)
         except REFUSED:
-            box.take(row)
+            waiters = box.take(row)
         if not box.flying:
             self._publisher.soon(box)
         if not wait:
@@ -211,7 +211,7 @@ class Storing:
             box.gathering = not box.kept  # until it is sent: more of them need only be added
             return None
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        box.waiters.append(stored)
+        waiters.append(stored)
         return stored
 
     async def put_keyed(self, topic: str, row: Any, key: bytes | uuid.UUID, wait: bool) -> None:
@@ -232,11 +232,11 @@ class Storing:
             if not self.has_room:
                 await self._session.wait()
                 continue
-            if len(box):
-                self.send_box(box)  # what was put before leaves before
-            if wait:
+            if wait and not len(box):
                 break
-            await asyncio.sleep(0)  # a loop of puts lets the rest of the program have its turns
+            self.send_box(box)  # what was put before leaves before
+            if not wait:
+                await asyncio.sleep(0)  # a loop of puts lets the rest of the program have its turns
         draft = row if alone else box.encoded(row)
         most = box.batch_bytes - KEY_BYTES - IDS_BYTES
         if len(draft.data) > most:
@@ -244,7 +244,7 @@ class Storing:
         if wait:
             await self.send(box, draft.stamped(self._publisher.ids(1)), named)
             return
-        box.keep(draft, named)
+        box.keep(Piece(draft, named, []))
         box.unwatched, box.gathering = True, False
         self._publisher.soon(box)
 
@@ -305,33 +305,34 @@ class Storing:
     # Sending
 
     def send_box(self, box: Outbox) -> None:
-        """Send what waits in an outbox: in one frame, unless rows of several versions wait, or very many bytes."""
-        waiters, unwatched = box.watched()
+        """Send what waits in an outbox, as far as there is room: `room` sends the rest.
+
+        It is one frame, unless rows of several versions wait, or with keys, or very many bytes.
+        """
+        if not self.has_room:
+            return
+        publisher, unwatched = self._publisher, box.unwatched
         box.gathering = False
-        publisher = self._publisher
-        made: list[tuple[Batch, int, bytes]] = []  # with the stamp of its last row, and a key
-        last = 0  # how many of them there are up to the last without a key: waiters wait for none that has one
         collector = box.collector()
-        try:
-            pieces: Iterator[tuple[Batch, bytes]] = box.batches()
-            if collector is not None:
-                pieces = iter(((collector.batch(publisher.ids(len(collector))), b""),))
-            for batch, key in pieces:
-                if collector is not None and len(batch.data) <= box.batch_bytes:
-                    made.append((batch, publisher.stamper.last, key))
-                else:
-                    start = 0
-                    while start < len(batch):
-                        piece, start = publisher.piece(box, batch, start, len(batch))
-                        made.append((piece, publisher.stamper.last, key))
-                last = last if key else len(made)
-        except LimitExceeded as error:  # a message that leaves no room for its ID in a frame
-            Ticket([], 0, waiters).failed(error)
-            publisher.doubted(error)
-        for number, (batch, stamp, key) in enumerate(made, 1):
-            watched = [] if key else waiters
-            final = number == last
-            self._post(Ticket([(box, batch)], stamp, watched, unwatched=unwatched, key=key, final=final))
+        if collector is not None:
+            batch, waiters = collector.batch(publisher.ids(len(collector))), box.waiters
+            box.waiters = []
+            if len(batch.data) <= box.batch_bytes:
+                box.unwatched = False
+                self._post(Ticket([(box, batch)], publisher.stamper.last, waiters, unwatched=unwatched))
+                return
+            box.keep(Piece(batch, b"", waiters))
+        while len(box) and self.has_room:
+            piece = box.next()
+            try:
+                batch, whole = publisher.fitting(box, piece)
+            except LimitExceeded as error:  # a message that leaves no room for its ID in a frame of this connection
+                Ticket([], 0, piece.waiters).failed(error)
+                publisher.doubted(error)
+                continue
+            stamp = publisher.stamper.last
+            self._post(Ticket([(box, batch)], stamp, piece.waiters, unwatched=unwatched, key=piece.key, final=whole))
+        box.unwatched = unwatched and len(box) > 0
 
     def send(self, box: Outbox, batch: Batch, key: bytes = b"") -> asyncio.Future[None]:
         """Send a batch that was stamped just now: a future of its storing."""

@@ -163,11 +163,11 @@ class QueueHeader:
 
 
 if TYPE_CHECKING:
-    _hidden = property
+    _unless_member = property
 else:
 
-    class _hidden:
-        """A property that a member of its name hides, and not the other way round."""
+    class _unless_member:
+        """A property that reads the member of its name from the message where the type has one."""
 
         def __init__(self, read: Any) -> None:
             self._read = read
@@ -187,11 +187,11 @@ else:
 
 if TYPE_CHECKING:
 
-    def _hidden_method(method: F) -> F: ...
+    def _method_unless_member(method: F) -> F: ...
 
 else:
 
-    class _hidden_method(_hidden):
+    class _method_unless_member(_unless_member):
         def __call__(self, message: Any, *values: Any) -> Any:
             return self._read(message, *values)
 
@@ -235,20 +235,20 @@ class QueueMessage:
         type: str
         enqueued_at: datetime
     else:  # what the header has, read without making one
-        id = _hidden(QueueHeader.id.fget)
-        mid = _hidden(QueueHeader.id.fget)
-        number = _hidden(QueueHeader.number.fget)
-        priority = _hidden(QueueHeader.priority.fget)
-        deliveries = _hidden(QueueHeader.deliveries.fget)
-        type = _hidden(QueueHeader.type.fget)
-        enqueued_at = _hidden(QueueHeader.enqueued_at.fget)
+        id = _unless_member(QueueHeader.id.fget)
+        mid = _unless_member(QueueHeader.id.fget)
+        number = _unless_member(QueueHeader.number.fget)
+        priority = _unless_member(QueueHeader.priority.fget)
+        deliveries = _unless_member(QueueHeader.deliveries.fget)
+        type = _unless_member(QueueHeader.type.fget)
+        enqueued_at = _unless_member(QueueHeader.enqueued_at.fget)
 
-    @_hidden
+    @_unless_member
     def root(self) -> Any:
         """The message itself."""
         return self._root()
 
-    @_hidden_method
+    @_method_unless_member
     def root_as(self, kind: Class[N]) -> N:
         """The root, of a class that type checkers know: one of those given to `dequeue`."""
         root = self._root()
@@ -258,12 +258,12 @@ class QueueMessage:
             )
         return root
 
-    @_hidden_method
+    @_method_unless_member
     def plain(self) -> Any:
         """The message as dicts and lists; references are lists of dicts."""
         return self._taken.plain[self._row]
 
-    @_hidden
+    @_unless_member
     def batch(self) -> Batch:
         """The message as a batch of one row."""
         return one_row(self)

@@ -2,7 +2,7 @@
 
 What fails may succeed later, so it is tried again after a pause, which grows. A message whose function failed stays in
 its transaction during the pause: once it is back, another worker takes it at once, and `max_deliveries` of them would
-be spent in milliseconds. What a dequeue refuses for good, such as a predicate with a wrong name, ends all workers.
+be spent in milliseconds. What a dequeue refuses for good, such as a wrong name in a predicate, ends all workers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,31 @@ from typing import Any, Final, TypeVar
 from milepost.client.backoff import Backoff
 from milepost.client.taken import Classes, QueueMessage
 from milepost.client.transaction import Transaction
-from milepost.errors import InvalidValue, MilepostError
+from milepost.errors import (
+    Closed,
+    Fenced,
+    HandshakeRefused,
+    InvalidValue,
+    MilepostError,
+    ProtocolError,
+    QueryError,
+    StateLost,
+    UnknownQueue,
+    UnknownType,
+    WrongType,
+)
 
 WAIT_S: Final = 60.0  # of one dequeue: the broker tells at once when there is something, so this only has to be long
 BACKOFF_S: Final = 1.0  # the longest first pause after a failure: what fails for a moment works again after it
 LONGEST_S: Final = 60.0  # … and any later one, unless the first was longer
 SHOWN_CHARS: Final = 200  # of what a function raised, in the log
+
+# Of a dequeue: the worker is declared wrongly, or its client has ended. `retriable` does not tell this: a query that
+# took too long, or a store that fails, is nothing that a caller should repeat at once, and a worker pauses first.
+ENDING: Final = (
+    QueryError, UnknownQueue, UnknownType, WrongType, InvalidValue,
+    Closed, Fenced, StateLost, HandshakeRefused, ProtocolError,
+)  # fmt: skip
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -136,7 +155,7 @@ class Workers:
                 self.failed += 1
             except (Exception, asyncio.CancelledError) as error:
                 _pass_cancellation(error)
-                if found is None and isinstance(error, MilepostError) and not error.retriable:
+                if found is None and isinstance(error, ENDING):
                     self._refused = self._refused or error
                     stop.set()  # the others finish what they have
                     return

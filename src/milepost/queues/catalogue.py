@@ -221,7 +221,7 @@ def _type(number: int, name: str, text: str) -> Type:
 
 
 def declare_type(session: Session, known: Catalogue, text: str, time_us: int) -> int:
-    """Make a type; its number. One that is there as defined stays as it is."""
+    """Make a type; its number. One that is there as declared stays as it is."""
     schema = parse_schema(text)
     Tables(schema, 0).indexes  # noqa: B018  # raises what cannot be kept in tables
     there = known.types_by_name.get(schema.name)

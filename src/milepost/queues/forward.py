@@ -202,7 +202,7 @@ class Carrier:
         self._count = min(FIRST, MESSAGES)
 
     async def begin(self) -> None:
-        """Look at both queues, and define the types there that are not."""
+        """Look at both queues, and declare the types that are missing at the target."""
         if self._source.broker_id == self._target.broker_id and self._queue == self._target_queue:
             raise InvalidValue(f"queue {self._queue!r} cannot be forwarded to itself")
         queue = await self._source.queue(self._queue)

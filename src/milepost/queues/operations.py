@@ -52,7 +52,7 @@ class Perform(Work):
 
     @property
     def client(self) -> Hashable:
-        """Selections, orders and priority functions may be in it."""
+        """Predicates, orders and priority functions may be in it."""
         return self.transaction.instance
 
     def run(self, session: Session, place: Place) -> Performed | Promise | MilepostError:

@@ -191,7 +191,7 @@ def _kind(known: Catalogue, queue: Queue, name: str | None) -> Type:
 def _batch(kind: Type, messages: Any) -> Batch:
     if isinstance(messages, Batch):
         if messages.schema.fingerprint != kind.schema.fingerprint:
-            raise WrongType(f"this batch is of {messages.schema.name}, not of {kind.name} as it is defined")
+            raise WrongType(f"this batch is of {messages.schema.name}, not of {kind.name} as it is declared")
         enforce(messages)
         return messages
     return batch_of(kind.schema, messages)

@@ -181,7 +181,7 @@ def _required(catalogue: Catalogue, queue: Queue, wish: Wish) -> Type | None:
         kind = catalogue.types[next(iter(queue.functions))]
     elif wish.where or wish.order:
         raise WrongType(
-            f"a selection and an order are of one message type, and queue {queue.name!r} takes several: "
+            f"a predicate and an order are of one message type, and queue {queue.name!r} takes several: "
             f"name one of {', '.join(catalogue.types[number].name for number in queue.functions)}"
         )
     else:

@@ -494,7 +494,7 @@ class _Performance:
         (number,) = engine.numbers.take(1, place.time_us)
         given, session = self._transaction, self._session
         made = Taking(engine, self._key, known, queue, number, place.time_us, step.plain)
-        # With a selection of the client's it is waited for, so that none but this dequeue fails for it.
+        # With a predicate of the client's it is waited for, so that none but this dequeue fails for it.
         take = session.bounded if step.where else partial(session.later, raises=True)
         take(
             taking.statement, made.headers, now=place.time_us, count=step.count, owner=number,

@@ -111,14 +111,14 @@ def too_long(seconds: float) -> QueryTooCostly:
         "QUERY_MS",
         int(seconds * 1_000),
         limits.QUERY_MS,
-        "milliseconds of a selection, an order or a priority function",
+        "milliseconds of a predicate, an order or a priority function",
     )
 
 
 def too_much_text() -> QueryTooCostly:
     """The error about a text that is too long for what an expression does with it; see `query.sql.lengths`."""
     maximum = limits.QUERY_VALUE_BYTES
-    what = "bytes of text that a selection, an order or a priority function goes over in one message"
+    what = "bytes of text that a predicate, an order or a priority function goes over in one message"
     return QueryTooCostly("QUERY_VALUE_BYTES", maximum + 1, maximum, what)
 
 

@@ -326,7 +326,7 @@ class Type(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclareType(msgspec.Struct, frozen=True, kw_only=True):
-    """Make a message type, named in its text. One that is there as it is defined stays: {"name", "created"}."""
+    """Make a message type, named in its text. One that is there as it is declared stays: {"name", "created"}."""
 
     request: int
     text: str

@@ -71,8 +71,10 @@ class Store:
         self.deaf = False  # answers no HELLO
         self.gone = set()  # topics that are not there any more
         self.paused = False  # answers no PUT
+        self.busy = False  # gives no credit
         self.news = asyncio.Event()
         self.welcome = {}
+        self.schema = SCHEMA  # of every topic
 
     def accept(self):
         self.connections.append(Peer(self))
@@ -107,6 +109,7 @@ class Peer:
         self.store = store
         self.link = None
         self.puts = 0
+        self.outstanding = self.window = 0  # bytes of puts that were not given back, and how many there may be
         self.linked = []
         self.broken = False  # a put failed, and RESUME has not come
         self.subscriptions = {}  # number: (name, topic, handed out: set of offsets)
@@ -157,6 +160,8 @@ class Peer:
                 said = decode_control(kind, body)
                 self.store.requests.append(said)
                 self.hear(said)
+        if not self.store.busy:
+            self.credit()
         self.store.news.set()
 
     def drained(self): ...
@@ -179,10 +184,12 @@ class Peer:
                 self.hello = said
                 known = store.publishers.get(said.instance) if said.resume else None
                 self.known = known or [len(store.publishers) + 100 + len(store.connections), 0]
-                self.say(Welcome(**{
+                welcome = Welcome(**{
                     "broker": "peer", "broker_id": store.broker_id, "publisher": self.known[0], "mark": self.known[1],
                     "time_us": 0, "window": 1 << 20, "heartbeat_s": 60.0, "store_id": store.id,
-                } | store.welcome))  # fmt: skip
+                } | store.welcome)  # fmt: skip
+                self.window = welcome.window
+                self.say(welcome)
             case Declare():
                 number = None if said.name in store.gone else TOPICS.get(said.name)
                 if number is None:
@@ -206,19 +213,29 @@ class Peer:
                 self.say(Reply(request=said.request, value={"rows": said.before[LOG]}))
 
     def topic(self, name):
-        return Topic(number=TOPICS[name], name=name, schemas=[str(SCHEMA)], durable=name != "live")
+        return Topic(number=TOPICS[name], name=name, schemas=[str(self.store.schema)], durable=name != "live")
 
     # Puts
 
+    def credit(self):
+        if self.outstanding and self.link is not None:
+            self.say(Credit(self.outstanding))
+            self.outstanding = 0
+
     def put(self, flags, body):
+        if self.outstanding >= self.window:
+            self.say(Failure(code="protocol", message="a put without credit", fatal=True))
+            self.link.close()
+            self.link = None
+            return
         self.puts += 1
+        self.outstanding += len(body) + 8
         key, body = read_key(flags, body)
         number, data = read_put(body)
         name = next(name for name, each in TOPICS.items() if each == number)
-        batch = Batch.decode(data, SCHEMA)
+        batch = Batch.decode(data, self.store.schema)
         self.store.batches.append([row.n for row in batch])
         self.linked.append((name, batch))
-        self.say(Credit(len(body) + len(key) + 8))
         if flags & LINKED:
             return
         parts, self.linked = self.linked, []

@@ -1,6 +1,7 @@
 """Puts to durable topics: stored once, in order, whatever happens to connections."""
 
 import asyncio
+import itertools
 import uuid
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.batch import Batch, Ids
-from milepost.client.outbox import GATHERED_ROWS
+from milepost.client.outbox import GATHERED_ROWS, IDS_BYTES, PUT_HEADER
 from milepost.errors import (
     Closed,
     ConnectionLost,
@@ -21,6 +22,7 @@ from milepost.errors import (
     TimedOut,
     UnknownTopic,
 )
+from milepost.query import parse_schema
 from milepost.wire import Declare, Failure, Hello, Resume, Stored
 from tests.unit.client.storing import SCHEMA, Eager, rows, with_store
 
@@ -243,6 +245,111 @@ def test_keyed_puts_without_waiting_are_bounded_by_the_outbox():
         await putting
         await client.flush()
         assert store.values() == list(range(GATHERED_ROWS + 2))
+
+    with_store(test, eager=True)
+
+
+async def reconnected(store, **welcome):
+    """A new connection, under another welcome."""
+    store.welcome |= welcome
+    before = len(store.connections)
+    store.peer.cut()
+    await store.until(lambda: len(store.connections) == before + 1)
+
+
+def test_keyed_puts_without_waiting_stay_within_the_put_window():
+    async def test(store, client):
+        await client.put("kept", {"n": 0})
+        await client.put("live", {"n": 0})
+        await client.flush()
+        await reconnected(store, window=4_096)
+        numbers = itertools.count(1)
+
+        async def fill():
+            store.busy = True
+            for n in itertools.islice(numbers, 300):
+                await client.put("kept", {"n": n}, key=uuid.UUID(int=n), wait=False)
+            await store.until(lambda: store.peer.outstanding >= 4_096)
+
+        async def answered(put):
+            putting = asyncio.create_task(put())
+            await asyncio.sleep(0)
+            store.busy = False
+            store.peer.credit()
+            await putting
+
+        async def together():
+            async with client.atomic() as atomic:
+                atomic.put_many("kept", rows([next(numbers)]))
+
+        for put in (
+            lambda: client.put("kept", {"n": next(numbers)}),
+            lambda: client.put("kept", {"n": next(numbers)}, key=uuid.uuid4()),
+            lambda: client.put("kept", {"n": next(numbers)}, wait=False),
+            lambda: client.put_many("kept", rows([next(numbers)])),
+            lambda: client.put("live", {"n": 0}),
+            together,
+        ):
+            await fill()
+            await answered(put)  # behind a full window, and behind what waits for room
+        await client.flush()
+        assert store.values() == list(range(next(numbers)))
+        assert max(map(len, store.batches)) < 10
+
+    with_store(test, eager=True)
+
+
+def test_a_put_behind_others_that_wait_for_room_does_not_fail_with_one_before_them():
+    async def test(store, client):
+        await client.put("kept", {"n": 0})
+        await reconnected(store, window=1_000)
+        await client.put("kept", {"n": 1})
+        store.faults = iter(["store"])
+        before = asyncio.create_task(client.put("kept", {"n": 2}))
+        await asyncio.sleep(0)
+        for n in range(3, 103):
+            await client.put("kept", {"n": n}, key=uuid.UUID(int=n), wait=False)
+        behind = asyncio.create_task(client.put("kept", {"n": 103}))
+        with pytest.raises(StoreFull):
+            await before
+        await behind
+        with pytest.raises(StoreFull):
+            await client.flush()  # for what had been sent with the one that failed
+        assert store.values()[:2] == [0, 1]
+        assert store.values()[-2:] == [102, 103]
+        assert 2 not in store.values()
+
+    with_store(test, eager=True)
+
+
+def test_a_row_that_leaves_no_room_for_its_id_takes_no_other_with_it():
+    async def test(store, client):
+        store.schema = parse_schema("s: [n: int, text: string]")
+        store.welcome["frame_bytes"] = 1 << 16
+        store.peer.cut()
+        empty = len(Batch.encode(store.schema, [{"n": 0, "text": ""}]).data)
+        await client.put("kept", {"n": 0, "text": ""})
+        most = (1 << 16) - PUT_HEADER - IDS_BYTES - empty
+        with pytest.raises(LimitExceeded, match="frame_bytes"):
+            await client.put("kept", {"n": -1, "text": "x" * (most + 1)}, wait=False)
+        await client.put("kept", {"n": 1, "text": ""}, key=uuid.uuid4(), wait=False)
+        await client.put("kept", {"n": 2, "text": "x" * most}, wait=False)
+        await client.flush()
+        assert store.values() == [0, 1, 2]
+        # The next broker takes smaller frames than the one for which a row was taken.
+        store.deaf = True
+        await reconnected(store, frame_bytes=1 << 15)
+        await client.put("kept", {"n": 3, "text": "y" * 2_000}, wait=False)
+        await client.put("kept", {"n": -1, "text": "x" * most}, wait=False)
+        await client.put("kept", {"n": 4, "text": ""}, wait=False)
+        await client.put("kept", {"n": 5, "text": ""}, key=uuid.uuid4(), wait=False)
+        waited_for = asyncio.create_task(client.put("kept", {"n": 6, "text": ""}))
+        store.deaf = False
+        store.peer.cut()
+        await waited_for
+        with pytest.raises(LimitExceeded, match="frame_bytes"):
+            await client.flush()
+        assert store.values() == list(range(7))
 
     with_store(test, eager=True)
 

@@ -22,9 +22,9 @@ def test_ranges_are_the_offsets_and_as_few_as_can_be(offsets):
     assert all(after[0] > before[1] + 1 for before, after in pairwise(found))
 
 
-def opened(values, offsets, tries=None):
+def opened(values, offsets, deliveries=None):
     data = Batch.encode(SCHEMA, [{"n": n} for n in values]).data
-    return LogBatch.opened(data, SCHEMA, 3, np.array(offsets, np.uint64), tries)
+    return LogBatch.opened(data, SCHEMA, 3, np.array(offsets, np.uint64), deliveries)
 
 
 @given(st.data())
@@ -35,7 +35,7 @@ def test_some_rows_keep_their_places(data):
     for rows in (chosen, slice(chosen[0], None) if chosen else slice(0, 1)):
         part = batch.some(rows)
         assert part.log == 3
-        assert part.column("n").tolist() == part.offsets.tolist() == part.tries.tolist()
+        assert part.column("n").tolist() == part.offsets.tolist() == part.deliveries.tolist()
         assert len(part) == len(np.arange(len(offsets))[rows])
 
 
@@ -56,7 +56,7 @@ def test_rows_of_another_version_keep_their_places(old, new):
     read = batch.read_as(parse_schema(new))
     assert isinstance(read, LogBatch)
     assert [(row.n, row.more) for row in read] == [(1, None), (2, None)]
-    assert (read.log, read.offsets.tolist(), read.tries.tolist()) == (3, [7, 9], [0, 2])
+    assert (read.log, read.offsets.tolist(), read.deliveries.tolist()) == (3, [7, 9], [0, 2])
     assert batch.read_as(schema) is batch
     assert read.some([1]).offsets.tolist() == [9]
 

@@ -99,6 +99,36 @@ def test_what_no_retry_mends_ends_all_workers_and_others_finish_first(wanted, er
     run(body)
 
 
+def test_a_dequeue_that_took_too_long_is_tried_again_and_ends_nobody():
+    """Another message is in front by then, or the database has less to do."""
+
+    async def body(client):
+        await client.declare_type("page: [text: string]")
+        await client.declare_queue("pages", "page")
+        async with client.transaction() as tx:
+            await tx.enqueue("pages", {"text": "a" * 3_000_000})
+
+        @client.worker("pages", where=f"contains(text || 'x', '{'a' * 5_000}b')", backoff=LONG_S)
+        def never(message):
+            raise AssertionError(message)
+
+        @client.worker("in")
+        async def handle(message, tx):
+            await tx.enqueue("out", {"n": message.n})
+            client.stop_workers()
+
+        with records() as (found, told):
+            working = asyncio.create_task(client.run_workers())
+            await told.wait()
+            await fill(client, 1)
+            await working
+        assert "queue pages: a dequeue failed, again in " in found[0].getMessage()
+        assert "QueryTooCostly" in found[0].getMessage()
+        assert [message.n async for message in client.browse("out")] == [1]
+
+    run(body)
+
+
 def test_a_message_whose_function_failed_stays_away_during_the_pause():
     async def body(client):
         seen = []
