@@ -12,6 +12,7 @@ import sys
 import threading
 import uuid
 from base64 import b64decode, b64encode
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ import zmq
 import zmq.asyncio
 import zmq.auth
 
-from milepost import AsyncClient, errors, testing
+from milepost import AsyncClient, encode, errors, parse_schema, testing
 from milepost.broker.reading import Reader
 from milepost.gateway.zmq import Gateway
 from milepost.gateway.zmq import gateway as module
@@ -350,6 +351,33 @@ def test_topics_with_a_schema_of_their_own_take_objects(run, encoding):
             assert (said["error_type"], said["code"], said["retry"]) == ("UnknownMessage", "invalid_value", False)
             assert (await client.put("quotes", b"bytes"))["error_type"] == "UnknownMessage"
             assert (await client.put("nothing", {"a": 1}))["error_type"] == "InexistentTopic"
+
+    run(test)
+
+
+@pytest.mark.parametrize("encoding", ["json", "bson"])
+def test_a_message_that_cannot_be_shown_is_named_and_can_be_acknowledged(run, encoding):
+    schema = parse_schema("deep: " + "[a: " * 40 + "deep?" + "]" * 40)
+    short, value = (reduce(lambda inner, _: {"a": inner}, range(times * 40), None) for times in (1, 16))
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)  # as a publisher may have it
+    try:
+        batch = encode(schema, [value])
+    finally:
+        sys.setrecursionlimit(usual)
+
+    async def test(gateway, broker):
+        async with connected(gateway.address, 1, encoding) as client, AsyncClient(broker.uri) as native:
+            await native.declare_topic("t", schema, durable=True)
+            await client.ask("SUB", sub_id="s", topic="t")
+            await native.put_many("t", batch)
+            await native.put("t", short)
+            for _ in range(2):
+                said = await client.ask("GET", sub_id="s", topic="t")
+                assert (said["code"], said["message_no"], said["retry"]) == ("invalid_value", 1, False)
+                assert "message 1 cannot be shown: it is nested too deep" in said["description"]
+            assert "error_type" not in await client.ask("ACK", sub_id="s", message_no=said["message_no"])
+            assert await client.take() == (2, short)
 
     run(test)
 

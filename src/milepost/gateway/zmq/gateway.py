@@ -232,7 +232,15 @@ class Gateway:
             raise Refusal(
                 "NoPostsInTopic", f"nothing new in {request.topic!r}; ask again later", code="nothing_there", retry=True
             )
-        payload = rows.shown(*held.row, encoding)
+        try:
+            payload = rows.shown(*held.row, encoding)
+        except InvalidValue as error:
+            raise Refusal(
+                "UnknownMessage",
+                f"message {held.number} cannot be shown: {error}; get it with a native client, or acknowledge it",
+                code=error.code,
+                message_no=held.number,
+            ) from error
         return {"sub_id": request.sub_id, "message_no": held.number, "payload": payload}
 
     async def _ack(self, request: Ack) -> dict[str, Any]:
