@@ -12,6 +12,7 @@ import sys
 import threading
 import uuid
 from base64 import b64decode, b64encode
+from contextlib import AsyncExitStack
 from functools import reduce
 from pathlib import Path
 
@@ -270,6 +271,37 @@ def test_unsubscribing_again_is_answered_in_the_same_way(run):
                 assert await each.get() == "SubscriberNotRegistered"
 
     run(test)
+
+
+def test_requests_that_waited_while_the_gateway_began_anew_leave_it_as_it_is(tmp_path):
+    """The broker comes back without its state while three publishers wait for their connections."""
+
+    async def test():
+        async with AsyncExitStack() as gateway_life:
+            async with testing.broker(store=str(tmp_path / "first.db")) as broker:
+                gateway = await gateway_life.enter_async_context(Gateway(broker.uri, "127.0.0.1:0"))
+                client, *feeds = await gateway_life.enter_async_context(connected(gateway.address, 4))
+                first = await client.ask("SUB", sub_id="s", topic="t")
+                opening = gateway._publishers._opening
+                await opening.acquire()
+                puts = [
+                    asyncio.create_task(feed.put("t", b"old", pub_id=f"feed {number}"))
+                    for number, feed in enumerate(feeds)
+                ]
+                while gateway.statistics().get("put") != len(feeds):
+                    await asyncio.sleep(0)
+            async with testing.broker(store=str(tmp_path / "second.db"), listen=broker.uri):
+                assert (await client.ask("GET", sub_id="s", topic="t"))["code"] == "state_lost"
+                assert (await client.ask("SUB", sub_id="s", topic="t"))["broker_id"] != first["broker_id"]
+                healthy = gateway._client
+                opening.release()
+                assert [said.get("code") for said in await asyncio.gather(*puts)] == ["state_lost"] * len(feeds)
+                assert gateway._client is healthy
+                assert "error_type" not in await client.put("t", b"new")
+                assert await client.take() == (1, b"new")
+                await gateway_life.aclose()
+
+    asyncio.run(asyncio.wait_for(test(), SECONDS))
 
 
 @pytest.mark.parametrize("key", [None, "2f1e9a0c-5d53-4b6e-9d3b-0a4f5d1c2b3a"])

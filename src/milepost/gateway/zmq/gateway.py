@@ -169,6 +169,7 @@ class Gateway:
 
     async def _reply(self, body: bytes, place: _Place) -> bytes:
         encoding = encoding_of(body)
+        broker_id = self.broker_id
         try:
             request, encoding = read_request(body)
             self._counts[type(request).__name__.lower()] += 1
@@ -178,7 +179,7 @@ class Gateway:
             refused = error
         except StateLost as error:
             refused = refusal(error)
-            await self._begin_anew()
+            await self._begin_anew(broker_id)
         except MilepostError as error:
             refused = refusal(error)
         except Exception:  # a fault of ours: this request suffers, and everybody else goes on
@@ -318,9 +319,15 @@ class Gateway:
         if topic is not None:
             subscriber.require_topic(topic)
 
-    async def _begin_anew(self) -> None:
-        """The broker came back without its state, and the client stopped for that. Ours hear of it by the broker_id."""
+    async def _begin_anew(self, broker_id: str) -> None:
+        """The broker came back without its state, and the client stopped for that. Ours hear of it by the broker_id.
+
+        `broker_id` is what it was when the request came that noticed. Requests that waited meanwhile notice later, when
+        the gateway has begun anew.
+        """
         lost = self._client
+        if self.broker_id != broker_id and lost.failure is None:
+            return
         made = await AsyncClient(self._broker).connect()
         if lost is not self._client:
             await made.close()  # another request was faster
