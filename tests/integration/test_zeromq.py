@@ -282,8 +282,9 @@ def test_requests_that_waited_while_the_gateway_began_anew_leave_it_as_it_is(tmp
                 gateway = await gateway_life.enter_async_context(Gateway(broker.uri, "127.0.0.1:0"))
                 client, *feeds = await gateway_life.enter_async_context(connected(gateway.address, 4))
                 first = await client.ask("SUB", sub_id="s", topic="t")
-                opening = gateway._publishers._opening
-                await opening.acquire()
+                opening = [each.opening for each in gateway._publishers._all]
+                for each in opening:
+                    await each.acquire()
                 puts = [
                     asyncio.create_task(feed.put("t", b"old", pub_id=f"feed {number}"))
                     for number, feed in enumerate(feeds)
@@ -294,7 +295,8 @@ def test_requests_that_waited_while_the_gateway_began_anew_leave_it_as_it_is(tmp
                 assert (await client.ask("GET", sub_id="s", topic="t"))["code"] == "state_lost"
                 assert (await client.ask("SUB", sub_id="s", topic="t"))["broker_id"] != first["broker_id"]
                 healthy = gateway._client
-                opening.release()
+                for each in opening:
+                    each.release()
                 assert [said.get("code") for said in await asyncio.gather(*puts)] == ["state_lost"] * len(feeds)
                 assert gateway._client is healthy
                 assert "error_type" not in await client.put("t", b"new")

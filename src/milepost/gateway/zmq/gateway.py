@@ -206,14 +206,14 @@ class Gateway:
     async def _put(self, request: Put, encoding: Encoding) -> dict[str, Any]:
         key = uuid_bytes(request.message_uuid)
         raw = payload_bytes(request.payload, encoding)
-        publisher = await self._publishers.of(request.pub_id, self.broker_id)
-        if raw is None:
-            await _put_object(publisher, request.topic, request.payload, key)
-        else:
-            try:
-                await publisher.put(request.topic, {"payload": raw}, key=key)
-            except (InvalidValue, CheckFailed):  # of the newest version: perhaps an older one takes it
-                await _put_object(publisher, request.topic, {"payload": raw}, key)
+        async with self._publishers.of(request.pub_id, request.topic, self.broker_id) as publisher:
+            if raw is None:
+                await _put_object(publisher, request.topic, request.payload, key)
+            else:
+                try:
+                    await publisher.put(request.topic, {"payload": raw}, key=key)
+                except (InvalidValue, CheckFailed):  # of the newest version: perhaps an older one takes it
+                    await _put_object(publisher, request.topic, {"payload": raw}, key)
         return {"message_uuid": request.message_uuid, "topic": request.topic}
 
     async def _get(self, request: Get, encoding: Encoding, place: _Place) -> dict[str, Any]:
