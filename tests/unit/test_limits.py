@@ -28,3 +28,7 @@ def test_the_page_has_every_limit_and_its_value():
     told = {name: int(value.replace(",", "")) for name, value, _, _ in ROW.findall(PAGE)}
     assert told == wanted
     assert PAGE.count("\n| `") == len(told)  # none twice, and none in another form
+
+
+def test_the_page_names_what_has_no_limit():
+    assert "frames of a message over ZeroMQ, for which libzmq has no bound" in " ".join(PAGE.split())
