@@ -113,6 +113,8 @@ def test_the_service_of_the_page_starts_a_broker_that_there_is(tmp_path):
     given = up.make_context("up", [str(file) if each.endswith(".toml") else each for each in arguments]).params
     assert config.settings(given["config"]).name == "north"
     assert f"a number, {PROTOCOL} today" in words("docs/deployment.md")
+    assert "whether the protocol does" in words("docs/deployment.md")
+    assert f"The protocol is number {PROTOCOL}" in words("CHANGELOG.md"), "what an upgrade looks for"
     assert f"of version {len(migrations.known())}:" in words("CHANGELOG.md")
 
 

@@ -12,6 +12,8 @@ import sys
 import threading
 import uuid
 from base64 import b64decode, b64encode
+from contextlib import AsyncExitStack
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ import zmq
 import zmq.asyncio
 import zmq.auth
 
-from milepost import AsyncClient, errors, testing
+from milepost import AsyncClient, encode, errors, parse_schema, testing
 from milepost.broker.reading import Reader
 from milepost.gateway.zmq import Gateway
 from milepost.gateway.zmq import gateway as module
@@ -271,6 +273,39 @@ def test_unsubscribing_again_is_answered_in_the_same_way(run):
     run(test)
 
 
+def test_requests_that_waited_while_the_gateway_began_anew_leave_it_as_it_is(tmp_path):
+    """The broker comes back without its state while three publishers wait for their connections."""
+
+    async def test():
+        async with AsyncExitStack() as gateway_life:
+            async with testing.broker(store=str(tmp_path / "first.db")) as broker:
+                gateway = await gateway_life.enter_async_context(Gateway(broker.uri, "127.0.0.1:0"))
+                client, *feeds = await gateway_life.enter_async_context(connected(gateway.address, 4))
+                first = await client.ask("SUB", sub_id="s", topic="t")
+                opening = [each.opening for each in gateway._publishers._all]
+                for each in opening:
+                    await each.acquire()
+                puts = [
+                    asyncio.create_task(feed.put("t", b"old", pub_id=f"feed {number}"))
+                    for number, feed in enumerate(feeds)
+                ]
+                while gateway.statistics().get("put") != len(feeds):
+                    await asyncio.sleep(0)
+            async with testing.broker(store=str(tmp_path / "second.db"), listen=broker.uri):
+                assert (await client.ask("GET", sub_id="s", topic="t"))["code"] == "state_lost"
+                assert (await client.ask("SUB", sub_id="s", topic="t"))["broker_id"] != first["broker_id"]
+                healthy = gateway._client
+                for each in opening:
+                    each.release()
+                assert [said.get("code") for said in await asyncio.gather(*puts)] == ["state_lost"] * len(feeds)
+                assert gateway._client is healthy
+                assert "error_type" not in await client.put("t", b"new")
+                assert await client.take() == (1, b"new")
+                await gateway_life.aclose()
+
+    asyncio.run(asyncio.wait_for(test(), SECONDS))
+
+
 @pytest.mark.parametrize("key", [None, "2f1e9a0c-5d53-4b6e-9d3b-0a4f5d1c2b3a"])
 def test_unsubscribing_again_after_a_restart_of_the_broker(tmp_path, key):
     """The first removes the subscription, the second repeats that, and the third comes when there is another one."""
@@ -350,6 +385,33 @@ def test_topics_with_a_schema_of_their_own_take_objects(run, encoding):
             assert (said["error_type"], said["code"], said["retry"]) == ("UnknownMessage", "invalid_value", False)
             assert (await client.put("quotes", b"bytes"))["error_type"] == "UnknownMessage"
             assert (await client.put("nothing", {"a": 1}))["error_type"] == "InexistentTopic"
+
+    run(test)
+
+
+@pytest.mark.parametrize("encoding", ["json", "bson"])
+def test_a_message_that_cannot_be_shown_is_named_and_can_be_acknowledged(run, encoding):
+    schema = parse_schema("deep: " + "[a: " * 40 + "deep?" + "]" * 40)
+    short, value = (reduce(lambda inner, _: {"a": inner}, range(times * 40), None) for times in (1, 16))
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)  # as a publisher may have it
+    try:
+        batch = encode(schema, [value])
+    finally:
+        sys.setrecursionlimit(usual)
+
+    async def test(gateway, broker):
+        async with connected(gateway.address, 1, encoding) as client, AsyncClient(broker.uri) as native:
+            await native.declare_topic("t", schema, durable=True)
+            await client.ask("SUB", sub_id="s", topic="t")
+            await native.put_many("t", batch)
+            await native.put("t", short)
+            for _ in range(2):
+                said = await client.ask("GET", sub_id="s", topic="t")
+                assert (said["code"], said["message_no"], said["retry"]) == ("invalid_value", 1, False)
+                assert "message 1 cannot be shown: it is nested too deep" in said["description"]
+            assert "error_type" not in await client.ask("ACK", sub_id="s", message_no=said["message_no"])
+            assert await client.take() == (2, short)
 
     run(test)
 

@@ -117,6 +117,44 @@ def test_the_number_of_publishers_is_bounded(tmp_path, monkeypatch):
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("name", ["", "zeromq"])
+def test_a_publisher_that_has_met_many_topics_is_opened_again(tmp_path, monkeypatch, name):
+    """As the same publisher, also while it is never idle by itself; what it puts stays in order."""
+    monkeypatch.setattr(publishers, "PUBLISHERS", 1)
+    monkeypatch.setattr(publishers, "PUBLISHER_TOPICS", 3)
+
+    async def test():
+        async with (
+            serving(tmp_path / "s.db", name=name) as (_, gateway, _, native),
+            connected(gateway.address, 4) as feeds,
+        ):
+            for number in range(9):
+                await native.declare_topic(f"t{number}", POST_SCHEMA, durable=True)
+            clients = []
+
+            async def feed(index):
+                for number in range(9):
+                    for topic in ("t", f"t{number}"):
+                        said = await feeds[index].put(topic, b"%d-%d" % (index, number))
+                        assert "error_type" not in said, said
+                        (found,) = gateway._publishers._all
+                        clients.append(found.client)
+                        assert len(found.client._publisher.boxes) <= 3
+
+            async with asyncio.TaskGroup() as group:
+                for index in range(len(feeds)):
+                    group.create_task(feed(index))
+            assert len(set(clients)) > 2
+            assert [each.failure is None for each in set(clients)].count(True) == 1
+            found = await publishers_of(native)
+            for index in range(len(feeds)):
+                own = [payload for payload in found if payload.startswith(b"%d-" % index)]
+                assert own == [b"%d-%d" % (index, number) for number in range(9)]
+            assert len(set(found.values())) == 1
+
+    asyncio.run(test())
+
+
 def test_the_document_says_how_many_there_are():
     assert f"{publishers.PUBLISHERS} publishers" in (ROOT / "docs" / "zeromq.md").read_text()
 

@@ -186,7 +186,9 @@ def parse_http(where: str) -> tuple[str, int]:
 def _counted(figures: Mapping[str, Any]) -> Iterator[Metric]:
     """What waits in the store. Each has as many series as `Counts.LISTED` says, and one for the rest."""
     age_s = max(0, figures["time_us"] - figures["counted_us"]) / 1e6
-    yield GaugeMetricFamily("milepost_count_age_seconds", "Since queues and lags were counted.", age_s)
+    yield GaugeMetricFamily(
+        "milepost_count_age_seconds", "Since the oldest figure of queues and lags was counted.", age_s
+    )
     depth = GaugeMetricFamily("milepost_queue_messages", "Messages in queues, by state.", labels=["queue", "state"])
     oldest = GaugeMetricFamily(
         "milepost_queue_oldest_seconds", "Age of the oldest message that waits, by queue.", labels=["queue"]

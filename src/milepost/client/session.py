@@ -14,7 +14,7 @@ from milepost.client.backoff import LONGEST_SECONDS, Backoff
 from milepost.client.connection import Connection, Heard, Inbox
 from milepost.client.topic import KnownTopic
 from milepost.client.window import Window
-from milepost.errors import Closed, ConnectionLost, MilepostError, TimedOut
+from milepost.errors import Closed, ConnectionLost, HandshakeRefused, MilepostError, TimedOut
 from milepost.transport import Address
 from milepost.transport.address import DATABASE
 from milepost.wire import Control, Hello, Welcome
@@ -158,13 +158,18 @@ class Session:
         return self._hello.resume
 
     async def _first(self) -> Connection:
-        """A connection to the first broker that is there; raises what the last one has against it when none is."""
+        """A connection to the first broker that takes this client; raises why the last one did not when none does.
+
+        A refusal says more than that another one is away.
+        """
+        refused: HandshakeRefused | None = None
         for attempt in range(1, len(self._addresses) + 1):
             try:
                 return await self._open()
-            except (ConnectionLost, TimedOut, OSError) as error:
+            except (ConnectionLost, TimedOut, OSError, HandshakeRefused) as error:
+                refused = error if isinstance(error, HandshakeRefused) else refused
                 if attempt == len(self._addresses):
-                    raise
+                    raise refused or error from None
                 _log.info("no broker at %s: %s; trying the next", self._address, error)
                 self._next_address()
         raise AssertionError  # there is at least one address
@@ -210,6 +215,7 @@ class Session:
     async def _again(self, backoff: Backoff) -> Connection | None:
         """A new connection with everything on it that was on the old one, however long it takes; None if never."""
         attempts = 0
+        refused = 0  # addresses in a row: in a cell that is being upgraded, brokers of the old protocol may be left
         while True:
             # A round of all addresses without a pause: another broker of the cell is there at once.
             if attempts % len(self._addresses) == 0:
@@ -223,11 +229,14 @@ class Session:
             except (MilepostError, OSError, TimeoutError) as error:
                 if connection is not None:
                     connection.abort()
-                if isinstance(error, MilepostError) and not error.retriable:
+                refused = refused + 1 if isinstance(error, HandshakeRefused) else 0
+                others = 0 < refused < len(self._addresses)  # that may take this client
+                if isinstance(error, MilepostError) and not error.retriable and not others:
                     _log.error("not connecting to %s again: %s", self._address, error)
                     self.fail(error)
                     return None
-                _log.info("attempt %d to connect to %s again: %s", attempts, self._address, error)
+                level = logging.WARNING if refused else logging.INFO
+                _log.log(level, "attempt %d to connect to %s again: %s", attempts, self._address, error)
                 self._next_address()
                 continue
             except BaseException:

@@ -47,6 +47,7 @@ from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.place import resolved
 from milepost.pipeline.splits import Runs
 from milepost.pipeline.splitter import Splitter
+from milepost.pipeline.status import Status
 from milepost.pipeline.steering import Commit, Measured, Steering
 from milepost.pipeline.watermark import Mark, Order, drained
 from milepost.pipeline.workers import Workers
@@ -175,6 +176,8 @@ class Runner:
         self.checked = check(pipeline, self._input_schema())
         for warning in self.checked.warnings:
             log.warning("%s", warning)
+        if self._drain:
+            self._require_sources_ended()
         self._checkpoint.claim(pipeline, self.client.broker_id, shards_of(pipeline.spark.conf))
         self.feeding = self._prepare()
         self._checkpoint.keep()
@@ -209,6 +212,17 @@ class Runner:
                 f"the inputs of pipeline {self.pipeline.name!r} are of different schemas: {', '.join(names)}"
             )
         return found[names[0]].schema
+
+    def _require_sources_ended(self) -> None:
+        """Refuse to drain what other pipelines still add to: tier 2 closes windows when all of them are silent."""
+        for name in self.pipeline.sources:
+            told = Status(self.client, name)
+            told.refresh()
+            if why := told.unfinished(self._now()):
+                raise ConfigError(
+                    f"pipeline {self.pipeline.name!r} cannot be drained: pipeline {name!r}, which feeds it, {why}; "
+                    "run that one with --once to its end before"
+                )
 
     def _prepare(self) -> tuple[Feeding, ...]:
         """Topics, and holds on everything that will be read, before anything is written or trimmed."""

@@ -134,3 +134,10 @@ class Status:
             return False
         usual = max(median(self._gaps), self._every, 1.0)
         return bool(now - self.last.timestamp() < STALE_INTERVALS * usual)
+
+    def unfinished(self, now: float) -> str:
+        """Why it is not at the end of its input; empty when nothing says so."""
+        if self.running(now):
+            return "still runs"
+        waiting = sum(each.waiting for each in self.lanes.values())
+        return f"was stopped with {waiting:,} events to do" if waiting else ""

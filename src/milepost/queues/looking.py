@@ -18,13 +18,14 @@ from milepost.queues.steps import Got, Group
 from milepost.queues.taking import nothing
 from milepost.storage import reading
 from milepost.storage.database import Session
-from milepost.storage.operations import Lag, Place
+from milepost.storage.operations import Lags, Place
 from milepost.storage.statement import Statement
 
 __all__ = ["Head", "browse", "committed", "peek", "queues", "types"]
 
 COUNTED: Final = 1_000_000  # messages of one queue: some tenths of a second
 STEP: Final = 64  # messages that are read at once, of which nobody knows how long they are
+_LAGS: Final = 0  # the turn of lags among the numbers of queues, which begin at 1
 _NOBODY: Final = -1  # a transaction that is none: peeking sees what everybody does
 
 
@@ -106,9 +107,7 @@ class Counted(NamedTuple):
     queues: dict[str, dict[str, int]] = {}  # noqa: RUF012 - by name: the `statistics` of those that were counted
     dead: dict[str, str | None] = {}  # noqa: RUF012 - all queues, each with the one for its dead messages
     after: int = 0  # where the next count goes on
-    lags: list[Lag] = []  # noqa: RUF012 - of named subscriptions, the largest first
-    subscriptions: int = 0  # of all
-    rows: int = 0  # the lags of all
+    lags: Lags | None = None  # None: there was no time for them
     time_us: int = 0  # when it was counted; 0: never
     took_s: float = 0.0
 
@@ -116,31 +115,29 @@ class Counted(NamedTuple):
 def count(session: Session, place: Place, after: int, listed: int) -> Counted:
     """See `operations.Count`. Queues have their turns: one that is too long for the time left is the next one's first.
 
-    One that is too long even then is passed over.
+    One that is too long even then is passed over. Lags have a turn as well, as number 0, which no queue has.
     """
     began = time.monotonic()
     known = engine_of(session, place).known(session, None)
-    numbers = sorted(known.queues)
+    numbers = [_LAGS, *sorted(known.queues)]
     counted: dict[str, dict[str, int]] = {}
-    lags: list[Lag] = []
-    subscriptions = rows = 0
-    try:
-        lags, subscriptions, rows = reading.lags(session, listed)
-        for number in [each for each in numbers if each > after] + [each for each in numbers if each <= after]:
-            queue = known.queues[number]
-            try:
+    lags: Lags | None = None
+    for number in [each for each in numbers if each > after] + [each for each in numbers if each <= after]:
+        try:
+            if number == _LAGS:
+                lags = reading.lags(session, listed)
+            else:
+                queue = known.queues[number]
                 counted[queue.name] = statistics(session, queue, place.time_us, COUNTED)
-            except QueryTooCostly:
-                after = after if counted else number
-                raise
-            after = number
-    except QueryTooCostly:
-        pass  # the others the next time
+        except QueryTooCostly:
+            after = after if counted or lags is not None else number
+            break  # the others the next time
+        after = number
     dead = {
         each.name: None if each.dead_letter is None else known.queues[each.dead_letter].name
         for each in known.queues.values()
     }
-    return Counted(counted, dead, after, lags, subscriptions, rows, place.time_us, time.monotonic() - began)
+    return Counted(counted, dead, after, lags, place.time_us, time.monotonic() - began)
 
 
 def statistics(session: Session, queue: Queue, now: int, most: int | None = None) -> dict[str, int]:

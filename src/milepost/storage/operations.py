@@ -338,6 +338,14 @@ class Lag(NamedTuple):
     rows: int
 
 
+class Lags(NamedTuple):
+    """The lags of named subscriptions."""
+
+    largest: list[Lag]  # the largest first
+    subscriptions: int  # of all
+    rows: int  # the lags of all
+
+
 class Work(ABC):
     """An operation of another part: it works with the session, and what it returns is its outcome.
 

@@ -20,6 +20,7 @@ from milepost.storage.operations import (
     Cursor,
     Extent,
     Lag,
+    Lags,
     Position,
     Retention,
     Start,
@@ -227,11 +228,11 @@ def subscriptions(session: Session, topic: int) -> list[SubscriptionRecord]:
     ]
 
 
-def lags(session: Session, most: int) -> tuple[list[Lag], int, int]:
-    """The named subscriptions that are most behind; how many there are, and the sum of all their lags. Holds are none.
+def lags(session: Session, most: int) -> Lags:
+    """Of all named subscriptions. Holds are none.
 
     `QueryTooCostly` when it takes too long.
     """
     found = session.bounded(statements.LAGS, hold=statements.HOLD_OPTIONS, most=most)
     total, rows = (int(found[0][3]), int(found[0][4])) if found else (0, 0)
-    return [Lag(topic, name, int(lag)) for topic, name, lag, _, _ in found], total, rows
+    return Lags([Lag(topic, name, int(lag)) for topic, name, lag, _, _ in found], total, rows)

@@ -8,7 +8,7 @@ from milepost.broker.core.effects import Inspect
 from milepost.errors import StoreUnavailable
 from milepost.queues.looking import Counted
 from milepost.queues.operations import Count
-from milepost.storage.operations import Lag
+from milepost.storage.operations import Lag, Lags
 from milepost.wire import Status
 from tests.unit.broker.test_queues_core import QueueRig
 
@@ -47,7 +47,7 @@ def test_one_count_serves_all_who_ask_and_is_repeated_when_it_is_old(rig):
     assert look.operation == Count(0, counts.LISTED)
     assert first.answer() is None
     lag = Lag("quotes", "desk", 30)
-    rig.done(Counted({"a": depth(3, 500_000)}, {"a": "b", "b": None}, 1, [lag], 4, 35, 1_000_000, 0.01))
+    rig.done(Counted({"a": depth(3, 500_000)}, {"a": "b", "b": None}, 1, Lags([lag], 4, 35), 1_000_000, 0.01))
     for each in (first, second):
         told = each.answer()
         assert told["queues"] == [
@@ -61,14 +61,14 @@ def test_one_count_serves_all_who_ask_and_is_repeated_when_it_is_old(rig):
     assert first.answer() is not None
     ask(first, 1.0 + COUNT_S)
     assert rig.asked[0].operation.after == 1, "it goes on with the next queue"
-    rig.done(Counted({"b": depth(7)}, {"a": "b", "b": None}, 2, [], 0, 0, 3_000_000, COUNT_S))
+    rig.done(Counted({"b": depth(7)}, {"a": "b", "b": None}, 2, Lags([], 0, 0), 3_000_000, COUNT_S))
     told = first.answer()
     assert [(each["name"], each["waiting"]) for each in told["queues"]] == [("b", 7), ("a", 3)]
     assert told["queues"][1]["dead_letters"] == 7
     ask(first, 1.0 + COUNT_S + REST * COUNT_S - 0.01)
     assert rig.asked == [], "a count that takes long is made less often"
     ask(first, 1.0 + COUNT_S + REST * COUNT_S)
-    rig.done(Counted({}, {"b": None}, 2, [], 0, 0, 4_000_000, 0.0))
+    rig.done(Counted({}, {"b": None}, 2, Lags([], 0, 0), 4_000_000, 0.0))
     assert [each["name"] for each in first.answer()["queues"]] == ["b"], "what is dropped is gone"
 
 
@@ -88,12 +88,30 @@ def test_nobody_waits_long_for_a_count(rig):
     assert third.answer() is not None
 
 
+def test_figures_that_there_was_no_time_for_stay_and_so_does_their_age(rig):
+    operator = Operator(rig, 1)
+
+    def told(number, queues, lags):
+        ask(operator, number * COUNT_S)
+        rig.done(Counted(queues, {"a": None, "b": None}, 0, lags, number * 1_000_000, 0.0))
+        found = operator.answer()
+        waiting = {each["name"]: each["waiting"] for each in found["queues"]}
+        lag = [each["rows"] for each in found["lags"]], found["lags_total"], found["lags_other"]
+        return waiting, lag, found["counted_us"] // 1_000_000
+
+    lags = Lags([Lag("quotes", "desk", 30)], 4, 35)
+    assert told(1, {}, None) == ({}, ([], 0, 0), 0), "no time for anything"
+    assert told(2, {"a": depth(3), "b": depth(1)}, lags) == ({"a": 3, "b": 1}, ([30], 4, 5), 2)
+    assert told(3, {"a": depth(4), "b": depth(2)}, None) == ({"a": 4, "b": 2}, ([30], 4, 5), 2)
+    assert told(4, {"b": depth(5)}, Lags([], 0, 0)) == ({"a": 4, "b": 5}, ([], 0, 0), 3)
+
+
 def test_a_client_that_left_is_not_answered_and_the_others_are(rig):
     first, second = Operator(rig, 1), Operator(rig, 2)
     ask(first, 1.0)
     ask(second, 1.0)
     rig.run(rig.core.lost(first.connection))
-    rig.done(Counted({}, {}, 0, [], 0, 0, 5, 0.0))
+    rig.done(Counted({}, {}, 0, Lags([], 0, 0), 5, 0.0))
     assert first.answer() is None
     assert second.answer()["counted_us"] == 5
 
@@ -104,7 +122,7 @@ def test_queues_and_lags_beyond_the_bound_are_added_up(rig, monkeypatch):
     ask(operator, 1.0)
     queues = {str(number): depth(number) for number in range(5)}
     lags = [Lag("t", str(number), number) for number in (9, 8)]
-    rig.done(Counted(queues, dict.fromkeys(queues), 5, lags, 6, 30, 1, 0.0))
+    rig.done(Counted(queues, dict.fromkeys(queues), 5, Lags(lags, 6, 30), 1, 0.0))
     told = operator.answer()
     assert [each["name"] for each in told["queues"]] == ["4", "3"]
     assert (told["queues_total"], told["queues_other"]) == (5, {"waiting": 3, "delayed": 0, "taken": 0})

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -275,6 +276,54 @@ def test_a_refused_handshake_raises_its_error():
             await client.connect()
 
     with_peer(test, connect=False)
+
+
+class Choosy(Peer):
+    """A broker that, once it was upgraded, refuses clients."""
+
+    upgraded = False
+
+    def answer(self, said):
+        if self.upgraded and isinstance(said, Hello):
+            self.say(Failure(code="handshake_refused", message="another protocol", fatal=True))
+            self.links[-1].close()
+        else:
+            super().answer(said)
+
+
+def test_a_client_that_one_broker_refuses_goes_to_the_next_and_gives_up_when_all_do():
+    async def test():
+        async with asyncio.timeout(120), AsyncExitStack() as stack:
+            peers = [Choosy(), Choosy()]
+            addresses = [f"inproc://peer-{next(_names)}" for _ in peers]
+            for address, peer in zip(addresses, peers, strict=True):
+                listener = await transport.listen(parse_address(address), lambda peer=peer: peer)
+                stack.push_async_callback(listener.close)
+            first, second = peers
+
+            def client():
+                made = AsyncClient(",".join(addresses))
+                stack.push_async_callback(made.close, drain=False)
+                return made
+
+            desk = await client().connect()
+            await desk.declare_topic("topic", SCHEMA)
+            first.upgraded = True
+            first.links[-1].abort()
+            await desk.declare_topic("topic", SCHEMA)
+            assert any(isinstance(said, Declare) for said in second.heard)
+            assert desk.statistics().reconnects == 1
+            await client().connect()
+            assert [isinstance(said, Hello) for said in second.heard].count(True) == 2
+            second.upgraded = True
+            for link in second.links:
+                link.abort()
+            with pytest.raises(HandshakeRefused, match="another protocol"):
+                await desk.topics()
+            with pytest.raises(HandshakeRefused, match="another protocol"):
+                await client().connect()
+
+    asyncio.run(test())
 
 
 def test_a_handshake_takes_no_longer_than_told():

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
 from milepost import limits
 from milepost.queues import looking
 from milepost.queues import operations as ops
+from milepost.storage import reading
+from milepost.storage.operations import Lags
+from milepost.storage.watch import too_long
 from tests.unit.queues.conftest import Queues
 
 
@@ -79,11 +83,36 @@ def test_queues_are_counted_in_turn_and_as_far_as_time_and_bounds_go(
     }  # fmt: skip
     assert 0 < found.queues["notes"]["oldest_us"] <= queues.now
     assert found.dead == {"dead": None, "notes": "dead"}
-    assert (list(found.queues), found.after, found.time_us) == (["dead", "notes"], 2, queues.now)
+    assert (list(found.queues), found.after, found.time_us) == (["dead", "notes"], 0, queues.now)
+    assert found.lags == Lags([], 0, 0)
     assert list(counted(after=1).queues) == ["notes", "dead"], "it goes on behind the last one"
     monkeypatch.setattr(looking, "COUNTED", 2)
     assert counted().queues["notes"]["waiting"] == 1, "of the two oldest, one is taken"
     monkeypatch.setattr(limits, "QUERY_MS", 0)
     found = counted(after=1)
-    assert (found.queues, found.after) == ({}, 1), "no time at all: the next count goes on here"
+    assert (found.queues, found.lags, found.after) == ({}, None, 2), "no time at all: the next count goes on behind it"
     assert set(found.dead) == {"dead", "notes"}
+
+
+def test_queues_are_counted_when_lags_take_too_long_and_the_other_way_round(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues.notes()
+    queues.party().put("one")
+    store, now = queues.store(), queues.now
+
+    def counted(after: int) -> tuple[list[str], bool, int]:
+        found = store.inspect(ops.Count(after, 10), now)
+        assert isinstance(found, looking.Counted)
+        return list(found.queues), found.lags is not None, found.after
+
+    def costly(*_: object) -> NoReturn:
+        raise too_long(1.0)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(reading, "lags", costly)
+        assert counted(0) == (["notes"], False, 1), "lags are the first of the next count"
+        assert counted(1) == ([], False, 0), "and are passed over when they alone take too long"
+    monkeypatch.setattr(looking, "statistics", costly)
+    assert counted(0) == ([], False, 1)
+    assert counted(1) == ([], True, 0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from milepost.broker.core.effects import Effect, Inspect
 from milepost.queues.looking import Counted
 from milepost.queues.operations import Count
+from milepost.storage.operations import Lags
 
 if TYPE_CHECKING:
     from milepost.broker.core.connection import Connection
@@ -25,6 +26,7 @@ COUNT_S: Final = 5.0  # that figures count as new
 REST: Final = 10  # times as long as a count took, before the next one begins
 PATIENCE_S: Final = 1.0  # that an answer waits for a count; then it has what was counted before
 LISTED: Final = 200  # queues, and subscriptions, with figures of their own; Prometheus keeps some series for each
+_LAGS: Final = ""  # no queue has this name
 
 
 class Counts:
@@ -38,6 +40,13 @@ class Counts:
         self._time_us = 0  # when figures were last asked for
         self.last = Counted()
         self.queues: dict[str, dict[str, int]] = {}  # by name, as far as they were counted
+        self.lags = Lags([], 0, 0)  # as they were last counted
+        self._times: dict[str, int] = {}  # when each queue was counted, and lags under `_LAGS`
+
+    @property
+    def time_us(self) -> int:
+        """When the oldest of the figures was counted; 0: there are none."""
+        return min(self._times.values(), default=0)
 
     def ask(self, who: Hashable, now: float, time_us: int, then: Then) -> list[Effect]:
         """Call `then` when figures are new, or `PATIENCE_S` have passed: a store that is away delays nobody.
@@ -74,6 +83,11 @@ class Counts:
             self.last = outcome
             kept = {name: figures for name, figures in self.queues.items() if name in outcome.dead}
             self.queues = kept | outcome.queues
+            times = {name: time_us for name, time_us in self._times.items() if name in kept or name == _LAGS}
+            self._times = times | dict.fromkeys(outcome.queues, outcome.time_us)
+            if outcome.lags is not None:
+                self.lags = outcome.lags
+                self._times[_LAGS] = outcome.time_us
         return self._answer()  # after an error, with what was counted before
 
     def _answer(self) -> list[Effect]:

@@ -79,7 +79,7 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             "rows": sum(outbox.rows for outbox in outboxes),
             "bytes": sum(outbox.bytes for outbox in outboxes),
         },
-        "counted_us": core.keeper.counts.last.time_us,  # when the figures below were counted; 0: never
+        "counted_us": core.keeper.counts.time_us,  # when the oldest of the figures below was counted; 0: never
         **_queues(core.keeper.counts, time_us),
         **_behind_all(core.keeper.counts, lags),
     }
@@ -113,14 +113,14 @@ def _age_s(since_us: int, time_us: int) -> float:
 
 def _behind_all(known: Counts, served: dict[str, dict[str, int]]) -> dict[str, Any]:
     """Named subscriptions that are most behind: as the core has it of those that are served here, or as counted."""
-    lags = {(lag.topic, lag.subscription): lag.rows for lag in known.last.lags}
-    others = known.last.rows - sum(lags.values())
+    lags = {(lag.topic, lag.subscription): lag.rows for lag in known.lags.largest}
+    others = known.lags.rows - sum(lags.values())
     lags |= {(topic, name): rows for topic, each in served.items() for name, rows in each.items() if name}
     listed = nlargest(counts.LISTED, lags, key=lags.__getitem__)
     others += sum(lags.values()) - sum(lags[each] for each in listed)
     return {
         "lags": [{"topic": topic, "name": name, "rows": lags[topic, name]} for topic, name in listed],
-        "lags_total": max(len(lags), known.last.subscriptions),
+        "lags_total": max(len(lags), known.lags.subscriptions),
         "lags_other": others,
     }
 

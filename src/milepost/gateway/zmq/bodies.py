@@ -158,13 +158,15 @@ def write_reply(request: Request, fields: dict[str, Any], encoding: Encoding) ->
 
 def write_error(refused: Refusal, broker_id: str, encoding: Encoding) -> bytes:
     """An answer that says no."""
-    told = {
+    told: dict[str, Any] = {
         "error_type": refused.name,
         "broker_id": broker_id,
         "description": refused.description,
         "code": refused.code,
         "retry": refused.retry,
     }
+    if refused.message_no is not None:
+        told["message_no"] = refused.message_no
     return _written("ERROR", told, encoding)
 
 

@@ -169,6 +169,7 @@ class Gateway:
 
     async def _reply(self, body: bytes, place: _Place) -> bytes:
         encoding = encoding_of(body)
+        broker_id = self.broker_id
         try:
             request, encoding = read_request(body)
             self._counts[type(request).__name__.lower()] += 1
@@ -178,7 +179,7 @@ class Gateway:
             refused = error
         except StateLost as error:
             refused = refusal(error)
-            await self._begin_anew()
+            await self._begin_anew(broker_id)
         except MilepostError as error:
             refused = refusal(error)
         except Exception:  # a fault of ours: this request suffers, and everybody else goes on
@@ -205,14 +206,14 @@ class Gateway:
     async def _put(self, request: Put, encoding: Encoding) -> dict[str, Any]:
         key = uuid_bytes(request.message_uuid)
         raw = payload_bytes(request.payload, encoding)
-        publisher = await self._publishers.of(request.pub_id, self.broker_id)
-        if raw is None:
-            await _put_object(publisher, request.topic, request.payload, key)
-        else:
-            try:
-                await publisher.put(request.topic, {"payload": raw}, key=key)
-            except (InvalidValue, CheckFailed):  # of the newest version: perhaps an older one takes it
-                await _put_object(publisher, request.topic, {"payload": raw}, key)
+        async with self._publishers.of(request.pub_id, request.topic, self.broker_id) as publisher:
+            if raw is None:
+                await _put_object(publisher, request.topic, request.payload, key)
+            else:
+                try:
+                    await publisher.put(request.topic, {"payload": raw}, key=key)
+                except (InvalidValue, CheckFailed):  # of the newest version: perhaps an older one takes it
+                    await _put_object(publisher, request.topic, {"payload": raw}, key)
         return {"message_uuid": request.message_uuid, "topic": request.topic}
 
     async def _get(self, request: Get, encoding: Encoding, place: _Place) -> dict[str, Any]:
@@ -232,7 +233,15 @@ class Gateway:
             raise Refusal(
                 "NoPostsInTopic", f"nothing new in {request.topic!r}; ask again later", code="nothing_there", retry=True
             )
-        payload = rows.shown(*held.row, encoding)
+        try:
+            payload = rows.shown(*held.row, encoding)
+        except InvalidValue as error:
+            raise Refusal(
+                "UnknownMessage",
+                f"message {held.number} cannot be shown: {error}; get it with a native client, or acknowledge it",
+                code=error.code,
+                message_no=held.number,
+            ) from error
         return {"sub_id": request.sub_id, "message_no": held.number, "payload": payload}
 
     async def _ack(self, request: Ack) -> dict[str, Any]:
@@ -310,9 +319,15 @@ class Gateway:
         if topic is not None:
             subscriber.require_topic(topic)
 
-    async def _begin_anew(self) -> None:
-        """The broker came back without its state, and the client stopped for that. Ours hear of it by the broker_id."""
+    async def _begin_anew(self, broker_id: str) -> None:
+        """The broker came back without its state, and the client stopped for that. Ours hear of it by the broker_id.
+
+        `broker_id` is what it was when the request came that noticed. Requests that waited meanwhile notice later, when
+        the gateway has begun anew.
+        """
         lost = self._client
+        if self.broker_id != broker_id and lost.failure is None:
+            return
         made = await AsyncClient(self._broker).connect()
         if lost is not self._client:
             await made.close()  # another request was faster

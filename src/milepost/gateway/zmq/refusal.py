@@ -37,12 +37,15 @@ _BY_ERROR: Final[tuple[tuple[type[errors.MilepostError], Name], ...]] = (
 class Refusal(Exception):
     """A request that is answered with an error."""
 
-    def __init__(self, name: Name, description: str, *, code: str, retry: bool = False) -> None:
+    def __init__(
+        self, name: Name, description: str, *, code: str, retry: bool = False, message_no: int | None = None
+    ) -> None:
         super().__init__(description)
         self.name: Final[Name] = name
         self.description: Final = _short(description)
         self.code: Final = code
         self.retry: Final = retry
+        self.message_no: Final = message_no  # of a message that is handed out and could not be shown
 
 
 def refusal(error: errors.MilepostError) -> Refusal:

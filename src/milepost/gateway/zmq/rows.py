@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import bson
 import msgspec
+from bson.raw_bson import RawBSONDocument
 
 from milepost.batch import Batch
 from milepost.errors import CheckFailed, InvalidValue, MilepostError
@@ -37,11 +39,15 @@ def encoded(versions: Sequence[Schema], value: Any) -> Batch:
 
 
 def shown(batch: Batch, row: int, encoding: Encoding) -> Any:
-    """A message as the payload of an answer."""
+    """A message as the payload of an answer, already encoded; `InvalidValue` when the encoding does not take it."""
     try:
         (message,) = plain_rows(batch.slice(row, row + 1))
         if batch.schema.type == _POST:
             message = message["payload"]
-        return to_bson(message) if encoding == "bson" else msgspec.Raw(to_json(message))
+        if encoding == "json":
+            return msgspec.Raw(to_json(message))
+        return message if isinstance(message, bytes) else RawBSONDocument(bson.encode(to_bson(message)))
     except RecursionError:
-        raise InvalidValue("the message is nested too deep for this encoding: get it with a native client") from None
+        raise InvalidValue("it is nested too deep for this encoding") from None
+    except Exception as error:
+        raise InvalidValue(f"this encoding does not take it: {error}") from error

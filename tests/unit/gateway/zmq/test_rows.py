@@ -91,6 +91,15 @@ def test_a_message_that_is_too_deep_for_its_encoding_is_an_error_that_says_so(en
         rows.shown(batch, 0, encoding)
 
 
+def test_a_message_that_bson_does_not_take_is_an_error_that_says_why(monkeypatch):
+    def refuse(_):
+        raise bson.errors.InvalidDocument("a key must not be empty")
+
+    monkeypatch.setattr(bson, "encode", refuse)
+    with pytest.raises(InvalidValue, match="a key must not be empty"):
+        rows.shown(milepost.encode(OLD, [{"price": 1.0}]), 0, "bson")
+
+
 def test_what_no_version_takes_is_refused_in_the_words_of_the_newest():
     with pytest.raises(InvalidValue, match="lot"):
         rows.encoded((OLD, NEW), {"price": 5, "lot": 300})
