@@ -29,8 +29,7 @@ help:
 	@echo "make lock               pin every dependency anew in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
 	@echo
-	@echo "The first one that you run sets itself up, which takes two to three minutes on two cores: it installs the pinned packages into"
-	@echo ".venv, and compiles what matches messages."
+	@echo "The first one that you run sets itself up, which takes about two minutes on two cores: it installs the pinned packages into .venv."
 
 setup: $(READY)
 

@@ -24,7 +24,7 @@ from tests.spark_archive import java_options
 SLOW_IS_NOT_WRONG = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("check", max_examples=15, deadline=None, suppress_health_check=SLOW_IS_NOT_WRONG)
 settings.register_profile(
-    "ci", max_examples=200, deadline=None, suppress_health_check=SLOW_IS_NOT_WRONG, print_blob=True
+    "ci", max_examples=120, deadline=None, suppress_health_check=SLOW_IS_NOT_WRONG, print_blob=True
 )
 settings.load_profile("check")
 

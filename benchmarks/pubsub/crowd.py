@@ -50,7 +50,8 @@ def idle(connections: int, count: int, repeats: int) -> dict[str, float]:
     with ExitStack() as stack:
         brokers, pairs = [], []
         for _ in range(2):
-            broker = stack.enter_context(Milepost())
+            # All come from one address, which by default may have half of the file descriptors.
+            broker = stack.enter_context(Milepost(connections_per_address=2 * connections))
             where = (broker.host, broker.port, "pair")
             taker = stack.enter_context(Worker("uvloop", pair.subscribe, PAIR[1], *where))
             giver = stack.enter_context(Worker("uvloop", pair.publish, PAIR[0], *where))

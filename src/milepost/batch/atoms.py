@@ -134,6 +134,8 @@ def _hint(kind: Atom, value: Any, reason: Exception) -> str:
         return f": it goes from {low} to {high}"
     if kind.kind == "timestamp" and isinstance(value, datetime) and value.tzinfo is None:
         return ": say which time zone, as in .replace(tzinfo=timezone.utc)"
+    if kind.kind in ("timestamp", "date") and isinstance(value, str):
+        return ": give a datetime with a time zone" if kind.kind == "timestamp" else ": give a datetime.date"
     if isinstance(reason, Inexact):
         return f": it has more than {kind.scale} digits after the point"
     if isinstance(reason, UnicodeEncodeError):

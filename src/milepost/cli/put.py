@@ -51,7 +51,8 @@ def run(
     JSON. Lines of JSON are put as they come; a line that does not fit ends the
     command, and the lines before it have been put. Into a durable topic, this
     ends when everything is stored and synced to disk. Rows from a pipe or a
-    file wait for a broker that goes away, until it is back.
+    file wait for a broker that goes away, until it is back; of a live topic,
+    those that were on their way then may be lost, and the command says so.
     """
     arguments = message or []
     if file is not None and arguments:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from milepost.client.backoff import Backoff
@@ -147,8 +149,8 @@ class Workers:
                             await _call(worker, message, transaction)
                         except (Exception, asyncio.CancelledError) as error:
                             _pass_cancellation(error)
-                            header = message.header
-                            what = f"message {header.id}, delivery {header.deliveries + 1}, failed"
+                            header, where = message.header, _place(error)
+                            what = f"message {header.id}, delivery {header.deliveries + 1}, failed{where} and goes back"
                             await _pause(worker, what, error, backoff, stop, over)
                             raise _HandlerFailed from None
             except _HandlerFailed:
@@ -156,11 +158,14 @@ class Workers:
             except (Exception, asyncio.CancelledError) as error:
                 _pass_cancellation(error)
                 if found is None and isinstance(error, ENDING):
+                    # Said at once, too: a program may wait for something else than `run_workers`.
+                    _log.error("queue %s: the workers end: %s", worker.queue, error)
                     self._refused = self._refused or error
                     stop.set()  # the others finish what they have
                     return
                 self.failed += 1
                 what = "a dequeue failed" if found is None else f"the commit of {len(found)} messages failed"
+                what += " and is tried again"
                 await _pause(worker, what, error, backoff, stop, over)
             else:
                 self.handled += len(found)
@@ -174,13 +179,19 @@ def _pass_cancellation(error: BaseException) -> None:
         raise error
 
 
+def _place(error: BaseException) -> str:
+    """Where a handler raised, in words."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
 async def _pause(
     worker: Worker, what: str, error: BaseException, backoff: Backoff, stop: asyncio.Event,
     over: Callable[[], Awaitable[None]],
 ) -> None:  # fmt: skip
     """Tell of a failure, in one line, and wait. Half of the time is drawn, so that workers do not go on together."""
     seconds = (backoff.bound + backoff.next()) / 2
-    _log.error("queue %s: %s, again in %.1f s: %s", worker.queue, what, seconds, repr(error)[:SHOWN_CHARS])
+    _log.error("queue %s: %s in %.1f s: %s", worker.queue, what, seconds, repr(error)[:SHOWN_CHARS])
     _log.debug("queue %s: where that was raised", worker.queue, exc_info=error)
     ends = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(over())]
     try:

@@ -9,6 +9,7 @@ from milepost.queues.catalogue import Catalogue, Queue
 from milepost.queues.engine import Engine, Live
 from milepost.queues.messages import got_owned, owned_texts
 from milepost.queues.steps import Got, Performed
+from milepost.storage import faults
 from milepost.storage.database import Session
 from milepost.storage.operations import Promise
 from milepost.storage.statement import Statement
@@ -64,7 +65,13 @@ class Taking(Promise):
             )
             self._rows = session.all_rows(texts, (number,))
         if not self._headers:
-            return Performed(0, (nothing(session, queue, self._now),))
+            try:
+                return Performed(0, (nothing(session, queue, self._now),))
+            except faults.DRIVER_ERRORS as error:
+                if faults.kind(error) is not faults.Kind.AGAIN:
+                    raise
+                # As when another broker has deleted the queue since. Nothing was there, and that is the answer.
+                return Performed(0, (Got([]),))
         taken: dict[int, list[int]] = {}
         for head in self._headers:
             taken.setdefault(head[3], []).append(head[0])

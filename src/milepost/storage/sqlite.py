@@ -71,8 +71,8 @@ class Sqlite(Database):
             os.close(self._lock)
             self._lock = None
             raise ConfigError(
-                f"another broker has the store {self.path} open: stop it, or give this one a store of its own; "
-                "brokers that share one use PostgreSQL"
+                f"another broker has the store {self.path} open: stop it, or give this one a store of its own "
+                "(milepost up --store PATH); brokers that share one use PostgreSQL"
             ) from None
 
     def _make(self) -> None:

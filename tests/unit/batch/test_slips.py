@@ -38,6 +38,11 @@ def batch() -> Batch:
         (lambda: batch().take([True]), "a mask of 1 for 2 rows"),
         (lambda: batch().take([0.9, 1.2]), "by number or by a mask"),  # type: ignore[list-item]
         (lambda: projection(QUOTE, "symbol"), "a list of paths"),
+        (
+            lambda: Batch.encode(parse("m: [t: timestamp]"), [{"t": "2026-03-01T12:00:00Z"}]),
+            "give a datetime with a time",
+        ),
+        (lambda: Batch.encode(parse("m: [d: date]"), [{"d": "2026-03-01"}]), "give a datetime.date"),
     ],
 )
 def test_a_slip_is_met_with_a_sentence(slip: Any, says: str) -> None:

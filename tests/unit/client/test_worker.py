@@ -122,7 +122,7 @@ def test_a_dequeue_that_took_too_long_is_tried_again_and_ends_nobody():
             await told.wait()
             await fill(client, 1)
             await working
-        assert "queue pages: a dequeue failed, again in " in found[0].getMessage()
+        assert "queue pages: a dequeue failed and is tried again in " in found[0].getMessage()
         assert "QueryTooCostly" in found[0].getMessage()
         assert [message.n async for message in client.browse("out")] == [1]
 
@@ -149,7 +149,7 @@ def test_a_message_whose_function_failed_stays_away_during_the_pause():
         error, debug = found
         assert (error.levelno, error.exc_info) == (logging.ERROR, None)
         line = error.getMessage()
-        assert line.startswith(f"queue in: message {seen[0]}, delivery 1, failed, again in ")
+        assert line.startswith(f"queue in: message {seen[0]}, delivery 1, failed in test_worker.py:")
         assert line.endswith("ValueError('not\\ntoday')")
         assert debug.levelno == logging.DEBUG
         assert debug.exc_info[0] is ValueError

@@ -7,13 +7,14 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from milepost.batch import Batch
 from milepost.errors import BlockIncomplete, QueueInUse, TransactionAborted, TypeInUse, UnknownQueue, UnknownType
 from milepost.queues import operations as ops
-from milepost.queues import steps
+from milepost.queues import steps, taking
 from milepost.queues.states import LEVELS
 from tests.unit.queues.conftest import LEASE_US, NOTE, Party, Queues
 
@@ -304,6 +305,25 @@ def test_queues_come_and_go_while_another_broker_uses_them(shared: Queues) -> No
                 party.over()
 
     at_once(making, using)
+
+
+def test_a_queue_is_deleted_between_a_dequeue_in_vain_and_its_answer(
+    shared: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.notes()
+    reader = shared.party("two")
+    assert reader.one() is None  # it knows the queue now
+    usual = taking.nothing
+
+    def nothing(*given: Any) -> steps.Got:
+        shared.do(ops.DeleteQueue("notes"))
+        return usual(*given)
+
+    monkeypatch.setattr(taking, "nothing", nothing)
+    assert reader.one() is None
+    monkeypatch.setattr(taking, "nothing", usual)
+    with pytest.raises(UnknownQueue):
+        reader.one()
 
 
 def test_two_brokers_define_and_create_the_same_at_once(shared: Queues) -> None:

@@ -55,7 +55,7 @@ class Burial:
         return [] if isinstance(outcome, MilepostError) else self._core.keeper.restore([outcome.topic])
 
     def bury(self, stream: Stream, dead: list[Portion], effects: list[Effect]) -> None:
-        """Rows that were delivered too often go to the topic of the dead, which takes whatever their own does.
+        """Rows that were delivered too often go to the dead-letter topic, which takes whatever their own does.
 
         A subscription that has ended stores nothing: whoever serves it next reads the rows, and how often they came.
         """

@@ -5,7 +5,7 @@ acknowledged, so that they are dealt with in order; a publisher without such row
 nothing to do is given a publisher of one that has several: what comes of it waits until the one is done with it. Rows
 of a client that is gone, and rows that were sent back, are read again before anything new is.
 
-With `most`, deliveries are counted: a row that was delivered so often goes to the topic of the dead. A client that dies
+With `most`, deliveries are counted: a row that was delivered so often goes to the dead-letter topic. A client that dies
 takes all rows with it that it holds, and most of them are not to blame. So the last delivery of a row is made alone:
 the client holds nothing else meanwhile. Which rows are held is stored when they are handed out (see `Acknowledging`).
 
@@ -110,7 +110,7 @@ class Stream:
         self.doom: MilepostError | None = None  # it cannot go on, and ends when what was handed out is acknowledged
         self.broken: Any = None  # the error of a move that could not be stored, until all behind it have failed too
         self.uncounted = False  # rows were handed out, and the store was not told
-        self.spent: list[Portion] = []  # rows that were delivered too often: they go to the topic of the dead
+        self.spent: list[Portion] = []  # rows that were delivered too often: they go to the dead-letter topic
         self.burying = 0  # burials that wait until that topic can take them
         self.ended = False  # it cannot go on: nothing of it is stored any more
         self.moves = 0  # of cursors, that were begun

@@ -205,7 +205,7 @@ async def _dead(stage: Stage, feed: AsyncClient, desk: AsyncClient) -> None:
     buried = await morgue.get()
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
-    stage.claim(f"sent back {TRIES} times, it went to the topic of the dead, as it was",
+    stage.claim(f"sent back {TRIES} times, it went to the dead-letter topic, as it was",
                 refusals == TRIES and dict(buried) == poison)  # fmt: skip
     stage.claim("and the order behind it was handled", handled == [ORDERS])
 
