@@ -158,9 +158,9 @@ class Workers:
             except (Exception, asyncio.CancelledError) as error:
                 _pass_cancellation(error)
                 if found is None and isinstance(error, ENDING):
-                    # Said at once, too: a program may wait for something else than `run_workers`.
-                    _log.error("queue %s: the workers end: %s", worker.queue, error)
-                    self._refused = self._refused or error
+                    if self._refused is None:  # said at once, too: a program may wait for something else
+                        _log.error("queue %s: the workers end: %s", worker.queue, error)
+                        self._refused = error
                     stop.set()  # the others finish what they have
                     return
                 self.failed += 1
