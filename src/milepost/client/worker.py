@@ -222,6 +222,8 @@ async def _next(worker: Worker, transaction: Transaction, stop: asyncio.Event) -
                     with suppress(asyncio.CancelledError):
                         await taking
                     await transaction.abort()
+                elif not taking.cancelled():
+                    taking.exception()  # or asyncio would say that nobody has looked, when this task is cancelled
         return []
     finally:
         stopping.cancel()
