@@ -199,10 +199,10 @@ class Outage:
     def _back(self) -> None:
         with self._changed:
             away_s = time.monotonic() - self._since if self._since is not None else 0.0
-            self._since, self._refusing = None, False
-            if self._told and not self._closed.is_set():
+            if self._told and not self._closed.is_set():  # before anybody is served again, so that the log is in order
                 self._told = False
                 _log.warning("the store %s answers again, after %.1f s", self._place, away_s)
+            self._since, self._refusing = None, False
             self._changed.notify_all()
 
     def _tell(self) -> None:

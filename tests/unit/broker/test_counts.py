@@ -141,7 +141,7 @@ def test_of_one_client_a_single_request_waits_and_all_answers_come_of_one_look(r
     ask(hasty, 1.1)
     assert hasty.answer() is not None, "the second has what was counted before"
     assert len(looks) == 1
-    rig.done(Counted({"a": depth(3)}, {"a": None}, 1, [], 0, 0, 1_000_000, 0.01))
+    rig.done(Counted({"a": depth(3)}, {"a": None}, 1, None, 1_000_000, 0.01))
     assert other.answer()["queues_total"] == 1
     assert rig.answer(hasty.connection, 1).value["queues_total"] == 1
     assert len(looks) == 2

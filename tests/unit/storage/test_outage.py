@@ -219,7 +219,7 @@ def test_one_frozen_connection(postgresql_rig: Rig) -> None:
     topic, publisher = rig.topic(store), rig.enrol(store)
     rig.append(store, topic, publisher, [1])
     append = [Append(publisher, (Part(topic, rows(publisher, [2])),))]
-    limited(store, 0.5)
+    limited(store, 2.0)
     frozen = backend(store)
     try:
         with pytest.raises(InDoubt), at_commits("before", lambda number: os.kill(frozen, signal.SIGSTOP)):
