@@ -22,7 +22,7 @@ from tests.integration.test_bad_input import Stranger
 
 QUOTE = "quote: [symbol: string, price: double, size: int]"
 WIDER = "quote: [symbol: string, price: double, size: int, more: int?]"
-SOME = 20  # round trips of another client: it got on
+SOME = 3  # round trips of another client: it got on; one that is held up makes one before and one after
 
 
 class Other:
@@ -139,9 +139,8 @@ def test_subscriptions_that_come_and_go_while_a_new_version_is_made():
         declared = asyncio.create_task(burden.declare_topic("quotes", WIDER))
         while not broker.core.topics["quotes"]._rebuilds:
             await asyncio.sleep(0)
-        came = await subscribed(other.client, "quotes", [f"size * 1 = {n}" for n in range(20)])
-        for sub in leaving[:10]:
-            await sub.unsubscribe()
+        came = await asyncio.gather(*(other.client.subscribe("quotes", where=f"size * 1 = {n}") for n in range(20)))
+        await asyncio.gather(*(sub.unsubscribe() for sub in leaving[:10]))
         assert not declared.done()
         await declared
         for number in range(20):
@@ -175,7 +174,7 @@ def test_many_clients_that_declare_one_new_version_make_it_once():
 
 def test_a_topic_that_many_patterns_cover():
     async def test(broker: Any, burden: milepost.AsyncClient, other: Other) -> None:
-        subs = await subscribed(burden, "many.*", [f"price > {n} and size % {n + 1} = 0" for n in range(300)])
+        subs = await subscribed(burden, "many.*", [f"price > {n} and size % {n + 1} = 0" for n in range(600)])
         _, trips = await other.during(burden.declare_topic("many.one", QUOTE))
         assert trips > SOME
         await burden.put("many.one", {"symbol": "A", "price": 0.5, "size": 0})
@@ -370,7 +369,7 @@ def test_many_requests_at_once_are_carried_out_some_at_a_time():
                 replies += isinstance(await stranger.next(), Reply)
 
         _, trips = await other.during(ask())
-        assert trips > SOME // 2  # a trip takes several rounds of the event loop
+        assert trips > SOME
         assert len(broker.core.topics["quotes"].subscriptions) == count
         stranger.close()
 
