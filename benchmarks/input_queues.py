@@ -18,7 +18,7 @@ from benchmarks.match import SCHEMA, TREE, conjunctions, uniform
 from benchmarks.report import Report
 from milepost.batch import Batch, Ids
 from milepost.broker.core import Connection, Core
-from milepost.broker.core.connection import Subscription
+from milepost.broker.core.sessions.connection import Subscription
 from milepost.broker.examine import Arrival, Taken, arrival, examine
 from milepost.broker.workers import Workers
 from milepost.config import settings
@@ -72,7 +72,7 @@ class Rig:
             key = self.topic._take_key()
             index.add(key, Predicate("", SCHEMA, TREE, node))
             self.topic.subscriptions[key] = Subscription(self.reader, number, "events", "", {}, {})
-            self.topic.owners[key], self.topic.marks[key] = self.reader.number, number
+            self.topic.owners[key], self.topic.tags[key] = self.reader.number, number
         index.settle()
 
     def arrive(self, number: int) -> Arrival:

@@ -18,9 +18,9 @@ import atheris
 with atheris.instrument_imports(include=["milepost"], enable_loader_override=False):
     import milepost
     from milepost.batch import Ids
-    from milepost.broker.core.effects import Ask, Effect, Inspect, Read, Store
+    from milepost.broker.core.effects import Ask, Effect, Inspect, ReadLog, Write
+    from milepost.broker.log_reader import LogReader
     from milepost.broker.peer import Peer
-    from milepost.broker.reading import Reader
     from milepost.broker.server import Broker
     from milepost.config import settings
     from milepost.errors import MilepostError
@@ -77,7 +77,7 @@ class Later:
 
 
 class Wire:
-    """A link that keeps what is written to it, and its peer."""
+    """A channel that keeps what is written to it, and its peer."""
 
     peer = "fuzz"
     partial = waiting = 0
@@ -137,10 +137,10 @@ class Keeper:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._waiting: deque[Effect] = deque()
-        broker.core.keeper.on = True
+        broker.core.durable.on = True
         broker.core.store_id, broker.core.broker_id = STORE.id, STORE.broker_id
-        broker._keeper = self
-        broker.run(broker.core.keeper.restore(STORE.topics()) + broker.core.queues.begin())
+        broker._store = self
+        broker.run(broker.core.durable.restore(STORE.topics()) + broker.core.queues.begin())
 
     def run(self, effect: Effect) -> None:
         self._waiting.append(effect)
@@ -162,16 +162,16 @@ class Keeper:
         core = self._broker.core
         while self._waiting:
             effect = self._waiting.popleft()
-            if isinstance(effect, Store):
+            if isinstance(effect, Write):
                 committed = STORE.write([effect.operation], 1)
                 self._broker.run(core.stored([(effect.then, committed.outcomes[0])], committed.entries))
-            elif isinstance(effect, Read):
+            elif isinstance(effect, ReadLog):
                 topic, where = effect.topic, effect.where
                 versions = {
                     number: (version, None if where is None else topic.predicate(where, version))
                     for number, version in topic.versions.items()
                 }
-                reader = Reader(STORE, topic.stored, topic.name, effect.log, versions, where is not None)
+                reader = LogReader(STORE, topic.stored, topic.name, effect.log, versions, where is not None)
                 found = (
                     reader.read(effect.offset, effect.stop) if effect.only is None else reader.read_only(effect.only)
                 )
@@ -197,22 +197,22 @@ SMALL = settings(queue_bytes=4096, put_window=4096, http="", zmq="", store="")
 def one_input(data: bytes) -> None:
     broker = Broker(SMALL, clock=FakeClock())
     broker._loop = Later()
-    keeper = Keeper(broker)
+    durable = Keeper(broker)
     other = Wire(broker)
     other.send(GREETING + encode_control(Declare(request=1, name="q", schema=str(SCHEMA))))
     other.send(encode_control(Subscribe(request=2, subscription=1, pattern="q")))
     other.send(encode_control(Declare(request=3, name="d", schema=str(SCHEMA), durable=True)))
-    keeper.work()
+    durable.work()
     stranger = Wire(broker)
     if data[:1] < b"\x80":
         stranger.send(GREETING)
     for part in _framed(data[1:]):
         stranger.send(part)
         broker._process()
-        keeper.work()
+        durable.work()
     broker.run(broker.core.turn())
     broker.run(broker.core.tick(broker.clock.monotonic()))
-    keeper.work()
+    durable.work()
     assert other.end.connection is not None, "somebody else was disconnected"
     me = other.end.connection
     before = other.delivered
@@ -224,9 +224,9 @@ def one_input(data: bytes) -> None:
         assert other.delivered == before + 1, "a row was lost"
     for wire in (stranger, other):
         wire.close()
-    keeper.work()
+    durable.work()
     for topic in list(broker.core.topics.values()):
-        assert not topic.streams, "a stream outlived its members"
+        assert not topic.log_subscriptions, "a subscription outlived its members"
         assert not topic.examining, "a batch is looked at for ever"
         if topic.stored and topic.name != "d":
             STORE.write([DropTopic(topic.stored)], 1)
@@ -295,8 +295,8 @@ SEEDS = [
     _seed(encode_control(Declare(request=1, name="e", schema="e: [n: int]", durable=True, retain={"age_s": 1}))),
     _seed(
         *(
-            b"".join(put_parts(2, milepost.encode(SCHEMA, [{"a": 1, "s": "x"}]).data, key, linked))
-            for key, linked in ((b"", True), (b"k" * 16, False))
+            b"".join(put_parts(2, milepost.encode(SCHEMA, [{"a": 1, "s": "x"}]).data, key, more))
+            for key, more in ((b"", True), (b"k" * 16, False))
         ),
         encode_control(Resume(2)),
     ),

@@ -158,27 +158,27 @@ def _frames(data: bytes) -> None:
     clock = FakeClock()
     broker = Broker(SMALL, clock=clock)
     broker._loop = Later()
-    keeper = Keeper(broker)
+    durable = Keeper(broker)
     other, stranger = Wire(broker), Wire(broker)
-    keeper.work()
+    durable.work()
     for wire in (other, stranger):
         wire.send(encode_control(Hello(window=1 << 20, instance=next(INSTANCES).to_bytes(16, "little"))))
     for frame in _framed(data):
         stranger.send(frame)
         broker._process()
-        keeper.work()
+        durable.work()
     for _ in range(3):
         broker.run(broker.core.turn())
         clock.advance(1.0)
         broker.run(broker.core.tick(clock.monotonic()))
-        keeper.work()
+        durable.work()
     assert other.end.connection is not None, "somebody else was disconnected"
     queues, types = store(operations.Queues(None), operations.Types())
     if any(each.name == "mine" for each in queues) and any(each.fingerprint == FLAT.fingerprint for each in _of(types)):
         said = Enqueue(0, 1, 1, "mine", 1.0, 0, 0, True, BATCHES[0])
         other.send(b"".join(enqueue_parts(said)))
         other.send(encode_control(Finish(request=2, transaction=1, step=2, how="commit")))
-        keeper.work()
+        durable.work()
         (page,) = store(operations.Browse("mine", FLAT.name, "a >= 0", 0, 1000))
         assert not isinstance(page, MilepostError), f"somebody cannot look into his queue: {page}"
         assert page.count >= len(NOTES), "somebody's messages were lost"
@@ -187,10 +187,10 @@ def _frames(data: bytes) -> None:
             wire.send(encode_control(Bye()))
         wire.close()
     for _ in range(3):  # one who did not say that he goes may come back until his lease is over
-        keeper.work()
+        durable.work()
         broker.run(broker.core.tick(clock.monotonic()))
         clock.advance(SMALL.queue_lease_s)
-    keeper.work()
+    durable.work()
     assert not any(broker.core.queues.figures().values()), f"something is left: {broker.core.queues.figures()}"
     assert not broker.core.memory.held, f"{broker.core.memory.held} bytes are held for nobody"
     tidy()

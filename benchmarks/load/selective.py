@@ -56,14 +56,14 @@ async def subscribe(commands: Commands, host: str, port: int, selectors: int) ->
             line.replies(first + start + len(some) - 1)
         commands.say("open")
         while (count := commands.wait()) is not None:
-            before = line.marks
+            before = line.tags
             commands.say("receiving")
             try:
-                while line.marks - before < count:
+                while line.tags - before < count:
                     line.read()
             except TimeoutError:
                 pass
-            commands.say((line.marks - before, time.monotonic_ns()))
+            commands.say((line.tags - before, time.monotonic_ns()))
 
 
 def _table(events: dict[str, Any], start: int, end: int) -> pa.RecordBatch:

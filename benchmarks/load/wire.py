@@ -84,7 +84,7 @@ class Line:
         self._taken = 0
         self._requests = 0
         self.topics: dict[str, int] = {}
-        self.rows = self.marks = 0  # that were delivered
+        self.rows = self.tags = 0  # that were delivered
         self.room = 0  # bytes of puts that the broker still takes
         self.socket.sendall(encode_control(Hello(name="", window=window, instance=instance)))
         welcomes: list[Control] = []
@@ -141,9 +141,9 @@ class Line:
         for frame in self._reader.received(count):
             if frame.kind == Kind.DELIVER:
                 self._taken += len(frame.body) + HEADER.size
-                rows, marks = delivered(frame.flags, frame.body, 0)
+                rows, tags = delivered(frame.flags, frame.body, 0)
                 self.rows += rows
-                self.marks += marks
+                self.tags += tags
             else:
                 control.append(self.hear(frame))
         if self._taken > self._window // 2:
@@ -166,7 +166,7 @@ class Line:
 
 
 def delivered(flags: int, buffer: Any, at: int) -> tuple[int, int]:
-    """How many rows a DELIVER holds whose body starts at a position, and how many marks they have together."""
+    """How many rows a DELIVER holds whose body starts at a position, and how many tags they have together."""
     _, count = _WORDS.unpack_from(buffer, at)
     if flags & MARKED_ROWS:
         return _CHECKSUM.unpack_from(buffer, at + _WORDS.size)[0], count

@@ -150,7 +150,7 @@ def test_one_who_is_stuck_in_the_middle_of_a_frame():
         await stranger.next()
         await stranger.send(HEADER.pack(1_000_000, Kind.PUT, 0, MAGIC) + b"only this")
         connection = max(broker.core.connections.values(), key=lambda each: each.number)
-        while not connection.link.partial:
+        while not connection.channel.partial:
             await asyncio.sleep(0)
         clock.advance(61)
         assert "not finished" in await stranger.ends_with("timed_out")

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from milepost import testing
-from milepost.broker.beat import Beat
+from milepost.broker.pings import PingPath
 from milepost.wire import Hello, Ping, Pong, Subscribe, Unsubscribe, encode_control
 from tests.integration.test_bad_input import Stranger
 
@@ -40,12 +40,12 @@ async def beaten(stranger: Stranger, *numbers: int) -> None:
 def test_pings_are_answered_before_and_after_the_first() -> None:
     async def test(broker: Any, stranger: Stranger) -> None:
         connection = connection_of(broker)
-        assert connection.link.glance is None
+        assert connection.channel.glance is None
         await beaten(stranger, 7)
-        assert isinstance(connection.link.glance, Beat)
+        assert isinstance(connection.channel.glance, PingPath)
         taken = []
-        way = connection.link.glance
-        connection.link.glance = lambda count: taken.append(way(count)) or taken[-1]  # type: ignore[func-returns-value]
+        way = connection.channel.glance
+        connection.channel.glance = lambda count: taken.append(way(count)) or taken[-1]  # type: ignore[func-returns-value]
         await beaten(stranger, 7, 7, 8, 1 << 40, 7)
         assert taken == [True, True, False, False, True]
 
@@ -87,9 +87,9 @@ def test_one_that_may_not_speak_is_not_heard() -> None:
     async def test(broker: Any, stranger: Stranger) -> None:
         await beaten(stranger, 1)
         connection = connection_of(broker)
-        way = connection.link.glance
+        way = connection.channel.glance
         frame = encode_control(Ping(1))
-        connection.link.buffer[: len(frame)] = frame
+        connection.channel.buffer[: len(frame)] = frame
         for what in ("paused", "blocked"):
             setattr(connection, what, True)
             assert not way(len(frame))

@@ -802,7 +802,7 @@ def test_broken_connections_repeat_nothing_and_reorder_nothing(run):
                 await until(lambda before=before: len(seen) > before)
                 for connection in list(broker.core.connections.values()):
                     if burst % 3 != 2 or connection.name == "feed":  # both, both, the publisher alone
-                        connection.link.abort()
+                        connection.channel.abort()
                 await until(lambda: not feed.statistics().connected)
                 await feed.put("quotes", quote(size=size))  # waits for the next connection
                 size += 1

@@ -146,9 +146,7 @@ class Member:
                 self.waiting.stir(["quotes"])
         else:
             self.clock.advance(0.1)
-        while any(line.tried for line in self.waiting._lines.values()) or (
-            self.broker and self.broker._keeper._polling
-        ):
+        while any(line.tried for line in self.waiting._lines.values()) or (self.broker and self.broker._store._polling):
             await self.client.types()
 
 

@@ -574,7 +574,7 @@ def test_a_dequeue_ends_at_its_timeout():
 def test_those_who_wait_get_each_one_message_and_look_no_more_often_than_needed():
     async def body(place, writer, reader):
         looks = []
-        store = place.broker._keeper.store
+        store = place.broker._store.store
         plain = store.write
 
         def counted(operations, time_us):

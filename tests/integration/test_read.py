@@ -58,7 +58,7 @@ async def had(reading):
 
 
 def streams(broker):
-    return broker.core.keeper.streams._serving
+    return broker.core.durable.subscriptions._serving
 
 
 def test_a_range_and_nothing_else():
@@ -309,7 +309,7 @@ def test_the_logs_of_other_brokers_of_a_cell(postgresql):
 
 async def maintained(broker):
     """All the upkeep there is, in the thread that does it."""
-    keeper, loop = broker._keeper, asyncio.get_running_loop()
+    keeper, loop = broker._store, asyncio.get_running_loop()
     done = loop.create_future()
 
     def work():

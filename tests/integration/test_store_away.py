@@ -169,7 +169,7 @@ class Rig:
         assert (await self.client.look("events"))["logs"]
 
     async def read(self):
-        log = self.broker._keeper.store.log
+        log = self.broker._store.store.log
         assert [len(batch) async for batch in self.client.read("events", {log: 0}, {log: 1})] == [1]
 
     async def trim(self):
@@ -231,7 +231,7 @@ async def brokered(url, server, how):
         broker = await stack.enter_async_context(testing.broker(listen="127.0.0.1:0", store=url))
         client = await stack.enter_async_context(AsyncClient(str(broker.address), timeout=PATIENCE))
         rig = await Rig(broker, client).prepare()
-        yield rig, await stack.enter_async_context(Away(server, how, outage_of(broker._keeper.store)))
+        yield rig, await stack.enter_async_context(Away(server, how, outage_of(broker._store.store)))
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -322,7 +322,7 @@ IN_DOUBT = {
 def test_a_call_whose_commit_is_in_doubt_is_done_once_when_the_store_is_back(postgresql, postgresql_server, call, how):
     async def body():
         async with brokered(postgresql, postgresql_server, how) as (rig, away):
-            commit = AtCommit(away, rig.broker._keeper.store, *IN_DOUBT[call])
+            commit = AtCommit(away, rig.broker._store.store, *IN_DOUBT[call])
             task = asyncio.create_task(getattr(rig, call)())
             await commit.now.wait()
             await away.noticed(rig.look)
@@ -474,7 +474,7 @@ def test_requests_over_zeromq_are_refused_and_may_be_repeated(postgresql, postgr
                 Gateway(str(broker.address), "127.0.0.1:0") as gateway,
                 connected(gateway.address) as asking,
                 AsyncClient(str(broker.address)) as client,
-                Away(postgresql_server, how, outage_of(broker._keeper.store)) as away,
+                Away(postgresql_server, how, outage_of(broker._store.store)) as away,
             ):
                 await asking.ask("SUB", sub_id="s", topic="t")
                 await asking.put("t", b"one")

@@ -101,8 +101,8 @@ def test_nothing_is_lost_and_nothing_comes_twice(seed, queues):
                 await reader.subscribe("events", name="reader")
                 await (await one.subscribe("events", name="group")).detach()  # it is there before anything is put
                 found, shared = [], []
-                refusing = Refusing(broker._keeper.store, draw, 0.25)
-                broker._keeper.store.write = refusing
+                refusing = Refusing(broker._store.store, draw, 0.25)
+                broker._store.store.write = refusing
                 async with asyncio.TaskGroup() as group:
                     members = [group.create_task(work(each, shared, draw)) for each in (one, other)]
                     for number in range(PUBLISHERS):

@@ -23,7 +23,7 @@ import zmq.asyncio
 import zmq.auth
 
 from milepost import AsyncClient, encode, errors, parse_schema, testing
-from milepost.broker.reading import Reader
+from milepost.broker.log_reader import LogReader
 from milepost.gateway.zmq import Gateway
 from milepost.gateway.zmq import gateway as module
 from milepost.gateway.zmq import roster as roster_module
@@ -471,7 +471,7 @@ def test_a_get_may_wait(run):
 def test_a_get_does_not_wait_for_the_search_of_a_filter(run, monkeypatch):
     """The broker's read goes on when the test says so, and whoever waits for it waits for ever."""
     monkeypatch.setattr(subscriber_module, "BACKLOG_S", float(SECONDS))
-    go_on, read = threading.Event(), Reader.read
+    go_on, read = threading.Event(), LogReader.read
 
     def held_up(*arguments, **options):
         assert go_on.wait(SECONDS)
@@ -482,7 +482,7 @@ def test_a_get_does_not_wait_for_the_search_of_a_filter(run, monkeypatch):
             await native.declare_topic("t", "quote: [price: int]", durable=True)
             await (await native.subscribe("t", "price > 5", name="s")).detach()
             await native.put_many("t", [{"price": price} for price in range(7)])
-            monkeypatch.setattr(Reader, "read", held_up)
+            monkeypatch.setattr(LogReader, "read", held_up)
             try:
                 for _ in range(2):
                     assert await desk.get() == "NoPostsInTopic"

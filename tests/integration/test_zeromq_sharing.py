@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 import pytest
 
 from milepost import AsyncClient, testing
-from milepost.broker.core import stream
+from milepost.broker.core.log import subscription as stream
 from milepost.gateway.zmq import Gateway, roster, subscriber
 from milepost.testing.ledger import Ledger
 from tests.integration.req_socket import Process, connected

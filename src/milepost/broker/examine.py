@@ -15,9 +15,9 @@ from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of, rows_of
 from milepost.broker.core import Connection, Core, Topic, Version
 from milepost.broker.core.core import Source
-from milepost.broker.core.keeper import Checked
-from milepost.broker.core.staging import CheckedStage
-from milepost.broker.core.stamps import stamped, stamped_durable
+from milepost.broker.core.log.staging import CheckedStage
+from milepost.broker.core.log.topics import Checked
+from milepost.broker.core.sessions.stamps import stamped, stamped_durable
 from milepost.errors import BrokerError, MilepostError, NotDurable, UnknownSchema
 from milepost.query import decode, enforce
 from milepost.wire import Stage
@@ -45,7 +45,7 @@ class Arrival(NamedTuple):
     size: int  # bytes of the frame
     put: int  # 1-based number of the PUT of its connection
     key: bytes = b""  # of a durable put
-    linked: bool = False  # it is stored together with the next one
+    more: bool = False  # it is stored together with the next one
     stage: Stage | None = None  # of a STAGE frame: whose it is; it is no PUT then
 
 
@@ -71,7 +71,7 @@ class Misput(NamedTuple):
     source: Source
     put: int
     error: MilepostError
-    linked: bool
+    more: bool
     stage: Stage | None = None
 
 
@@ -81,14 +81,14 @@ def arrival(
     data: Any,
     size: int,
     key: bytes = b"",
-    linked: bool = False,
+    more: bool = False,
     stage: Stage | None = None,
 ) -> Arrival:
     """Take a snapshot for a batch. In the thread that owns the topics."""
     version = topic.versions.get(fingerprint_of(data))
     live = version is not None and topic.subscriptions and not topic.stored  # stored rows are matched when they are
     snapshot = version.index.snapshot() if live and version is not None else None
-    return Arrival(connection, topic, version, snapshot, data, size, connection.puts, key, linked, stage)
+    return Arrival(connection, topic, version, snapshot, data, size, connection.puts, key, more, stage)
 
 
 def is_long(topic: Topic, data: Any) -> bool:
@@ -145,7 +145,7 @@ def _checked(core: Core, arrival: Arrival) -> Batch:
     if arrival.topic.stored:
         stamped_durable(arrival.connection, batch)
         return batch
-    if arrival.key or arrival.linked:
+    if arrival.key or arrival.more:
         raise NotDurable(
             f"topic {arrival.topic.name!r} is live: keys, and puts to several topics at once, are for durable ones"
         )
@@ -178,7 +178,7 @@ def _alone(core: Core, arrival: Arrival, pause: Pause) -> Taken | Refused | Chec
         if arrival.stage is not None:
             return CheckedStage(arrival.topic, batch, source, arrival.stage._replace(data=b""))
         if arrival.topic.stored:
-            return Checked(arrival.topic, batch, source, arrival.put, arrival.key, arrival.linked)
+            return Checked(arrival.topic, batch, source, arrival.put, arrival.key, arrival.more)
         return Taken(arrival.topic, batch, [source], _matched(arrival, batch, pause))
     except Exception as error:
         return refusal(arrival, error)

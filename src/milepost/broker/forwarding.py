@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from milepost.broker.core.effects import Effect, Store
+from milepost.broker.core.effects import Effect, Write
 from milepost.broker.peer import Peer
 from milepost.errors import Closed, MilepostError, StoreUnavailable
 from milepost.queues.forward import Forwarder
@@ -70,7 +70,7 @@ class Forwarding:
 
     def _look(self) -> None:
         self._looks += 1
-        if self._running or (self._broker.core.keeper.shared and self._looks % IDLE_LOOKS == 0):
+        if self._running or (self._broker.core.durable.shared and self._looks % IDLE_LOOKS == 0):
             self._changed.set()
 
     async def _run(self) -> None:
@@ -155,7 +155,7 @@ class Forwarding:
                 future.set_result(outcome)
             return []
 
-        self._broker.run([Store(operation, answered)])
+        self._broker.run([Write(operation, answered)])
         return await future
 
 

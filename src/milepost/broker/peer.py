@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from milepost.broker.beat import Beat
 from milepost.broker.core.memory import PASSED, PASSES
+from milepost.broker.pings import PingPath
 from milepost.errors import BrokerError, LimitExceeded, MilepostError, ProtocolError
-from milepost.transport import Link
+from milepost.transport import Channel
 from milepost.wire import (
-    LINKED,
+    MORE,
     Frame,
     Kind,
     Ping,
@@ -55,11 +55,11 @@ class Peer:
         self._held: list[Frame] = []  # read, and not to be carried out yet: `frames` says why
         self._back: list[Control | Enqueue] = []  # the same, of questions that came back from a worker
 
-    def connected(self, link: Link) -> None:
-        connection = self._broker.core.connected(link.peer, self._broker.clock.monotonic())
-        connection.link, connection.receiver = link, self
+    def connected(self, channel: Channel) -> None:
+        connection = self._broker.core.connected(channel.peer, self._broker.clock.monotonic())
+        connection.channel, connection.receiver = channel, self
         self.connection = connection
-        link.growing = self._growing
+        channel.growing = self._growing
 
     def frames(self, frames: list[Frame]) -> None:
         connection = self.connection
@@ -97,7 +97,7 @@ class Peer:
                     else:
                         key, body = read_key(frame.flags, frame.body)
                         number, data = read_put(body)
-                        broker.put(self, connection, number, data, size, False, key, bool(frame.flags & LINKED))
+                        broker.put(self, connection, number, data, size, False, key, bool(frame.flags & MORE))
                 elif frame.kind == _STAGE:
                     if not connection.greeted:
                         raise ProtocolError("a connection begins with a HELLO, not with STAGE")
@@ -119,8 +119,10 @@ class Peer:
                         asked += 1
                         memory.asked(connection, message, len(frame.body))
                         broker.asked(self, connection, message)
-                    if type(message) is Ping and connection.open and connection.link.glance is None:
-                        connection.link.glance = Beat(broker, self, message, memoryview(connection.link.buffer))
+                    if type(message) is Ping and connection.open and connection.channel.glance is None:
+                        connection.channel.glance = PingPath(
+                            broker, self, message, memoryview(connection.channel.buffer)
+                        )
             if connection.passes == PASSES:
                 connection.passes = PASSED
                 self._hold(connection, [], halt=True)
@@ -139,11 +141,11 @@ class Peer:
         """Carry out no more of what this client sends, and read no more of it, for now; `halt`: for want of memory."""
         broker = self._broker
         connection.paused = True
-        connection.link.pause()
+        connection.channel.pause()
         self._held += frames
         if connection.busy:
             broker.holding[connection] = self
-        size = connection.link.partial + sum([len(frame.body) for frame in self._held])
+        size = connection.channel.partial + sum([len(frame.body) for frame in self._held])
         broker.core.memory.partial(connection, size)
         if connection.halted is None and (halt or broker.core.memory.over(connection)):
             connection.halted = broker.clock.monotonic()
@@ -187,7 +189,7 @@ class Peer:
             elif held:
                 self.frames(held)
             if not connection.paused:
-                connection.link.resume()
+                connection.channel.resume()
 
     def _heavy(self, connection: Connection) -> bool:
         """Whether what is held begins with a request for which there is no memory."""

@@ -17,14 +17,14 @@ from milepost.broker.clock import Clock, SystemClock
 from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
 from milepost.broker.core.core import Source
 from milepost.broker.core.effects import Acknowledge, Compile, Later, Match
-from milepost.broker.core.keeper import Checked, Row
+from milepost.broker.core.log.staging import CheckedStage
+from milepost.broker.core.log.topics import Checked, Row
 from milepost.broker.core.memory import MOST_KEPT, SOME_KEPT
-from milepost.broker.core.staging import CheckedStage
 from milepost.broker.examine import Arrival, Misput, Pause, Refused, Taken, arrival, at_once, examine, is_long, refusal
+from milepost.broker.fast_path import FastPath
 from milepost.broker.pauses import Pauses
 from milepost.broker.peer import Peer, frame_of
 from milepost.broker.scheduler import Scheduler
-from milepost.broker.short import ShortWays
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
 from milepost.errors import MilepostError, UnknownTopic
@@ -34,7 +34,7 @@ from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Stored, 
 
 if TYPE_CHECKING:
     from milepost.broker.forwarding import Forwarding
-    from milepost.broker.storekeeper import Storekeeper
+    from milepost.broker.store_runner import StoreRunner
 
 log = logging.getLogger("milepost.broker")
 
@@ -70,7 +70,7 @@ class Broker:
         self._arrivals: list[Arrival | Row] = []
         self._scheduled = False
         self._round = 0.0  # the time of the last round that examined something at once
-        self._short = ShortWays(self)
+        self._short = FastPath(self)
         self._turning = False
         self._workers: Workers[_Job, _Result] | None = None
         self._finished: deque[_Result] = deque()
@@ -84,7 +84,7 @@ class Broker:
         self.halted: dict[Peer, None] = {}  # those who are not listened to for want of memory
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._keeper: Storekeeper | None = None
+        self._store: StoreRunner | None = None
         self._forwarding: Forwarding | None = None
         self.failure: MilepostError | None = None  # why it finished by itself, if it did
 
@@ -107,13 +107,13 @@ class Broker:
             per_address = self.settings.connections_per_address
             self._listener = await listen(address, lambda: Peer(self), per_address=per_address)
         except BaseException:
-            if self._keeper is not None:
-                await self._keeper.close()
-                self._keeper = None
+            if self._store is not None:
+                await self._store.close()
+                self._store = None
             raise
         if self.settings.input_queues:
             self._workers = Workers(self.settings.input_queues, self._work, self._done)
-        if self._keeper is not None:
+        if self._store is not None:
             from milepost.broker.forwarding import Forwarding
 
             self._forwarding = Forwarding(self)
@@ -123,7 +123,7 @@ class Broker:
         self._pauses.start()
 
     async def _open_store(self, address: str) -> None:
-        from milepost.broker.storekeeper import POLL_S, Storekeeper
+        from milepost.broker.store_runner import POLL_S, StoreRunner
         from milepost.storage import open_store
 
         store = await asyncio.to_thread(
@@ -140,14 +140,14 @@ class Broker:
         try:
             core, topics = self.core, await asyncio.to_thread(store.topics)
             core.store_id, core.broker_id = store.id, store.broker_id
-            core.keeper.on, core.keeper.shared, core.keeper.log = True, store.shared, store.log
-            self._keeper = Storekeeper(self, store)
-            self.run(core.keeper.restore(topics) + core.queues.begin())
+            core.durable.on, core.durable.shared, core.durable.log = True, store.shared, store.log
+            self._store = StoreRunner(self, store)
+            self.run(core.durable.restore(topics) + core.queues.begin())
         except BaseException:
             store.close()
             raise
         if store.shared:
-            self._timers.append(self.clock.every(POLL_S, self._keeper.poll))
+            self._timers.append(self.clock.every(POLL_S, self._store.poll))
 
     async def serve(self) -> None:
         """Wait until somebody calls `finish`, or cancels; or until the broker cannot go on: `failure` says why."""
@@ -191,9 +191,9 @@ class Broker:
         except TimeoutError:
             for connection in list(self.core.connections.values()):
                 if connection.open:
-                    connection.link.abort()
-        if self._keeper is not None:
-            await self._keeper.close()
+                    connection.channel.abort()
+        if self._store is not None:
+            await self._store.close()
 
     async def __aenter__(self) -> Broker:
         await self.start()
@@ -215,7 +215,7 @@ class Broker:
 
     def put(
         self, peer: Peer, connection: Connection, number: int, data: Any, size: int, alone: bool, key: bytes = b"",
-        linked: bool = False,
+        more: bool = False,
     ) -> None:  # fmt: skip
         """A PUT frame. It is examined at the end of this round of the event loop, with all others of the round.
 
@@ -224,17 +224,17 @@ class Broker:
         """
         topic = self.core.put(connection, number, size)
         if topic is None:
-            self._misput(peer, connection, number, size, linked, None)
+            self._misput(peer, connection, number, size, more, None)
             return
         if self._workers is not None or peer.jobs or is_long(topic, data):
-            self._give(peer, connection, arrival(connection, topic, data, size, key, linked))
+            self._give(peer, connection, arrival(connection, topic, data, size, key, more))
             return
         if alone and not topic.stored and self.free():
             self._at_once(connection, topic, data, size)
             self._short.went(peer, connection, topic, data)
             return
-        self._later(arrival(connection, topic, data, size, key, linked))
-        if alone and topic.stored and not key and not linked:
+        self._later(arrival(connection, topic, data, size, key, more))
+        if alone and topic.stored and not key and not more:
             self._short.went(peer, connection, topic, data)
 
     def free(self) -> bool:
@@ -263,7 +263,7 @@ class Broker:
             self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
             return
         self.catch_up()
-        connection.link.glance = None  # short ways would overtake it
+        connection.channel.glance = None  # short ways would overtake it
         peer.given.append(job)
         if len(peer.given) == 1:  # otherwise somebody comes for what is there
             self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))
@@ -279,10 +279,10 @@ class Broker:
         self._arrivals.append(made)
 
     def _misput(
-        self, peer: Peer, connection: Connection, number: int, size: int, linked: bool, stage: Stage | None
+        self, peer: Peer, connection: Connection, number: int, size: int, more: bool, stage: Stage | None
     ) -> None:
         error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
-        refused = Misput(Source(connection, size, 0), connection.puts, error, linked, stage)
+        refused = Misput(Source(connection, size, 0), connection.puts, error, more, stage)
         if peer.jobs:  # refusals come in the order of the puts
             self._give(peer, connection, refused)
             return
@@ -328,16 +328,16 @@ class Broker:
         self.run(self.core.lost(connection))
         self.core.memory.partial(connection, 0)
         self.core.memory.unsent(connection, 0)
-        if self._keeper is not None:
-            self._keeper.left(connection)
+        if self._store is not None:
+            self._store.left(connection)
         self._gone.set()
         self.relieve()
 
     def drained(self, connection: Connection) -> None:
-        """Its link keeps nothing any more."""
+        """Its channel keeps nothing any more."""
         self.run(self.core.drained(connection))
-        if self._keeper is not None:
-            self._keeper.look_on(connection)
+        if self._store is not None:
+            self._store.look_on(connection)
 
     def relieve(self) -> None:
         """Something is held no more: listen again to those who had to wait for that, the first of them in any case."""
@@ -368,7 +368,7 @@ class Broker:
 
     def _append_rows(self, rows: list[Row]) -> None:
         try:
-            self.run(self.core.keeper.append_rows(rows))
+            self.run(self.core.durable.append_rows(rows))
         except Exception:  # a fault of ours, as below
             log.exception("%d rows could not be stored", len(rows))
 
@@ -384,7 +384,7 @@ class Broker:
         elif isinstance(result, Misput) and result.stage is not None:
             self.run(self.core.staging.misstaged(result.source, result.stage, result.error))
         elif isinstance(result, Misput):
-            self.run(self.core.misput(result.source, result.put, None, result.error, linked=result.linked))
+            self.run(self.core.misput(result.source, result.put, None, result.error, more=result.more))
         elif isinstance(result, Checked):
             self.run(self.core.append(result))
         elif isinstance(result, CheckedStage):
@@ -396,7 +396,7 @@ class Broker:
                 refused.topic.examined()
                 self.run(self.core.staging.misstaged(source, refused.stage, result.error))
                 return
-            self.run(self.core.misput(source, refused.put, refused.topic, result.error, linked=refused.linked))
+            self.run(self.core.misput(source, refused.put, refused.topic, result.error, more=refused.more))
 
     def _examine_given(self, peer: Peer) -> Generator[None, None, _Result]:
         """In the matching thread: examine some of what came from a connection."""
@@ -461,8 +461,8 @@ class Broker:
                 if type(effect) is Deliver:
                     parts = effect.parts
                     for connection in effect.connections:
-                        if not connection.link.write(*parts):
-                            core.blocked(connection, connection.link.waiting, sum(map(len, parts)))
+                        if not connection.channel.write(*parts):
+                            core.blocked(connection, connection.channel.waiting, sum(map(len, parts)))
                             if effect.answer:
                                 self._choke(connection)
                         elif connection.outbox is not None:
@@ -476,7 +476,7 @@ class Broker:
                         if connection.open:
                             self._write(connection, encode_control(Stored(put)))
                 elif type(effect) is Close:
-                    effect.connection.link.close()
+                    effect.connection.channel.close()
                 elif type(effect) is Compile:
                     self.kernels.begin()
                     then = partial(self._went_on, effect.connection, effect.then)
@@ -487,8 +487,8 @@ class Broker:
                 elif type(effect) is Later:
                     self._loop.call_soon(self._went_on, effect.connection, effect.then)
                 else:
-                    assert self._keeper is not None
-                    self._keeper.run(effect)
+                    assert self._store is not None
+                    self._store.run(effect)
             effects = []
             for connection in more:
                 effects += core.served(connection)
@@ -512,7 +512,7 @@ class Broker:
 
     def _say(self, connection: Connection, message: Control) -> None:
         if type(message) is Welcome:
-            connection.link.set_limit(self.settings.frame_bytes)
+            connection.channel.set_limit(self.settings.frame_bytes)
         frame = frame_of(message)
         if type(message) is Reply or type(message) is Failure:
             self.core.memory.answered(connection, message.request)
@@ -520,8 +520,8 @@ class Broker:
         self._write(connection, frame)
 
     def _write(self, connection: Connection, frame: bytes) -> None:
-        if not connection.link.write(frame):
-            self.core.blocked(connection, connection.link.waiting, len(frame))
+        if not connection.channel.write(frame):
+            self.core.blocked(connection, connection.channel.waiting, len(frame))
             self._choke(connection)
 
     def _answered(self, connection: Connection) -> None:
@@ -531,12 +531,12 @@ class Broker:
 
     def _choke(self, connection: Connection) -> None:
         """Listen no more to a client before it has read its answers."""
-        link = connection.link
-        if link.waiting > MOST_KEPT + self.settings.frame_bytes:
-            link.abort()  # it was told more and more, perhaps of what others did, and reads none of it
-        elif link.waiting > SOME_KEPT:
+        channel = connection.channel
+        if channel.waiting > MOST_KEPT + self.settings.frame_bytes:
+            channel.abort()  # it was told more and more, perhaps of what others did, and reads none of it
+        elif channel.waiting > SOME_KEPT:
             connection.paused = True  # ask no more before you have read the answers: `Peer` looks at this
-            link.pause()
+            channel.pause()
 
     def _turn(self) -> None:
         self._turning = False
@@ -566,7 +566,9 @@ class Broker:
             return  # this process stood still: what clients sent meanwhile is yet to be read
         self.run(
             self.core.scan(
-                now, lambda connection: int(connection.link.partial), lambda connection: int(connection.link.waiting)
+                now,
+                lambda connection: int(connection.channel.partial),
+                lambda connection: int(connection.channel.waiting),
             )
         )
 
@@ -576,7 +578,7 @@ class Broker:
 
     def counted(self, then: Callable[[dict[str, Any]], list[Effect]]) -> None:
         """Call `then` with the same, when what waits in the store is counted: see `Counts.ask`."""
-        self.run(self.core.keeper.counts.ask(object(), self.clock.monotonic(), self.clock.time_us(), then))
+        self.run(self.core.durable.counts.ask(object(), self.clock.monotonic(), self.clock.time_us(), then))
 
     def _about(self) -> dict[str, Any]:
         listener = self._listener

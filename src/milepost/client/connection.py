@@ -33,7 +33,7 @@ from milepost.errors import (
     from_code,
 )
 from milepost.schema import Schema
-from milepost.transport import Address, Link
+from milepost.transport import Address, Channel
 from milepost.wire import (
     HEADER,
     Bye,
@@ -47,13 +47,13 @@ from milepost.wire import (
     Frame,
     Hello,
     Kind,
-    Marks,
     Ping,
     Pong,
     Positions,
     Reply,
     Stage,
     Stored,
+    Tags,
     Topic,
     Type,
     Unsubscribe,
@@ -152,7 +152,7 @@ class Connection:
         self._owner = owner
         self._inboxes = inboxes
         self._window = window
-        self._link: Link | None = None
+        self._channel: Channel | None = None
         self._loop = asyncio.get_running_loop()
         self._welcomed: asyncio.Future[Welcome] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[Any]] = {}
@@ -161,7 +161,7 @@ class Connection:
         self._roomless: list[asyncio.Future[None]] = []  # wait for room before the connection is in use
         self._number = 0  # of requests and pings
         self._fatal: MilepostError | None = None
-        self._kept = False  # the link keeps bytes: write no more
+        self._kept = False  # the channel keeps bytes: write no more
         self._said = False  # since the last beat
         self._heard = False
         self._silent = self._beats = 0
@@ -169,7 +169,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self.alive = False
         self.resumable = False  # a plain subscription to a durable topic is on it
-        self.done: Final[asyncio.Future[None]] = self._loop.create_future()  # the link is gone
+        self.done: Final[asyncio.Future[None]] = self._loop.create_future()  # the channel is gone
         self.topics: Final[dict[int, KnownTopic]] = {}
         self.by_name: Final[dict[str, KnownTopic]] = {}
         self._types: dict[int, Schema] = {}  # of queues' messages, by fingerprint
@@ -187,8 +187,8 @@ class Connection:
         self = cls(owner, inboxes, window)
         try:
             async with asyncio.timeout(timeout):
-                link = await transport.connect(address, self)
-                link.write(encode_control(msgspec.structs.replace(hello, held=window.begin(self), places=True)))
+                channel = await transport.connect(address, self)
+                channel.write(encode_control(msgspec.structs.replace(hello, held=window.begin(self), places=True)))
                 welcome = await self._welcomed
         except BaseException as error:
             self.abort()
@@ -199,8 +199,8 @@ class Connection:
 
     # As the transport sees it
 
-    def connected(self, link: Link) -> None:
-        self._link = link
+    def connected(self, channel: Channel) -> None:
+        self._channel = channel
 
     def frames(self, frames: list[Frame]) -> None:
         self._heard = True
@@ -303,11 +303,11 @@ class Connection:
                 raise ProtocolError(f"a broker does not send {type(said).__name__.upper()}")
 
     def _welcome(self, said: Welcome) -> None:
-        if self._welcomed.done() or self._link is None:
+        if self._welcomed.done() or self._channel is None:
             raise ProtocolError("a second WELCOME")
         if said.heartbeat_s <= 0:
             raise ProtocolError(f"a heartbeat of {said.heartbeat_s} s cannot be kept")
-        self._link.set_limit(limits.FRAME_BYTES)
+        self._channel.set_limit(limits.FRAME_BYTES)
         self.put_window = said.window
         self._window.allowed = min(self._window.size, said.delivery_window or self._window.size)
         self.alive = True
@@ -342,7 +342,7 @@ class Connection:
                 future.set_exception(error)
 
     def _deliver(self, flags: int, body: bytes | bytearray | memoryview) -> None:
-        topic_number, marks, data, place = read_deliver(flags, body)
+        topic_number, tags, data, place = read_deliver(flags, body)
         topic = self.topics.get(topic_number)
         if topic is None:
             raise ProtocolError(f"a delivery from topic number {topic_number}, which was not announced")
@@ -356,8 +356,8 @@ class Connection:
         if place is not None:
             topic.reached[place[0]] = place[1]
         inboxes = self._inboxes
-        if len(marks) == 1 and not isinstance(marks, Marks):
-            only = inboxes.get(marks[0])
+        if len(tags) == 1 and not isinstance(tags, Tags):
+            only = inboxes.get(tags[0])
             if only is not None:
                 if len(batch) == 1 and only.hand is not None:
                     only.take(topic.name, batch, window, size)
@@ -366,7 +366,7 @@ class Connection:
                 return
         found = [
             (inbox, rows)
-            for number, rows in shares(marks, len(batch))
+            for number, rows in shares(tags, len(batch))
             if (inbox := inboxes.get(number)) is not None  # it may have been given up while this was under way
         ]
         if not found:
@@ -424,21 +424,21 @@ class Connection:
             finally:
                 self._roomless.remove(waiter)
 
-    def put(self, topic: int, data: bytes | bytearray | memoryview, key: bytes = b"", linked: bool = False) -> int:
+    def put(self, topic: int, data: bytes | bytearray | memoryview, key: bytes = b"", more: bool = False) -> int:
         """Send a batch; its frame's size in bytes."""
-        head, body = put_parts(topic, data, key, linked)
+        head, body = put_parts(topic, data, key, more)
         size = len(head) + len(body)
         self.outstanding += size
         self.puts += 1
         self._said = True
-        assert self._link is not None
-        if not self._link.write(head, body):
+        assert self._channel is not None
+        if not self._channel.write(head, body):
             self._kept = True
         return size
 
     def offer(self, topic: int, data: bytes) -> int:
         """The same for a small batch, if there is room for it now; 0 if there is not."""
-        if not self.alive or self._kept or self.outstanding >= self.put_window or self._link is None:
+        if not self.alive or self._kept or self.outstanding >= self.put_window or self._channel is None:
             return 0
         head, _ = put_parts(topic, data)
         frame = head + data
@@ -446,7 +446,7 @@ class Connection:
         self.outstanding += size
         self.puts += 1
         self._said = True
-        if not self._link.write(frame):
+        if not self._channel.write(frame):
             self._kept = True
         return size
 
@@ -458,8 +458,8 @@ class Connection:
         self._requests[self._number] = future
         self.outstanding += len(head) + len(body)
         self._said = True
-        assert self._link is not None
-        if not self._link.write(head, body):
+        assert self._channel is not None
+        if not self._channel.write(head, body):
             self._kept = True
         return future
 
@@ -471,9 +471,9 @@ class Connection:
 
     def send(self, *parts: Buffer) -> None:
         """Write frames."""
-        if self._link is not None:
+        if self._channel is not None:
             self._said = True
-            if not self._link.write(*parts):
+            if not self._channel.write(*parts):
                 self._kept = True
 
     def say(self, message: Control) -> None:
@@ -530,7 +530,7 @@ class Connection:
 
     def _beat(self, seconds: float) -> None:
         """Twice a heartbeat. The one timer of a connection: messages only leave a flag behind."""
-        here = self._link.partial if self._link is not None else 0
+        here = self._channel.partial if self._channel is not None else 0
         if self._heard or here > self._partial:  # a long frame on a slow line
             self._silent = 0
         else:
@@ -561,12 +561,12 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
+        if self._channel is not None:
+            self._channel.close()
 
     def abort(self) -> None:
-        if self._link is not None:
-            self._link.abort()
+        if self._channel is not None:
+            self._channel.abort()
 
 
 def as_lost(error: MilepostError) -> MilepostError:

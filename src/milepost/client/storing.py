@@ -353,8 +353,8 @@ class Storing:
         ticket.first = connection.puts + 1
         ticket.last = connection.puts + len(ticket.parts)
         for number, (box, batch) in enumerate(ticket.parts, 1):
-            linked = number < len(ticket.parts)
-            self._publisher.bytes += connection.put(box.number, batch.data, ticket.key, linked)
+            more = number < len(ticket.parts)
+            self._publisher.bytes += connection.put(box.number, batch.data, ticket.key, more)
 
 
 def _key_bytes(key: Any) -> bytes:

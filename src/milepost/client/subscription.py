@@ -60,7 +60,7 @@ class Subscription:
 
     def __init__(self, client: Unsubscriber, number: int, pattern: str, where: str | None) -> None:
         self._client = client
-        self.number: Final = number  # on the wire: the mark on what is delivered
+        self.number: Final = number  # on the wire: the tag on what is delivered
         self.pattern = pattern
         self.where: Final = where
         self.topics: set[str] = set()  # covered so far; a pattern meets new ones

@@ -34,7 +34,7 @@ _log = logging.getLogger("milepost.client")
 
 
 class Subscriptions:
-    """By number: the marks on what is delivered."""
+    """By number: the tags on what is delivered."""
 
     def __init__(self) -> None:
         self.by_number: Final[dict[int, Subscription]] = {}

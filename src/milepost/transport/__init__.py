@@ -2,7 +2,7 @@
 
 ::
 
-    link        what both ends see of a connection: `Link` to write to, `Receiver` to be told
+    channel        what both ends see of a connection: `Channel` to write to, `Receiver` to be told
     tcp         real sockets, by uvloop where it is installed
     inproc      two ends in one event loop, for tests; the same bytes, the same limits, no sockets
 
@@ -10,6 +10,6 @@ One conformance suite runs over all of them.
 """
 
 from milepost.transport.address import DEFAULT_PORT, Address, parse_address
-from milepost.transport.link import Link, Listener, Receiver, connect, listen
+from milepost.transport.channel import Channel, Listener, Receiver, connect, listen
 
-__all__ = ["Address", "DEFAULT_PORT", "Link", "Listener", "Receiver", "connect", "listen", "parse_address"]
+__all__ = ["Address", "DEFAULT_PORT", "Channel", "Listener", "Receiver", "connect", "listen", "parse_address"]

@@ -1,7 +1,7 @@
 """Two ends in one event loop: the same bytes through the same reader, and no sockets.
 
-A link keeps what is written while more than `ROOM_BYTES` are under way to a paused peer, as the buffers of sockets do,
-so that flow control can be tried without one.
+A channel keeps what is written while more than `ROOM_BYTES` are under way to a paused peer, as socket buffers
+do, so that flow control can be tried without one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from milepost.errors import ConfigError, ConnectionLost, MilepostError
 from milepost.transport.address import Address
-from milepost.transport.link import Receiver
+from milepost.transport.channel import Receiver
 from milepost.wire.reader import FrameReader
 
 ROOM_BYTES: Final = 256 << 10  # what a pair of socket buffers holds, roughly
@@ -21,13 +21,13 @@ ROOM_BYTES: Final = 256 << 10  # what a pair of socket buffers holds, roughly
 _listeners: dict[str, InprocListener] = {}
 
 
-class InprocLink:
+class InprocChannel:
     """One end. What it writes reaches the other end in a later round of the event loop, never within the call."""
 
     def __init__(self, receiver: Receiver, peer: str) -> None:
         self._receiver = receiver
         self._reader = FrameReader()
-        self._other: InprocLink | None = None
+        self._other: InprocChannel | None = None
         self._arriving: deque[bytes] = deque()  # written by the other end, not yet read
         self._arriving_bytes = 0
         self._paused = False
@@ -142,10 +142,10 @@ class InprocListener:
         self._accept = accept
         self._count = 0
 
-    def connected(self, receiver: Receiver) -> InprocLink:
+    def connected(self, receiver: Receiver) -> InprocChannel:
         self._count += 1
-        near = InprocLink(receiver, str(self.address))
-        far = InprocLink(self._accept(), f"inproc client {self._count}")
+        near = InprocChannel(receiver, str(self.address))
+        far = InprocChannel(self._accept(), f"inproc client {self._count}")
         near._other, far._other = far, near
         far._receiver.connected(far)
         receiver.connected(near)
@@ -156,7 +156,7 @@ class InprocListener:
             del _listeners[self.address.host]
 
 
-async def connect(address: Address, receiver: Receiver) -> InprocLink:
+async def connect(address: Address, receiver: Receiver) -> InprocChannel:
     """A connection to a listener of this process."""
     listener = _listeners.get(address.host)
     if listener is None:

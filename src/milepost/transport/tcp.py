@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import ConnectionLost, MilepostError, Overloaded
 from milepost.transport.address import Address
-from milepost.transport.link import Link, Receiver
+from milepost.transport.channel import Channel, Receiver
 from milepost.wire import encode_control
 from milepost.wire.control import failure
 from milepost.wire.reader import SHARED_BYTES, FrameReader
@@ -33,8 +33,8 @@ EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 EXHAUSTED_S: Final = 1.0  # seconds until connections are taken again after that
 
 
-class TcpLink(asyncio.BufferedProtocol):
-    """One end of a TCP connection: a protocol to the event loop, a `Link` to its receiver."""
+class TcpChannel(asyncio.BufferedProtocol):
+    """One end of a TCP connection: a protocol to the event loop, a `Channel` to its receiver."""
 
     __slots__ = (
         "__weakref__", "_aborted", "_admission", "_fd", "_kept", "_linger", "_reader", "_receiver", "_transport",
@@ -198,9 +198,9 @@ class TcpLink(asyncio.BufferedProtocol):
 
 
 class _Nobody:
-    """Whom a lost link still talks to."""
+    """Whom a lost channel still talks to."""
 
-    def connected(self, link: Link) -> None: ...
+    def connected(self, channel: Channel) -> None: ...
     def frames(self, frames: list[Any]) -> None: ...
     def drained(self) -> None: ...
     def refused(self, error: Exception) -> None: ...
@@ -261,19 +261,19 @@ class TcpListener:
                 _refuse(accepted, error)
                 continue
             accepted.setblocking(False)
-            link = TcpLink(self._accept(), self._shared, self._admission)
-            self._admission.came(link, where)
-            task = self._loop.create_task(self._open(link, accepted))
+            channel = TcpChannel(self._accept(), self._shared, self._admission)
+            self._admission.came(channel, where)
+            task = self._loop.create_task(self._open(channel, accepted))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
             if self.refused > told:
                 return  # another one makes room: its descriptor is free in the next round of the event loop
 
-    async def _open(self, link: TcpLink, accepted: socket.socket) -> None:
+    async def _open(self, channel: TcpChannel, accepted: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(lambda: link, accepted)
+            await self._loop.connect_accepted_socket(lambda: channel, accepted)
         except OSError:  # gone already
-            self._admission.left(link)
+            self._admission.left(channel)
             accepted.close()
 
     async def close(self) -> None:
@@ -298,20 +298,20 @@ def _refuse(accepted: socket.socket, error: Overloaded) -> None:
             pass
 
 
-async def connect(address: Address, receiver: Receiver) -> Link:
+async def connect(address: Address, receiver: Receiver) -> Channel:
     """A connection to a broker; `ConnectionLost` says why there is none."""
     loop = asyncio.get_running_loop()
-    link = TcpLink(receiver, memoryview(bytearray(SHARED_BYTES)))
+    channel = TcpChannel(receiver, memoryview(bytearray(SHARED_BYTES)))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            await loop.create_connection(lambda: link, address.host, address.port)
+            await loop.create_connection(lambda: channel, address.host, address.port)
     except TimeoutError:
         raise ConnectionLost(f"{address} did not answer within {CONNECT_SECONDS:.0f} s") from None
     except OSError as error:
         raise ConnectionLost(
             f"no broker at {address}: {error.strerror or error}; is one running there? Start it with: milepost up"
         ) from None
-    return link
+    return channel
 
 
 async def listen(address: Address, accept: Callable[[], Receiver], backlog: int, per_address: int = 0) -> TcpListener:

@@ -68,10 +68,10 @@ from milepost.wire.control import (
 )
 from milepost.wire.frames import HEADER, PROTOCOL, Frame, Kind
 from milepost.wire.payload import (
-    LINKED,
+    MORE,
     Delivery,
     Hand,
-    Marks,
+    Tags,
     deliver_parts,
     hand_parts,
     put_parts,
@@ -123,10 +123,10 @@ __all__ = [
     "Holding",
     "InDoubt",
     "Kind",
-    "LINKED",
+    "MORE",
     "List",
     "Look",
-    "Marks",
+    "Tags",
     "MoveMessages",
     "Ping",
     "Pong",

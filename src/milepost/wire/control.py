@@ -176,7 +176,7 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     request: int
-    subscription: int  # the client's number for it: the mark on what is delivered
+    subscription: int  # the client's number for it: the tag on what is delivered
     pattern: str  # empty, with `name` and without `create`: whatever topic the subscription has
     where: str | None = None
     durable: bool = False  # read the log of a durable topic: rows come in HAND frames

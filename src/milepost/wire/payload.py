@@ -4,28 +4,28 @@
 
     PUT                 │ topic u32 │ 0 u32     │ batch …
     … with KEYED        │ topic u32 │ 0 u32     │ key, 16 bytes │ batch …
-    DELIVER             │ topic u32 │ marks u32 │ subscription u32 × marks │ padding │ batch …
-    … with MARKED_ROWS  │ topic u32 │ marks u32 │ rows u32 │ position u32 × (rows+1) │ subscription … as above
-    … with PLACED       │ topic u32 │ marks u32 │ log u32 │ 0 u32 │ offset u64 │ … as above
+    DELIVER             │ topic u32 │ tags u32 │ subscription u32 × tags │ padding │ batch …
+    … with MARKED_ROWS  │ topic u32 │ tags u32 │ rows u32 │ position u32 × (rows+1) │ subscription … as above
+    … with PLACED       │ topic u32 │ tags u32 │ log u32 │ 0 u32 │ offset u64 │ … as above
     HAND                │ topic u32 │ subscription u32 │ log u32 │ rows u32 │ first offset u64 │ batch …
     … with SCATTERED    │ … │ offset minus the first u32 × rows │ …
     … with RETRIED      │ … │ earlier deliveries u32 × rows │ padding │ batch …
 
-A mark is the number that the client gave to a subscription which a row is for. Usually all rows have the same ones.
-With flag `MARKED_ROWS` they differ: `marks` is their number in all rows together, and the positions say where in
+A tag is the number that the client gave to a subscription which a row is for. Usually all rows have the same ones.
+With flag `MARKED_ROWS` they differ: `tags` is their number in all rows together, and the positions say where in
 the list those of each row begin. Padding fills up to a multiple of eight bytes, so a batch always starts at
 one, and its columns are aligned when the frame is.
 
 A DELIVER with flag PLACED comes from a durable topic. Behind it the client has had all rows of this log before the
 offset: those of its subscriptions to the topic, and there are no others.
 
-A PUT with flag LINKED belongs together with the PUT behind it, and so on up to one without: rows of durable topics
+A PUT with flag MORE belongs together with the PUT behind it, and so on up to one without: rows of durable topics
 that are stored all or none. A key is the sender's name for a put: one that was stored before is refused as a duplicate.
 
 HAND carries rows out of the log of a durable topic, for one subscription. Their offsets follow one another from
 the first on, unless SCATTERED says which they are; RETRIED says how often each was handed out before.
 
-Nothing here depends on the connection but the marks. So one frame serves every connection whose client gave its
+Nothing here depends on the connection but the tags. So one frame serves every connection whose client gave its
 subscription the same number, which clients that count from 1 mostly do.
 """
 
@@ -45,16 +45,16 @@ from milepost.wire.frames import MAGIC, Kind
 MARKED_ROWS: Final = 0x01  # of a DELIVER
 PLACED: Final = 0x02
 KEYED: Final = 0x01  # of a PUT
-LINKED: Final = 0x02
+MORE: Final = 0x02
 SCATTERED: Final = 0x01  # of a HAND
 RETRIED: Final = 0x02
 KEY_BYTES: Final = 16
-_WORDS: Final = struct.Struct("<IBBHII")  # header, topic, marks
+_WORDS: Final = struct.Struct("<IBBHII")  # header, topic, tags
 _PUT: Final = int(Kind.PUT)
 _DELIVER: Final = int(Kind.DELIVER)
-_ONE_MARK: Final = struct.Struct("<III")  # topic, marks, the only subscription
-_ONE_MARK_BYTES: Final = 16  # with its padding
-_ONE_PLACED: Final = struct.Struct("<IIIIQI")  # topic, marks, log, zero, offset, the only subscription
+_ONE_TAG: Final = struct.Struct("<III")  # topic, tags, the only subscription
+_ONE_TAG_BYTES: Final = 16  # with its padding
+_ONE_PLACED: Final = struct.Struct("<IIIIQI")  # topic, tags, log, zero, offset, the only subscription
 _ONE_PLACED_BYTES: Final = 32  # with its padding
 _TWO: Final = struct.Struct("<II")
 _ROWS: Final = struct.Struct("<I")
@@ -67,7 +67,7 @@ _U4: Final = np.dtype("<u4")
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-class Marks(NamedTuple):
+class Tags(NamedTuple):
     """Which subscriptions each row is for: those from `offsets[row]` to `offsets[row + 1]`."""
 
     offsets: npt.NDArray[np.uint32]  # rows + 1
@@ -78,7 +78,7 @@ class Delivery(NamedTuple):
     """The body of a DELIVER frame, taken apart. The batch is not looked at yet."""
 
     topic: int
-    marks: tuple[int, ...] | Marks  # the same for all rows, or row by row
+    tags: tuple[int, ...] | Tags  # the same for all rows, or row by row
     data: Buffer
     place: tuple[int, int] | None = None  # of a durable topic: a log, and the offset before which all was delivered
 
@@ -94,13 +94,13 @@ class Hand(NamedTuple):
     data: Buffer
 
 
-def put_parts(topic: int, data: Buffer, key: bytes = b"", linked: bool = False) -> tuple[bytes, Buffer]:
+def put_parts(topic: int, data: Buffer, key: bytes = b"", more: bool = False) -> tuple[bytes, Buffer]:
     """The frame of a PUT in two parts, so that a large batch is not copied. A key has 16 bytes."""
     length = 8 + len(key) + len(data)
     if length > limits.FRAME_BYTES:
         limits.require("FRAME_BYTES", length, "the bytes of a PUT frame")
-    if key or linked:
-        flags = (KEYED if key else 0) | (LINKED if linked else 0)
+    if key or more:
+        flags = (KEYED if key else 0) | (MORE if more else 0)
         return _WORDS.pack(length, _PUT, flags, MAGIC, topic, 0) + key, data
     return _WORDS.pack(length, _PUT, 0, MAGIC, topic, 0), data
 
@@ -180,14 +180,14 @@ def read_put(body: Buffer) -> tuple[int, Buffer]:
 
 
 def deliver_parts(
-    topic: int, marks: tuple[int, ...] | Marks, data: Buffer, place: tuple[int, int] | None = None
+    topic: int, tags: tuple[int, ...] | Tags, data: Buffer, place: tuple[int, int] | None = None
 ) -> tuple[bytes, Buffer]:
     """The frame of a DELIVER in two parts: everything before the batch, and the batch."""
-    if not isinstance(marks, Marks):
-        return deliver_head(topic, marks, len(data), place), data
-    count, flags = len(marks.subscriptions), MARKED_ROWS
-    words = (marks.offsets.astype(_U4, copy=False), marks.subscriptions.astype(_U4, copy=False))
-    told = b"".join((_ROWS.pack(len(marks.offsets) - 1), *(part.tobytes() for part in words)))
+    if not isinstance(tags, Tags):
+        return deliver_head(topic, tags, len(data), place), data
+    count, flags = len(tags.subscriptions), MARKED_ROWS
+    words = (tags.offsets.astype(_U4, copy=False), tags.subscriptions.astype(_U4, copy=False))
+    told = b"".join((_ROWS.pack(len(tags.offsets) - 1), *(part.tobytes() for part in words)))
     told += bytes(-len(told) % 8)
     if place is not None:
         flags, told = flags | PLACED, _PLACE.pack(place[0], 0, place[1]) + told
@@ -195,10 +195,10 @@ def deliver_parts(
     return _WORDS.pack(length, Kind.DELIVER, flags, MAGIC, topic, count) + told, data
 
 
-def deliver_head(topic: int, marks: tuple[int, ...], size: int, place: tuple[int, int] | None = None) -> bytes:
-    """What comes before a batch of so many bytes, all of whose rows have the same marks, in the frame of a DELIVER."""
-    count, flags = len(marks), 0
-    told = struct.pack(f"<{count}I{4 * (count % 2)}x", *marks)
+def deliver_head(topic: int, tags: tuple[int, ...], size: int, place: tuple[int, int] | None = None) -> bytes:
+    """What comes before a batch of so many bytes, all of whose rows have the same tags, in the frame of a DELIVER."""
+    count, flags = len(tags), 0
+    told = struct.pack(f"<{count}I{4 * (count % 2)}x", *tags)
     if place is not None:
         flags, told = PLACED, _PLACE.pack(place[0], 0, place[1]) + told
     return _WORDS.pack(_TWO.size + len(told) + size, _DELIVER, flags, MAGIC, topic, count) + told
@@ -206,14 +206,14 @@ def deliver_head(topic: int, marks: tuple[int, ...], size: int, place: tuple[int
 
 def read_deliver(flags: int, body: Buffer) -> Delivery:
     """Take a DELIVER apart; every count is compared with the bytes that are there before it is used."""
-    if not flags and _ONE_MARK_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
-        topic, count, mark = _ONE_MARK.unpack_from(body)
+    if not flags and _ONE_TAG_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
+        topic, count, tag = _ONE_TAG.unpack_from(body)
         if count == 1:  # the short way: most small deliveries are one message for one subscription
-            return tuple.__new__(Delivery, (topic, (mark,), bytes(body[_ONE_MARK_BYTES:]), None))
+            return tuple.__new__(Delivery, (topic, (tag,), bytes(body[_ONE_TAG_BYTES:]), None))
     elif flags == PLACED and _ONE_PLACED_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
-        topic, count, log, _, offset, mark = _ONE_PLACED.unpack_from(body)
+        topic, count, log, _, offset, tag = _ONE_PLACED.unpack_from(body)
         if count == 1:
-            return tuple.__new__(Delivery, (topic, (mark,), bytes(body[_ONE_PLACED_BYTES:]), (log, offset)))
+            return tuple.__new__(Delivery, (topic, (tag,), bytes(body[_ONE_PLACED_BYTES:]), (log, offset)))
     view = memoryview(body)
     if len(view) < _TWO.size + (_PLACE.size if flags & PLACED else 0):
         raise ProtocolError(f"a DELIVER of {len(view)} bytes is cut off")
@@ -226,19 +226,19 @@ def read_deliver(flags: int, body: Buffer) -> Delivery:
         end = start + 4 * count
         end += -end % 8
         if end + BATCH_HEADER.size > len(view):
-            raise ProtocolError(f"a DELIVER of {len(view)} bytes has no room for {count} marks and a batch")
+            raise ProtocolError(f"a DELIVER of {len(view)} bytes has no room for {count} tags and a batch")
         return Delivery(topic, struct.unpack_from(f"<{count}I", view, start), _rest(body, end), place)
     (rows,) = _ROWS.unpack_from(view, start) if len(view) >= start + _ROWS.size else (limits.BATCH_ROWS,)
     start += _ROWS.size
     end = start + 4 * (rows + 1 + count)
     end += -end % 8
     if end + BATCH_HEADER.size > len(view):
-        raise ProtocolError(f"a DELIVER of {len(view)} bytes has no room for {count} marks of {rows} rows and a batch")
+        raise ProtocolError(f"a DELIVER of {len(view)} bytes has no room for {count} tags of {rows} rows and a batch")
     offsets = np.frombuffer(view, _U4, rows + 1, start)
     subscriptions = np.frombuffer(view, _U4, count, start + 4 * (rows + 1))
     if offsets[0] != 0 or offsets[-1] != count or (offsets[1:] < offsets[:-1]).any():
-        raise ProtocolError("the positions of a DELIVER's marks do not rise from 0 to their number")
-    return Delivery(topic, Marks(offsets, subscriptions), _rest(body, end), place)
+        raise ProtocolError("the positions of a DELIVER's tags do not rise from 0 to their number")
+    return Delivery(topic, Tags(offsets, subscriptions), _rest(body, end), place)
 
 
 def _rest(body: Buffer, start: int) -> Buffer:

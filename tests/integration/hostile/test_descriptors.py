@@ -179,8 +179,8 @@ def test_accept_that_fails_is_logged_once_and_tried_again(caplog):
         def __init__(self):
             self.there = asyncio.Event()
 
-        def connected(self, link):
-            link.abort()
+        def connected(self, channel):
+            channel.abort()
             self.there.set()
 
         def frames(self, frames): ...

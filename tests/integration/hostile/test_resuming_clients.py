@@ -39,13 +39,13 @@ def test_a_client_that_resumes_everything_from_the_beginning_is_read_for_one_pie
                     for _ in range(50):
                         await other.put("all.t1", {"n": -1, "text": None})
                         done += (await mine.get()).n == -1
-                        streams = list(broker.core.catchups.streams.values())
+                        streams = list(broker.core.catchups.open.values())
                         assert sum(stream.reading for stream in streams) <= 1
                         held = sum(len(portion.batch.data) for stream in streams for portion in stream.pending)
                         largest = max(largest, held)
                 assert done == 50
                 assert largest <= 8 << 20, f"{largest} bytes of {TOPICS * 10} topics and subscriptions are held"
-            assert not broker.core.catchups.streams
+            assert not broker.core.catchups.open
 
     asyncio.run(body())
 
@@ -67,7 +67,7 @@ def test_positions_that_cannot_be_are_refused_and_the_connection_stays():
                 except errors.BrokerError:
                     continue
                 raise AssertionError(f"{str(position)[:60]} was taken")
-            assert not broker.core.catchups.streams
+            assert not broker.core.catchups.open
             kept = await client.subscribe("kept")
             await client.put("kept", {"n": 2, "text": None})
             assert (await kept.get()).n == 2

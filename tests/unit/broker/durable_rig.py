@@ -6,10 +6,10 @@ from pathlib import Path
 import milepost
 from milepost.batch import Ids
 from milepost.broker.core import Deliver
-from milepost.broker.core.effects import Ask, Inspect, Mend, Read, Store
-from milepost.broker.core.keeper import Checked
+from milepost.broker.core.effects import Ask, Inspect, Mend, ReadLog, Write
+from milepost.broker.core.log.topics import Checked
 from milepost.broker.examine import arrival, examine
-from milepost.broker.reading import Reader
+from milepost.broker.log_reader import LogReader
 from milepost.errors import MilepostError
 from milepost.storage import open_store
 from milepost.wire import Ack, Hello, Kind, Subscribe, read_hand
@@ -29,12 +29,12 @@ class DurableRig(Rig):
             str(Path(folder) / "rig.db"), broker="rig", broker_id=BROKER_ID, time_us=1, lease_s=5, remember_s=1000
         )
         self.core.store_id, self.core.broker_id = self.store.id, self.store.broker_id
-        self.core.keeper.on, self.core.keeper.shared, self.core.keeper.log = True, shared, self.store.log
+        self.core.durable.on, self.core.durable.shared, self.core.durable.log = True, shared, self.store.log
         self.writes, self.reads, self.hands = [], [], {}
         self.broken = {}
         self.failing = None  # an error that every write meets
         self.auto = True
-        self.run(self.core.keeper.restore(self.store.topics()))
+        self.run(self.core.durable.restore(self.store.topics()))
 
     def close(self):
         self.store.close()
@@ -47,9 +47,9 @@ class DurableRig(Rig):
     def run(self, effects):
         rest = []
         for effect in effects:
-            if isinstance(effect, Store | Mend):
+            if isinstance(effect, Write | Mend):
                 self.writes.append(effect)
-            elif isinstance(effect, Read | Ask | Inspect):
+            elif isinstance(effect, ReadLog | Ask | Inspect):
                 self.reads.append(effect)
             elif isinstance(effect, Deliver) and effect.parts[0][4] == Kind.HAND:
                 frame = b"".join(effect.parts)
@@ -106,7 +106,7 @@ class DurableRig(Rig):
                 number: (version, None if effect.where is None else topic.predicate(effect.where, version))
                 for number, version in topic.versions.items()
             }
-            reader = Reader(self.store, topic.stored, topic.name, effect.log, versions, effect.where is not None)
+            reader = LogReader(self.store, topic.stored, topic.name, effect.log, versions, effect.where is not None)
             if effect.only is not None:
                 return reader.read_only(effect.only)
             return reader.read(effect.offset, effect.stop)
@@ -168,13 +168,13 @@ class DurableRig(Rig):
         self.declare(publisher, durable=True)
         return publisher
 
-    def store_rows(self, connection, rows, topic="quotes", key=b"", linked=False, schema=QUOTE, stamps=None):
+    def store_rows(self, connection, rows, topic="quotes", key=b"", more=False, schema=QUOTE, stamps=None):
         stamps = stamps or [next(self._stamps) for _ in rows]
         ids = Ids.single(connection.publisher.number, BROKER_ID, stamps)
         data = milepost.encode(milepost.parse_schema(schema), rows, ids).data
         size = len(data) + 16
         found = self.core.put(connection, self.core.topics[topic].number, size)
-        for result in examine(self.core, [arrival(connection, found, data, size, key, linked)], 1 << 20):
+        for result in examine(self.core, [arrival(connection, found, data, size, key, more)], 1 << 20):
             if isinstance(result, Checked):
                 self.run(self.core.append(result))
             else:

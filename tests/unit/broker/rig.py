@@ -8,7 +8,7 @@ from milepost.broker.core import Close, Core, Deliver, Say
 from milepost.broker.core.effects import Acknowledge, Compile, Later, Match
 from milepost.broker.examine import Taken, arrival, examine
 from milepost.config import settings
-from milepost.wire import Declare, Hello, Marks, Reply, Stored, Subscribe, Unsubscribe, Welcome, read_deliver
+from milepost.wire import Declare, Hello, Reply, Stored, Subscribe, Tags, Unsubscribe, Welcome, read_deliver
 
 QUOTE = "quote: [symbol: string, price: double, size: int]"
 BROKER_ID = 7
@@ -21,12 +21,12 @@ class Rig:
         self.core = Core(settings(**changes), BROKER_ID, draw=count(100).__next__, version="test")
         self.now = 0.0
         self.said = {}  # connection -> control messages
-        self.got = {}  # connection -> deliveries, as (topic number, marks, rows)
+        self.got = {}  # connection -> deliveries, as (topic number, tags, rows)
         self.places = {}  # connection -> places of its deliveries: a log, and the offset that it has got to
         self.closed = set()
         self.elsewhere = []  # what is to be done outside of the event loop, or in another round of it
         self.at_once = True  # it is done before anything else happens
-        self.taking = {}  # connection -> False when its link takes nothing
+        self.taking = {}  # connection -> False when its channel takes nothing
         self._requests = count(1)
         self._stamps = count(1_000)
 
@@ -71,11 +71,11 @@ class Rig:
         found = read_deliver(frame[5], frame[8:])
         schemas = {schema.fingerprint: schema for schema in self.core.numbered[found.topic].schemas}
         batch = milepost.decode(found.data, milepost_registry(schemas, found.data))
-        marks = found.marks
-        if isinstance(marks, Marks):
-            edges = marks.offsets.tolist()
-            marks = [tuple(marks.subscriptions[a:b].tolist()) for a, b in pairwise(edges)]
-        self.got.setdefault(connection, []).append((found.topic, marks, batch.to_pylist(), len(frame)))
+        tags = found.tags
+        if isinstance(tags, Tags):
+            edges = tags.offsets.tolist()
+            tags = [tuple(tags.subscriptions[a:b].tolist()) for a, b in pairwise(edges)]
+        self.got.setdefault(connection, []).append((found.topic, tags, batch.to_pylist(), len(frame)))
         self.places.setdefault(connection, []).append(found.place)
 
     def say(self, connection, message):

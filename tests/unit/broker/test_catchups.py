@@ -3,7 +3,7 @@
 import pytest
 
 from milepost import limits
-from milepost.broker import reading
+from milepost.broker import log_reader as reading
 from milepost.storage.operations import Trim as TrimOperation
 from milepost.wire import CaughtUp, Credit, Dropped, Failure, Positions, Subscribe, Unsubscribe
 from tests.unit.broker.durable_rig import DurableRig
@@ -38,7 +38,7 @@ def caught_up(rig, client):
 
 
 def nothing_is_left(rig, client):
-    return not client.catchups and not rig.core.catchups.streams and not rig.core.topics["quotes"].streams
+    return not client.catchups and not rig.core.catchups.open and not rig.core.topics["quotes"].log_subscriptions
 
 
 @pytest.mark.parametrize("position", [0, 3, 15, 19])
@@ -123,7 +123,7 @@ def test_of_many_topics_one_is_read_at_a_time_and_all_have_their_turn(rig):
     assert sorted(order) == ["many.a", "many.b", "many.c"]
     rig.flow()
     assert len(caught_up(rig, client)) == 3
-    assert not rig.core.catchups.streams
+    assert not rig.core.catchups.open
     assert client.keys == 3
 
 
@@ -184,12 +184,12 @@ def test_whatever_ends_it_leaves_nothing_behind(rig, feed, how):
     elif how == "lost":
         rig.lose(client)
     else:
-        rig.run(rig.core.keeper._deleted(feed, Unsubscribe(request=9), quotes_topic, None))
+        rig.run(rig.core.durable._deleted(feed, Unsubscribe(request=9), quotes_topic, None))
         assert [each.code for each in rig.said[client] if isinstance(each, Failure)] == ["unknown_topic"]
     rig.flow()
     assert not client.catchups
-    assert not rig.core.catchups.streams
-    assert not quotes_topic.streams
+    assert not rig.core.catchups.open
+    assert not quotes_topic.log_subscriptions
     assert client.keys == 0
     assert rig.offsets(client) == []
 

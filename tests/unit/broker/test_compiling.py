@@ -6,9 +6,9 @@ import pytest
 
 import milepost
 from milepost.broker.core import predicates as caching
-from milepost.broker.core.catalogue import COVERED_AT_ONCE, FORGOTTEN_AT_ONCE
 from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.predicates import Predicates, Uncompiled
+from milepost.broker.core.topics.catalogue import COVERED_AT_ONCE, FORGOTTEN_AT_ONCE
 from milepost.errors import QueryError
 from milepost.query.shape import SHAPES
 from milepost.storage.operations import Extent
@@ -406,7 +406,7 @@ def test_what_other_brokers_did_waits_only_for_what_it_needs(tmp_path):
     later(rig)
 
     def hear(records, known):
-        rig.run(rig.core.attempts.run(lambda: rig.core.keeper.polled(records, known)))
+        rig.run(rig.core.attempts.run(lambda: rig.core.durable.polled(records, known)))
 
     known = {kept.topic, beside.topic}
     hear([widened, grown, fresh_one], known)
@@ -420,7 +420,7 @@ def test_what_other_brokers_did_waits_only_for_what_it_needs(tmp_path):
     assert len(rig.elsewhere) == 1
     rig.do_next()
     assert (topics["kept"].ends[9], topics["kept"].slow, len(topics["kept"].schemas)) == (6, "throttle", 2)
-    assert not rig.core.keeper._restoring
+    assert not rig.core.durable._restoring
     widest = newer._replace(schemas=(*newer.schemas, WIDEST))
     hear([widest, grown], {*known, 77})
     assert "other" not in topics

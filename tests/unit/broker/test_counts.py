@@ -75,9 +75,9 @@ def test_one_count_serves_all_who_ask_and_is_repeated_when_it_is_old(rig):
 def test_nobody_waits_long_for_a_count(rig):
     first, second, third = (Operator(rig, number) for number in (1, 2, 3))
     ask(first, 1.0)
-    rig.run(rig.core.keeper.tick(1.0 + PATIENCE_S - 0.01))
+    rig.run(rig.core.durable.tick(1.0 + PATIENCE_S - 0.01))
     assert first.answer() is None
-    rig.run(rig.core.keeper.tick(1.0 + PATIENCE_S))
+    rig.run(rig.core.durable.tick(1.0 + PATIENCE_S))
     assert first.answer()["counted_us"] == 0
     ask(second, 1.0 + PATIENCE_S)
     assert second.answer()["queues"] == [], "one that takes long is not waited for at all"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from milepost.broker.core.member import PATIENCE
+from milepost.broker.core.log.member import PATIENCE
 from milepost.errors import InDoubt, StoreFull, StoreUnavailable
 from milepost.storage.operations import Attach, Move, Release
 from milepost.wire import DeclareType, Failure, Reply, Unsubscribe
@@ -22,8 +22,8 @@ def rig(tmp_path):
     made.close()
 
 
-def stream(rig):
-    return rig.core.keeper.streams.named.get("desk")
+def subscription(rig):
+    return rig.core.durable.subscriptions.named.get("desk")
 
 
 def dead(rig):
@@ -67,20 +67,20 @@ def test_attaching_again_raises_the_epoch(tmp_path, shared):
     feed, client = rig.durable(), rig.client()
     rig.attach(client)
     rig.store_rows(feed, quotes(2))
-    before = stream(rig).subscription, stream(rig).epoch
+    before = subscription(rig).stored, subscription(rig).epoch
     rig.lose(client)
-    assert stream(rig) is None
+    assert subscription(rig) is None
     other = rig.client()
     rig.attach(other)
-    assert stream(rig).epoch > before[1]
+    assert subscription(rig).epoch > before[1]
     (late,) = rig.store.write([Move(*before, {})], 1).outcomes
     assert late.code == "served_elsewhere"
     rig.ack(other, 1, 0, 1)
     assert rig.cursor() == 2
     third = rig.client()
-    epoch = stream(rig).epoch
+    epoch = subscription(rig).epoch
     rig.attach(third)
-    assert stream(rig).epoch == epoch, "a second member takes nothing away from the first"
+    assert subscription(rig).epoch == epoch, "a second member takes nothing away from the first"
     rig.close()
 
 
@@ -88,7 +88,7 @@ def test_a_release_that_the_store_refused_does_not_keep_the_epoch(rig):
     feed, client = rig.durable(), rig.client()
     rig.attach(client)
     rig.store_rows(feed, quotes(1))
-    epoch = stream(rig).epoch
+    epoch = subscription(rig).epoch
     rig.auto = False
     rig.lose(client)
     rig.commit(1)  # how far it is
@@ -100,10 +100,10 @@ def test_a_release_that_the_store_refused_does_not_keep_the_epoch(rig):
     rig.attach(other)
     rig.attach(third)
     rig.flow()
-    assert stream(rig).epoch == epoch + 1
+    assert subscription(rig).epoch == epoch + 1
     rig.tick()
     rig.flow()
-    assert not rig.core.keeper.streams.releases.pending
+    assert not rig.core.durable.subscriptions.releases.pending
     with rig.store._database.reading() as session:
         owners = session.connection.exec_driver_sql("SELECT owner FROM subscriptions").fetchall()
     assert owners == [(1,)], "and the release that goes again is not that of the epoch which is served"
@@ -127,7 +127,7 @@ def test_what_was_attached_under_an_epoch_that_is_given_up_meanwhile_is_attached
     rig.run(rig.core.stored([(attach.then, attached)], []))
     rig.flow()
     assert isinstance(rig.answer(other, number), Reply)
-    assert stream(rig).epoch > epoch
+    assert subscription(rig).epoch > epoch
     assert rig.offsets(other) == [0, 1]
 
 
@@ -214,7 +214,7 @@ def test_a_lone_consumer_that_dies_kills_a_message_in_the_end(rig):
         assert dead(rig) == 0
         rig.lose(client)
     assert (dead(rig), rig.cursor()) == (1, 1), "without anybody who comes for it"
-    assert stream(rig) is None
+    assert subscription(rig) is None
     after = rig.client()
     rig.attach(after, **DYING)
     assert tries(rig, after) == []
@@ -244,7 +244,7 @@ def test_rows_that_an_application_has_not_seen_are_not_counted_when_it_detaches(
     for wrong in ({1: [[2, 1]]}, {1: []}):
         number = rig.request(client, Unsubscribe, subscription=1, seen=wrong)
         assert rig.answer(client, number).code == "ack_mismatch"
-    assert len(stream(rig).members) == 1
+    assert len(subscription(rig).members) == 1
 
 
 def test_the_last_delivery_of_a_row_is_made_alone(rig):
@@ -359,7 +359,7 @@ def test_a_delivery_that_cannot_be_counted_first_is_made_later_and_in_order(rig)
     rig.tick()
     rig.flow()
     assert tries(rig, client)[2:] == [(0, 1), (2, 0)]
-    member = next(iter(stream(rig).members.values()))
+    member = next(iter(subscription(rig).members.values()))
     assert not member.unsent
     assert member.rows == 2
 
@@ -422,11 +422,11 @@ def test_a_failing_store_does_not_make_the_core_go_round_in_circles(rig):
     for _ in range(3):
         rig.tick()
         rig.flow()
-    assert stream(rig) is not None, "it is not let go before the store knows what was delivered"
+    assert subscription(rig) is not None, "it is not let go before the store knows what was delivered"
     rig.failing = None
     rig.tick()
     rig.flow()
-    assert stream(rig) is None
+    assert subscription(rig) is None
     other = rig.client()
     rig.attach(other, **DYING)
     rig.flow()

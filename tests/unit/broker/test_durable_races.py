@@ -40,7 +40,7 @@ def test_whoever_attaches_while_the_last_member_leaves_gets_what_is_left(rig):
     assert rig.cursor() == 3
     rig.lose(second)
     rig.flow()
-    assert not rig.core.keeper.streams.named
+    assert not rig.core.durable.subscriptions.named
 
 
 def test_a_client_that_came_back_acknowledges_on_its_new_connection_only(rig):
@@ -87,7 +87,7 @@ def test_a_number_that_is_used_again_before_the_store_has_answered(rig):
     rig.attach(client)
     rig.flow()
     rig.auto = True
-    assert len(rig.core.keeper.streams.named["desk"].members) == 1
+    assert len(rig.core.durable.subscriptions.named["desk"].members) == 1
     rig.store_rows(feed, quotes(2))
     rig.lose(client)
     other = rig.client()
@@ -264,7 +264,7 @@ def test_a_topic_that_another_broker_deleted_is_gone_here_too(rig):
     stored = rig.core.topics["quotes"].stored
     rig.store.write([DropTopic(stored)], 1)
     made = rig.store.write([MakeTopic("quotes", (QUOTE,), "throttle", Retention())], 1).outcomes[0]
-    rig.run(rig.core.keeper.polled(rig.store.topics(), {stored}))
+    rig.run(rig.core.durable.polled(rig.store.topics(), {stored}))
     assert code(rig.last(client)) == "unknown_topic"
     assert rig.core.topics["quotes"].stored == made.topic.topic
     rig.store_rows(feed, quotes(1))
@@ -295,7 +295,7 @@ def test_a_subscription_is_released_however_often_that_fails(tmp_path):
     rig.failing = None
     rig.tick()
     rig.flow()
-    assert not rig.core.keeper.streams.releases.pending
+    assert not rig.core.durable.subscriptions.releases.pending
     with rig.store._database.reading() as session:
         owners = session.connection.exec_driver_sql("SELECT owner FROM subscriptions").fetchall()
     assert owners == [(None,)]
@@ -316,7 +316,7 @@ def test_numbers_that_no_database_takes_are_refused_before_it_is_asked(rig):
 
 
 def test_too_much_that_is_done_above_a_row_that_is_not(rig, monkeypatch):
-    monkeypatch.setattr("milepost.broker.core.stream.LATE_ROWS", 5)
+    monkeypatch.setattr("milepost.broker.core.log.subscription.LATE_ROWS", 5)
     feed = rig.durable()
     client = rig.client()
     rig.attach(client)

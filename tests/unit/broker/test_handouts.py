@@ -3,7 +3,7 @@
 import pytest
 
 from milepost import limits
-from milepost.broker.core import streams
+from milepost.broker.core.log import subscriptions as streams
 from milepost.errors import StoreFull
 from milepost.wire import Ack, Failure, Finish, Reply
 from tests.unit.broker.durable_rig import DurableRig
@@ -209,7 +209,7 @@ def test_a_subscription_is_found_by_name_although_its_topic_is_new_to_the_broker
     topic = rig.core.topics["quotes"]
     for connection in list(rig.core.connections.values()):
         rig.lose(connection)
-    rig.run(rig.core.keeper.polled([], {topic.stored}))  # as if it had never heard of it
+    rig.run(rig.core.durable.polled([], {topic.stored}))  # as if it had never heard of it
     assert "quotes" not in rig.core.topics
     desk = rig.client()
     number = rig.attach(desk, pattern="", create=False)

@@ -253,8 +253,8 @@ class LateStore(RuleBasedStateMachine):
             self.rig.flow()
             self.tick()
         self.rig.flow()
-        assert not self.rig.core.keeper.streams.named, "nobody is there, and everything is stored"
-        assert not self.rig.core.keeper.streams.releases.pending
+        assert not self.rig.core.durable.subscriptions.named, "nobody is there, and everything is stored"
+        assert not self.rig.core.durable.subscriptions.releases.pending
         consumer = Consumer(self.rig, 5, self.most)
         self.consumers.append(consumer)
         for _ in range(3 * self.ids + 3):

@@ -141,7 +141,7 @@ def test_answers_become_short_as_memory_does_and_never_vanish():
 
 def test_what_a_lost_connection_gave_to_the_store_counts_until_the_store_is_done():
     rig = Rig()
-    rig.core.keeper.on = True
+    rig.core.durable.on = True
     client, memory = rig.client(), rig.core.memory
     rig.declare(client)
     rig.core.put(client, rig.core.topics["quotes"].number, 1_000_000)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import milepost
-from milepost.broker.core.dealing import ANSWER_BYTES, ANSWERS_KEPT, Answer, Owner
-from milepost.broker.core.effects import Deliver, Inspect, Say, Store
+from milepost.broker.core.effects import Deliver, Inspect, Say, Write
+from milepost.broker.core.queues.transaction import ANSWER_BYTES, ANSWERS_KEPT, Answer, Owner
 from milepost.errors import InDoubt, QueryTypeError, StoreFull, TransactionAborted, UnknownQueue
 from milepost.queues import operations
 from milepost.queues.catalogue import TypeRecord
@@ -43,7 +43,7 @@ class QueueRig(Rig):
 
     def __init__(self, **changes):
         super().__init__(**changes)
-        self.core.keeper.on = True
+        self.core.durable.on = True
         self.asked = []
         self.taken = {}  # connection -> TAKEN frames
         self.run(self.core.queues.begin())
@@ -54,7 +54,7 @@ class QueueRig(Rig):
     def run(self, effects):
         rest = []
         for effect in effects:
-            if isinstance(effect, Store | Inspect):
+            if isinstance(effect, Write | Inspect):
                 self.asked.append(effect)
             elif isinstance(effect, Deliver):
                 (connection,) = effect.connections

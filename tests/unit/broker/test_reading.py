@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from milepost.broker.core.topic import Version
-from milepost.broker.reading import SINGLE, Reader
+from milepost.broker.core.topics.topic import Version
+from milepost.broker.log_reader import SINGLE, LogReader
 from milepost.errors import CorruptLog
 from milepost.query import compile
 from milepost.storage import Store, reading
@@ -34,12 +34,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Rig
     rig.close()
 
 
-def reader(store: Store, topic: int, where: str | None = None) -> Reader:
+def reader(store: Store, topic: int, where: str | None = None) -> LogReader:
     versions = {SCHEMA.fingerprint: (Version(SCHEMA, SCHEMA), None if where is None else compile(where, SCHEMA))}
-    return Reader(store, topic, "quotes", store.log, versions, where is not None)
+    return LogReader(store, topic, "quotes", store.log, versions, where is not None)
 
 
-def numbers(reader: Reader, offset: int = 0, stop: int | None = None) -> list[int]:
+def numbers(reader: LogReader, offset: int = 0, stop: int | None = None) -> list[int]:
     """The rows; each is at the offset that it is said to be at, and nothing is passed over."""
     found: list[int] = []
     while offset < (COUNT if stop is None else stop):

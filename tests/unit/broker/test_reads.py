@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from milepost.broker.core.reach import Reach
-from milepost.broker.core.stream import Found, Stream
+from milepost.broker.core.log.reach import Reach
+from milepost.broker.core.log.subscription import Found, LogSubscription
 from milepost.errors import StoreUnavailable
 from milepost.storage.operations import Trim as TrimOperation
 from milepost.wire import Credit, Dropped, Ended, Failure, Hold, Look, Subscribe, Unsubscribe
@@ -45,8 +45,13 @@ def code(answer):
 
 
 def nothing_is_left(rig, client):
-    streams = rig.core.keeper.streams
-    return not client.members and not client.keys and not streams._serving and not rig.core.topics["quotes"].streams
+    streams = rig.core.durable.subscriptions
+    return (
+        not client.members
+        and not client.keys
+        and not streams._serving
+        and not rig.core.topics["quotes"].log_subscriptions
+    )
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 20), (0, 5), (3, 17), (5, 10), (7, 8), (19, 20)])
@@ -98,8 +103,8 @@ def test_a_read_waits_for_credit_and_is_read_ahead_for(rig, feed):
     read(rig, client, {}, {1: 10}, number=2)
     read(rig, client, {}, {1: 10}, number=3)
     assert ends(rig, client) == [Ended(1), Ended(2)]
-    (stream,) = rig.core.keeper.streams._serving.values()
-    assert sum(len(each.offsets) for each in stream.pending) == 10, "what comes next is here already"
+    (subscription,) = rig.core.durable.subscriptions._serving.values()
+    assert sum(len(each.offsets) for each in subscription.pending) == 10, "what comes next is here already"
     rig.say(client, Credit(1 - client.credit))
     assert ends(rig, client)[-1] == Ended(3)
     assert len(rig.offsets(client)) == 40
@@ -197,7 +202,7 @@ def stream_of(stop, starts=None):
     topic = SimpleNamespace(ends={1: 100, 2: 100, 3: 100})
     starts = starts or {}
     reaches = {log: Reach(starts.get(log, 0)) for log in (stop or topic.ends)}
-    return Stream(topic, "", None, reaches, stop)
+    return LogSubscription(topic, "", None, reaches, stop)
 
 
 def found(log, start, end, after=None):
@@ -206,31 +211,31 @@ def found(log, start, end, after=None):
 
 @pytest.mark.parametrize("stop", [None, {1: 10, 2: 10, 3: 10}])
 def test_what_a_log_waits_for_may_wait_itself(stop):
-    stream = stream_of(stop)
-    assert stream.behind() == 1
-    assert not stream.take(found(1, 0, 10, after=(2, 10)))
-    assert stream.behind() == 2
-    assert not stream.take(found(2, 0, 10, after=(3, 10)))
-    assert stream.behind() == 3, "and not the second one again and again"
-    assert stream.take(found(3, 0, 10))
-    assert stream.behind() == 2
-    assert stream.take(found(2, 0, 10, after=(3, 10)))
-    assert stream.behind() == 1
-    assert stream.take(found(1, 0, 10, after=(2, 10)))
+    subscription = stream_of(stop)
+    assert subscription.behind() == 1
+    assert not subscription.take(found(1, 0, 10, after=(2, 10)))
+    assert subscription.behind() == 2
+    assert not subscription.take(found(2, 0, 10, after=(3, 10)))
+    assert subscription.behind() == 3, "and not the second one again and again"
+    assert subscription.take(found(3, 0, 10))
+    assert subscription.behind() == 2
+    assert subscription.take(found(2, 0, 10, after=(3, 10)))
+    assert subscription.behind() == 1
+    assert subscription.take(found(1, 0, 10, after=(2, 10)))
 
 
 def test_a_read_waits_for_its_own_rows_only():
-    stream = stream_of({1: 10})
-    assert stream.take(found(1, 0, 5, after=(2, 50)))  # log 2 is not read at all
-    assert set(stream.reaches) == {1}
-    stream = stream_of({1: 10, 2: 20})
-    assert not stream.take(found(1, 0, 5, after=(2, 50)))
-    assert stream.behind() == 2
-    assert stream.take(found(2, 0, 20))
-    assert stream.behind() == 1
-    assert stream.take(found(1, 0, 10, after=(2, 50)))
-    assert stream.behind() is None
-    assert stream.over
+    subscription = stream_of({1: 10})
+    assert subscription.take(found(1, 0, 5, after=(2, 50)))  # log 2 is not read at all
+    assert set(subscription.reaches) == {1}
+    subscription = stream_of({1: 10, 2: 20})
+    assert not subscription.take(found(1, 0, 5, after=(2, 50)))
+    assert subscription.behind() == 2
+    assert subscription.take(found(2, 0, 20))
+    assert subscription.behind() == 1
+    assert subscription.take(found(1, 0, 10, after=(2, 50)))
+    assert subscription.behind() is None
+    assert subscription.over
 
 
 # Holds

@@ -6,7 +6,7 @@ import pytest
 
 import milepost
 from milepost import limits, testing
-from milepost.broker.core.topic import Topic
+from milepost.broker.core.topics.topic import Topic
 from milepost.broker.examine import arrival, examine
 from milepost.errors import ProtocolError
 from milepost.wire import (
@@ -72,8 +72,8 @@ def test_what_came_before_an_error_counts_towards_the_mark():
                 def __init__(self):
                     self.heard = asyncio.Queue()
 
-                def connected(self, link):
-                    link.set_limit(limits.FRAME_BYTES)
+                def connected(self, channel):
+                    channel.set_limit(limits.FRAME_BYTES)
 
                 def frames(self, frames):
                     for frame in frames:
@@ -88,13 +88,13 @@ def test_what_came_before_an_error_counts_towards_the_mark():
 
             schema = milepost.parse_schema("q: [a: int]")
             ear = Ear()
-            link = await connect(parse_address(broker.uri), ear)
-            link.write(encode_control(Hello(name="feed", window=1024)))
+            channel = await connect(parse_address(broker.uri), ear)
+            channel.write(encode_control(Hello(name="feed", window=1024)))
             welcome = await ear.heard.get()
-            link.write(encode_control(Declare(request=1, name="q", schema=str(schema))))
+            channel.write(encode_control(Declare(request=1, name="q", schema=str(schema))))
             topic = await ear.heard.get()
             batch = milepost.encode(schema, [{"a": 1}], Ids.single(welcome.publisher, welcome.broker_id, [77]))
-            link.write(b"".join(put_parts(topic.number, batch.data)) + encode_control(welcome))
+            channel.write(b"".join(put_parts(topic.number, batch.data)) + encode_control(welcome))
             again = Ear()
             while "feed" not in broker.core.publishers._away:
                 await asyncio.sleep(0)
@@ -259,7 +259,7 @@ def test_who_asks_and_does_not_read_is_not_listened_to():
             while not any(each.paused for each in broker.core.connections.values()):
                 await asyncio.sleep(0)
             stuck = next(each for each in broker.core.connections.values() if each.paused)
-            assert stuck.link.waiting < 4 << 20
+            assert stuck.channel.waiting < 4 << 20
             assert len(await client.topics("t1")) == 1  # everybody else is served
             frames, replies = FrameReader(limit=limits.FRAME_BYTES), 0
             while True:  # it reads after all, and gets every answer, in order

@@ -5,7 +5,7 @@ import pytest
 import milepost
 from milepost.batch import Ids
 from milepost.broker.core.core import Source
-from milepost.broker.core.staging import CheckedStage
+from milepost.broker.core.log.staging import CheckedStage
 from milepost.broker.examine import arrival, examine
 from milepost.errors import StoreFull
 from milepost.wire import Credit, Delete, Failure, Publish, Published, Reply, Stage, Unstage
@@ -189,5 +189,5 @@ def test_rows_for_a_topic_that_was_deleted_are_not_published(rig):
 
 def test_a_broker_without_a_store_has_no_sinks(rig):
     client = rig.client()
-    rig.core.keeper.on = False
+    rig.core.durable.on = False
     assert code(rig.ask(client, Published, sink="sink")) == "not_durable"

@@ -7,7 +7,7 @@ import pytest
 import milepost
 from milepost import testing
 from milepost.batch import Batch, Ids
-from milepost.broker.short import ENOUGH, StoredShort
+from milepost.broker.fast_path import ENOUGH, StoredFast
 from milepost.errors import StoreFull
 from milepost.query import parse_schema
 from milepost.wire import Failure, Hello, Ping, Pong, Stored, encode_control, put_parts
@@ -54,10 +54,10 @@ class Feed:
             await self.one(f"early {number}")
         if self.broker._short._loading is not None:
             await self.broker._short._loading
-        while self.connection.link.glance is None:
+        while self.connection.channel.glance is None:
             await self.one("later")
-        assert isinstance(self.connection.link.glance, StoredShort)
-        return self.connection.link.glance
+        assert isinstance(self.connection.channel.glance, StoredFast)
+        return self.connection.channel.glance
 
 
 def in_a_world(test, **changes):
@@ -103,7 +103,7 @@ def test_it_is_taken_and_counts_the_same():
 
         ways = []
         for glance in (watched, lambda count: False):
-            connection.link.glance = glance
+            connection.channel.glance = glance
             before = figures()
             for number in range(5):
                 await feed.one(f"counted {number}")
@@ -186,7 +186,7 @@ def test_who_puts_many_rows_at_once_has_none():
             await feed.put(bytes(Batch.encode(QUOTE, [{"symbol": "x", "price": 1.0}] * 2, ids).data))
             assert await feed.stranger.next() == Stored(feed.puts)
         assert feed.broker._short._loading is None
-        assert feed.connection.link.glance is None
+        assert feed.connection.channel.glance is None
 
     in_a_world(test)
 
@@ -221,7 +221,7 @@ def test_after_a_failure_nothing_overtakes():
 
     async def test(feed, desk):
         await feed.earned()
-        store = feed.broker._keeper.store
+        store = feed.broker._store.store
         writing, full = store.write, [StoreFull("the disk is full")]
         store.write = lambda operations, time_us: (
             (_ for _ in ()).throw(full.pop()) if full else writing(operations, time_us)

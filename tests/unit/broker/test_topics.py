@@ -5,7 +5,7 @@ import pytest
 
 import milepost
 from milepost.batch.header import fingerprint_of
-from milepost.broker.core.pattern import covers
+from milepost.broker.core.topics.pattern import covers
 from milepost.wire import Declare, Delete, Failure, List, Topic
 
 from .rig import QUOTE, Rig, quotes

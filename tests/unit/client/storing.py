@@ -17,7 +17,7 @@ from milepost.client.backoff import Backoff
 from milepost.query import parse_schema
 from milepost.transport import parse_address
 from milepost.wire import (
-    LINKED,
+    MORE,
     Ack,
     Credit,
     Declare,
@@ -64,7 +64,7 @@ class Store:
         self.requests = []  # control frames, of all connections
         self.connections = []
         self.batches = []  # rows of each PUT that arrived
-        # For each PUT without a link and each ACK: "", "before", "after" or "store". With "doubt before" or
+        # For each PUT without a channel and each ACK: "", "before", "after" or "store". With "doubt before" or
         # "doubt after" the connection is not cut, but closed by a broker that cannot tell what became of a commit.
         self.faults = iter(())
         self.unwilling = None  # a kind of request: the first one ends its connection, in doubt
@@ -107,7 +107,7 @@ class Peer:
 
     def __init__(self, store):
         self.store = store
-        self.link = None
+        self.channel = None
         self.puts = 0
         self.outstanding = self.window = 0  # bytes of puts that were not given back, and how many there may be
         self.linked = []
@@ -116,29 +116,29 @@ class Peer:
         self.cursors = {}  # of replays, by number
         self.hello = None
 
-    def connected(self, link):
-        link.set_limit(1 << 24)
-        self.link = link
+    def connected(self, channel):
+        channel.set_limit(1 << 24)
+        self.channel = channel
 
     def say(self, *messages):
         for message in messages:
-            self.link.write(encode_control(message))
+            self.channel.write(encode_control(message))
 
     def cut(self):
-        link, self.link = self.link, None
+        channel, self.channel = self.channel, None
         self.subscriptions.clear()
-        if link is not None:
-            link.abort()
+        if channel is not None:
+            channel.abort()
             for peer in self.store.connections:
                 peer.pump()  # what this client had is for the others
 
     def send_away(self):
         """As a broker whose store is in doubt."""
-        if self.link is not None:
+        if self.channel is not None:
             self.say(Failure(code="in_doubt", message="nobody knows", fatal=True))
-            link, self.link = self.link, None
+            channel, self.channel = self.channel, None
             self.subscriptions.clear()
-            link.close()
+            channel.close()
             for peer in self.store.connections:
                 peer.pump()
 
@@ -148,11 +148,11 @@ class Peer:
             self.cut()
         elif fault == f"doubt {when}":
             self.send_away()
-        return self.link is None
+        return self.channel is None
 
     def frames(self, frames):
         for kind, flags, body in frames:
-            if self.link is None:
+            if self.channel is None:
                 return
             if kind == Kind.PUT:
                 self.put(flags, body)
@@ -168,7 +168,7 @@ class Peer:
     def refused(self, error): ...
 
     def lost(self, error):
-        self.link = None
+        self.channel = None
         self.subscriptions.clear()
 
     def hear(self, said):
@@ -218,15 +218,15 @@ class Peer:
     # Puts
 
     def credit(self):
-        if self.outstanding and self.link is not None:
+        if self.outstanding and self.channel is not None:
             self.say(Credit(self.outstanding))
             self.outstanding = 0
 
     def put(self, flags, body):
         if self.outstanding >= self.window:
             self.say(Failure(code="protocol", message="a put without credit", fatal=True))
-            self.link.close()
-            self.link = None
+            self.channel.close()
+            self.channel = None
             return
         self.puts += 1
         self.outstanding += len(body) + 8
@@ -236,7 +236,7 @@ class Peer:
         batch = Batch.decode(data, self.store.schema)
         self.store.batches.append([row.n for row in batch])
         self.linked.append((name, batch))
-        if flags & LINKED:
+        if flags & MORE:
             return
         parts, self.linked = self.linked, []
         if name == "live":
@@ -341,7 +341,7 @@ class Peer:
             self.store.tries[name, offset] = self.store.tries.get((name, offset), 0) + 1
         data = Batch.encode(SCHEMA, rows).data
         told = tries if tries.any() else None
-        self.link.write(*hand_parts(TOPICS[topic], number, LOG, np.array(offsets, np.uint64), told, data))
+        self.channel.write(*hand_parts(TOPICS[topic], number, LOG, np.array(offsets, np.uint64), told, data))
 
     def ack(self, said):
         name, _, handed = self.subscriptions[said.subscription]

@@ -40,15 +40,15 @@ class Peer:
 
     def __init__(self, **welcome):
         self.heard = []
-        self.links = []
+        self.channels = []
         self.welcome = {"broker": "peer", "broker_id": 1, "publisher": 2, "time_us": 0, "window": 1 << 20} | welcome
         self.welcome.setdefault("heartbeat_s", 60.0)
         self.answers_pings = True
         self.news = asyncio.Event()
 
-    def connected(self, link):
-        link.set_limit(1 << 24)
-        self.links.append(link)
+    def connected(self, channel):
+        channel.set_limit(1 << 24)
+        self.channels.append(channel)
 
     def frames(self, frames):
         for kind, _, body in frames:
@@ -70,10 +70,10 @@ class Peer:
 
     def say(self, *messages):
         for message in messages:
-            self.links[-1].write(encode_control(message))
+            self.channels[-1].write(encode_control(message))
 
-    def deliver(self, batch, marks=(1,), topic=7):
-        self.links[-1].write(*deliver_parts(topic, marks, batch.data))
+    def deliver(self, batch, tags=(1,), topic=7):
+        self.channels[-1].write(*deliver_parts(topic, tags, batch.data))
 
     async def hears(self, kind):
         """Wait for something, and give it."""
@@ -127,8 +127,8 @@ def test_a_long_frame_that_still_comes_is_no_silence():
         connection = client._session.connection
         parts = b"".join(deliver_parts(7, (1,), bytes(100_000)))
         for start in range(0, 20_000, 1_000):
-            peer.links[-1].write(parts[start : start + 1_000])
-            while connection._link.partial < start + 1_000:
+            peer.channels[-1].write(parts[start : start + 1_000])
+            while connection._channel.partial < start + 1_000:
                 await asyncio.sleep(0)
             connection._beat(30.0)
         assert connection.alive
@@ -218,7 +218,7 @@ def test_a_put_waits_for_credit():
         lambda peer: peer.say(Welcome(**peer.welcome)),
         lambda peer: peer.say(Hello(window=1)),
         lambda peer: peer.say(Topic(number=9, name="other", schemas=[])),
-        lambda peer: peer.links[-1].write(b"GET / HTTP/1.1\r\n"),
+        lambda peer: peer.channels[-1].write(b"GET / HTTP/1.1\r\n"),
     ],
 )
 def test_a_broker_that_cannot_be_understood_is_left(misbehave):
@@ -239,7 +239,7 @@ def test_a_damaged_delivery_is_not_used():
         batch = rows(3)
         data = bytearray(batch.data)
         data[-1] ^= 1
-        peer.links[-1].write(*deliver_parts(7, (1,), bytes(data)))
+        peer.channels[-1].write(*deliver_parts(7, (1,), bytes(data)))
         with pytest.raises(Exception, match="checksum"):
             await subscription.get()
 
@@ -249,7 +249,7 @@ def test_a_damaged_delivery_is_not_used():
 def test_a_fatal_failure_says_why():
     async def test(peer, client):
         peer.say(Failure(code="slow_consumer", message="too slow", fatal=True))
-        peer.links[-1].close()
+        peer.channels[-1].close()
         with pytest.raises(BrokerError, match="too slow"):
             await client.flush()
 
@@ -269,7 +269,7 @@ def test_a_refused_handshake_raises_its_error():
     async def test(peer, client):
         def refuse(said):
             peer.say(Failure(code="handshake_refused", message="not you", fatal=True))
-            peer.links[-1].close()
+            peer.channels[-1].close()
 
         peer.answer = refuse
         with pytest.raises(HandshakeRefused, match="not you"):
@@ -286,7 +286,7 @@ class Choosy(Peer):
     def answer(self, said):
         if self.upgraded and isinstance(said, Hello):
             self.say(Failure(code="handshake_refused", message="another protocol", fatal=True))
-            self.links[-1].close()
+            self.channels[-1].close()
         else:
             super().answer(said)
 
@@ -309,16 +309,16 @@ def test_a_client_that_one_broker_refuses_goes_to_the_next_and_gives_up_when_all
             desk = await client().connect()
             await desk.declare_topic("topic", SCHEMA)
             first.upgraded = True
-            first.links[-1].abort()
+            first.channels[-1].abort()
             await desk.declare_topic("topic", SCHEMA)
             assert any(isinstance(said, Declare) for said in second.heard)
             assert desk.statistics().reconnects == 1
             other = await client().connect()
             assert [isinstance(said, Hello) for said in second.heard].count(True) == 2
-            await other.close()  # a peer answers on its latest link, so one client at a time comes back
+            await other.close()  # a peer answers on its latest channel, so one client at a time comes back
             second.upgraded = True
-            for link in second.links:
-                link.abort()
+            for channel in second.channels:
+                channel.abort()
             with pytest.raises(HandshakeRefused, match="another protocol"):
                 await desk.topics()
             with pytest.raises(HandshakeRefused, match="another protocol"):
@@ -342,7 +342,7 @@ def test_after_a_broken_connection_it_comes_back_by_itself():
         await client.declare_topic("topic", SCHEMA)
         for _ in range(3):
             peer.heard.clear()
-            peer.links[-1].abort()
+            peer.channels[-1].abort()
             assert (await peer.hears(Subscribe)).subscription == subscription.number
             await client.flush()
             peer.deliver(rows(1))

@@ -7,7 +7,7 @@ import pytest
 
 from milepost.errors import ProtocolError
 from milepost.wire import (
-    LINKED,
+    MORE,
     Ack,
     CaughtUp,
     Credit,
@@ -19,7 +19,6 @@ from milepost.wire import (
     Hold,
     Kind,
     Look,
-    Marks,
     Ping,
     Positions,
     Publish,
@@ -28,6 +27,7 @@ from milepost.wire import (
     Stage,
     Stored,
     Subscribe,
+    Tags,
     Topic,
     Trim,
     Unstage,
@@ -179,12 +179,12 @@ def test_a_put():
 
 def test_a_put_with_a_key_that_belongs_together_with_the_next():
     key = bytes(range(16))
-    head, data = put_parts(3, BATCH, key, linked=True)
+    head, data = put_parts(3, BATCH, key, more=True)
     assert head.hex() == "2d00000020034d50" + "03000000" + "00000000" + key.hex()
-    assert head[5] & LINKED
+    assert head[5] & MORE
     found, body = read_key(head[5], head[8:] + data)
     assert (found, read_put(body)) == (key, (3, BATCH))
-    assert read_key(LINKED, head[8:] + data) == (b"", head[8:] + data)
+    assert read_key(MORE, head[8:] + data) == (b"", head[8:] + data)
     with pytest.raises(ProtocolError, match="key"):
         read_key(head[5], head[8:20])
 
@@ -232,7 +232,7 @@ def test_a_deliver_with_the_same_marks_for_all_rows():
     head, data = deliver_parts(3, (1, 2, 9), BATCH)
     assert head.hex() == "2d00000021004d50" + "03000000" * 2 + "01000000" + "02000000" + "09000000" + "00000000"
     found = read_deliver(head[5], head[8:] + data)
-    assert (found.topic, found.marks, bytes(found.data)) == (3, (1, 2, 9), BATCH)
+    assert (found.topic, found.tags, bytes(found.data)) == (3, (1, 2, 9), BATCH)
 
 
 def test_a_delivery_from_a_durable_topic_says_how_far_it_is():
@@ -243,21 +243,21 @@ def test_a_delivery_from_a_durable_topic_says_how_far_it_is():
         "0100000000000000"  # the mark, padding
     )
     found = read_deliver(head[5], head[8:] + data)
-    assert (found.topic, found.marks, bytes(found.data), found.place) == (3, (1,), BATCH, (2, 5))
+    assert (found.topic, found.tags, bytes(found.data), found.place) == (3, (1,), BATCH, (2, 5))
     head, data = deliver_parts(3, (1, 2, 9), BATCH, (2, 5))
     assert read_deliver(head[5], head[8:] + data) == (3, (1, 2, 9), BATCH, (2, 5))
-    rows = Marks(np.array([0, 1, 2], np.uint32), np.array([7, 8], np.uint32))
+    rows = Tags(np.array([0, 1, 2], np.uint32), np.array([7, 8], np.uint32))
     head, data = deliver_parts(3, rows, BATCH, (2, 5))
     found = read_deliver(head[5], head[8:] + data)
     assert head[5] == 3
-    assert (found.marks.subscriptions.tolist(), bytes(found.data), found.place) == ([7, 8], BATCH, (2, 5))
+    assert (found.tags.subscriptions.tolist(), bytes(found.data), found.place) == ([7, 8], BATCH, (2, 5))
     for cut in range(len(head) - 8):
         with pytest.raises(ProtocolError):
             read_deliver(head[5], head[8 : 8 + cut])
 
 
 def test_a_deliver_with_marks_row_by_row():
-    marks = Marks(np.array([0, 1, 3], np.uint32), np.array([4, 4, 5], np.uint32))
+    marks = Tags(np.array([0, 1, 3], np.uint32), np.array([4, 4, 5], np.uint32))
     head, data = deliver_parts(3, marks, BATCH)
     assert head.hex() == (
         "3d00000021014d50" + "03000000" + "03000000" + "02000000"  # two rows
@@ -266,9 +266,9 @@ def test_a_deliver_with_marks_row_by_row():
         + "00000000"
     )  # fmt: skip
     found = read_deliver(head[5], head[8:] + data)
-    assert isinstance(found.marks, Marks)
-    assert found.marks.offsets.tolist() == [0, 1, 3]
-    assert found.marks.subscriptions.tolist() == [4, 4, 5]
+    assert isinstance(found.tags, Tags)
+    assert found.tags.offsets.tolist() == [0, 1, 3]
+    assert found.tags.subscriptions.tolist() == [4, 4, 5]
     assert bytes(found.data) == BATCH
 
 

@@ -5,15 +5,15 @@
     core            the events, each a method that returns effects
     effects         what the shell is to do
     connection      a client as the core sees it: credit, queue, subscriptions
-    publishers      the handshake: names, numbers and marks
+    publishers      the handshake: names, numbers and tags
     catalogue       the topics, and what clients ask about them
     topic           a name with its schemas, and who wants which rows of it
     pattern         names of topics, and patterns of them
     share           one batch and its matches -> the rows of each connection
     outbox          what waits for a connection that is busy: bounded, joined, dropped
-    keeper          durable topics and puts: what is stored before it is acknowledged
+    durable          durable topics and puts: what is stored before it is acknowledged
     streams         durable subscriptions: who is attached, what is read, what is acknowledged
-    stream          one of them at work; reach: how far it has got in one log
+    subscription          one of them at work; reach: how far it has got in one log
     terms           what one may be asked for with; start: where it begins; bounds: where a read ends by itself
     holds           cursors that nobody is served from
     burial          rows that were delivered too often
@@ -25,9 +25,9 @@ Matching runs outside, on a snapshot of a topic's index: `Core.put` says with wh
 Whatever else is long is an effect, `Compile` or `Match`, or is done in parts, with `Later` between them.
 """
 
-from milepost.broker.core.connection import Connection
 from milepost.broker.core.core import Core
 from milepost.broker.core.effects import Close, Deliver, Effect, Say
-from milepost.broker.core.topic import Topic, Version
+from milepost.broker.core.sessions.connection import Connection
+from milepost.broker.core.topics.topic import Topic, Version
 
 __all__ = ["Close", "Connection", "Core", "Deliver", "Effect", "Say", "Topic", "Version"]

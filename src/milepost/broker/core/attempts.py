@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Compile, Effect
 from milepost.broker.core.predicates import Predicates, Results, Uncompiled
+from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import MilepostError
 
 Event: TypeAlias = Callable[[], list[Effect]]

@@ -13,25 +13,25 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost.batch import Batch
-from milepost.broker.core.administration import administer
 from milepost.broker.core.attempts import Attempts
-from milepost.broker.core.catalogue import Catalogue
-from milepost.broker.core.catchups import CatchUps
-from milepost.broker.core.connection import Connection
 from milepost.broker.core.effects import Close, Deliver, Effect, Mend, Say
-from milepost.broker.core.holds import move_hold
-from milepost.broker.core.keeper import Checked, Keeper, Refused, Row
-from milepost.broker.core.liveness import Bytes, Liveness
-from milepost.broker.core.memory import Memory
-from milepost.broker.core.outbox import LARGE_BATCH, Hold, Outbox, Place, Waiting, too_long
-from milepost.broker.core.pattern import require_pattern
-from milepost.broker.core.publishers import Publishers
-from milepost.broker.core.queues import Queues
-from milepost.broker.core.share import shares
-from milepost.broker.core.slow import overfull, tell_dropped
-from milepost.broker.core.staging import Staging
+from milepost.broker.core.log.catchups import CatchUps
+from milepost.broker.core.log.retention_holds import move_hold
+from milepost.broker.core.log.staging import Staging
+from milepost.broker.core.log.topics import Checked, DurableTopics, Refused, Row
+from milepost.broker.core.memory import MemoryAccount
+from milepost.broker.core.queues.administration import administer
+from milepost.broker.core.queues.transactions import QueueTransactions
+from milepost.broker.core.routing.shares import shares
+from milepost.broker.core.sessions.connection import Connection
+from milepost.broker.core.sessions.liveness import Bytes, Liveness
+from milepost.broker.core.sessions.publishers import Publishers
 from milepost.broker.core.statistics import described, statistics
-from milepost.broker.core.topic import Topic
+from milepost.broker.core.topics.backlog import LARGE_BATCH, Backlog, CreditHold, Place, Waiting, too_long
+from milepost.broker.core.topics.catalogue import Catalogue
+from milepost.broker.core.topics.pattern import require_pattern
+from milepost.broker.core.topics.slow_consumers import overfull, tell_dropped
+from milepost.broker.core.topics.topic import Topic
 from milepost.config import Settings
 from milepost.errors import (
     BrokerError,
@@ -56,7 +56,6 @@ from milepost.wire import (
     Hello,
     List,
     Look,
-    Marks,
     Ping,
     Pong,
     Positions,
@@ -66,6 +65,7 @@ from milepost.wire import (
     Resume,
     Status,
     Subscribe,
+    Tags,
     Trim,
     Unstage,
     Unsubscribe,
@@ -113,18 +113,18 @@ class Core:
         self.totals: Counter[str] = Counter()
         self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
         self.forwards_changed: Callable[[], None] = lambda: None  # the shell hears that a queue goes elsewhere now
-        self.memory = Memory(self, settings.memory_bytes)
+        self.memory = MemoryAccount(self, settings.memory_bytes)
         self.liveness = Liveness(self)
         self.publishers = Publishers(self, draw)
         self._numbers = 0
         self._free: list[int] = []  # numbers of connections that are gone: those in use stay dense, for counting
         self.greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
-        self.keeper = Keeper(self)
+        self.durable = DurableTopics(self)
         self.catchups = CatchUps(self)
         self.placeless = 0  # connections whose clients do not read the places of rows
         self.moves = 0  # how often the log of some durable topic has grown
         self.staging = Staging(self)
-        self.queues = Queues(self)
+        self.queues = QueueTransactions(self)
         self.store_id = ""  # changes only when stored state was lost; empty: nothing is stored
         self._turn: dict[int, Connection] = {}  # without cut-through: connections to be served at the next turn
 
@@ -153,7 +153,7 @@ class Core:
         self.placeless -= connection.greeted and not connection.places
         self.catchups.left(connection)
         effects = self.catalogue.forget(connection, self._forgotten)
-        effects += self.keeper.streams.left(connection) if connection.members or connection.linked else []
+        effects += self.durable.subscriptions.left(connection) if connection.members or connection.atomic else []
         effects += self.queues.leases.lost(connection) if connection.owner is not None else []
         if connection.outbox is not None:
             self.release(connection.outbox, effects)
@@ -215,9 +215,9 @@ class Core:
 
     def _answer(self, connection: Connection, request: Any, time_us: int, again: bool) -> list[Effect]:
         effects: list[Effect] = []
-        if isinstance(request, Subscribe) and request.resume is not None and self.keeper.shared and not again:
+        if isinstance(request, Subscribe) and request.resume is not None and self.durable.shared and not again:
             # How far the logs of other brokers are is known a little late: what they had must not be missed.
-            return self.keeper.learn(partial(self._learned, connection, request, time_us))
+            return self.durable.learn(partial(self._learned, connection, request, time_us))
         try:
             later = self._asked_store(connection, request)
             if later is not None:
@@ -237,52 +237,52 @@ class Core:
                 case Positions():
                     value = self.catchups.positions(connection)
                 case Status():
-                    return self.keeper.counts.report(connection, request.request, time_us)
+                    return self.durable.counts.report(connection, request.request, time_us)
                 case _:
                     require_pattern(request.pattern)
                     value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
             reply = Reply(request=request.request, value=value)
         except MilepostError as error:
-            if isinstance(error, UnknownTopic) and self.keeper.shared and not again:
+            if isinstance(error, UnknownTopic) and self.durable.shared and not again:
                 # Another broker may have made it a moment ago, and its client come here since.
-                return self.keeper.learn(partial(self._learned, connection, request, time_us))
+                return self.durable.learn(partial(self._learned, connection, request, time_us))
             self.errors[error.code] += 1
             return [*effects, Say(connection, failure(error, request=request.request))]
         return [*effects, Say(connection, reply)]
 
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError) and isinstance(request, Subscribe) and request.resume is not None:
-            return self.keeper.failed(connection, request.request, outcome)
+            return self.durable.failed(connection, request.request, outcome)
         return self._asked(connection, request, time_us, again=True) if connection.open else []
 
     def _asked_store(self, connection: Connection, request: Any) -> list[Effect] | None:
         """Requests about what is durable; None for the others."""
-        keeper = self.keeper
+        durable = self.durable
         match request:
             case Declare():
                 topic = self.topics.get(request.name)
                 if request.durable or (topic is not None and topic.stored and request.schema is not None):
-                    return keeper.declare(connection, request)
+                    return durable.declare(connection, request)
                 if request.retain is not None:
                     raise NotDurable(f"topic {request.name[:80]!r} is live, and keeps nothing; declare it durable")
             case Delete():
                 topic = self.topics.get(request.name)
                 if topic is not None and topic.stored:
-                    return keeper.delete(connection, request, topic)
+                    return durable.delete(connection, request, topic)
             case Subscribe() if request.durable or request.name or request.stop is not None:
-                return keeper.streams.subscribe(connection, request)
+                return durable.subscriptions.subscribe(connection, request)
             case Subscribe() if request.subscription in (connection.members or {}):
                 raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
             case Unsubscribe() if request.name or request.subscription in (connection.members or {}):
-                return keeper.streams.unsubscribe(connection, request)
+                return durable.subscriptions.unsubscribe(connection, request)
             case Ack():
-                return keeper.streams.acknowledge(connection, request)
+                return durable.subscriptions.acknowledge(connection, request)
             case Trim():
-                return keeper.trim(connection, request)
+                return durable.trim(connection, request)
             case Look():
-                return keeper.look(connection, request)
+                return durable.look(connection, request)
             case HoldRequest():
-                return move_hold(keeper, connection, request)
+                return move_hold(durable, connection, request)
             case Publish() | Unstage() | Published():
                 return self.staging.asked(connection, request)
             case Dequeue(peek=False) | Finish():
@@ -293,11 +293,11 @@ class Core:
 
     def append(self, checked: Checked) -> list[Effect]:
         """A batch for a durable topic was checked: store it."""
-        return self.keeper.append(checked)
+        return self.durable.append(checked)
 
     def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
         """The store has committed some operations, or failed: continuations, each with what came of it."""
-        return self.keeper.stored(results, entries)
+        return self.durable.stored(results, entries)
 
     # Batches
 
@@ -327,18 +327,18 @@ class Core:
         topic: Topic | None,
         error: MilepostError,
         *,
-        linked: bool = False,
+        more: bool = False,
         examined: bool = False,
     ) -> list[Effect]:
         """A batch cannot be taken: its publisher is told, and gets its credit back. The connection stays.
 
-        `linked`: the next batch belongs together with it. `examined`: its topic knows that it is no longer looked at.
+        `more`: the next batch belongs together with it. `examined`: its topic knows that it is no longer looked at.
         """
-        if not examined and (linked or source.connection.linked is not None) and source.connection.open:
+        if not examined and (more or source.connection.atomic is not None) and source.connection.open:
             if topic is not None:
                 topic.examined()
             assert isinstance(source, Source)
-            return self.keeper.refuse_linked(Refused(topic, source, put, error), linked)
+            return self.durable.refuse_atomic(Refused(topic, source, put, error), more)
         self.errors[error.code] += 1
         self.totals["batches_refused"] += 1
         if topic is not None and not examined:
@@ -360,7 +360,7 @@ class Core:
             topic.bytes_in += source.size
             source.connection.rows_in += source.rows
         effects: list[Effect] = []
-        full: list[Outbox] = []
+        full: list[Backlog] = []
         if topic.number in self.numbered:  # it may have been deleted while the batch was being matched
             self._distribute(topic, batch, matches, effects, full)
         self.give_back(sources, full, effects)
@@ -387,9 +387,9 @@ class Core:
         self._give_back(connection, size, effects)
         return effects
 
-    def distribute(self, topic: Topic, entry: Entry, matches: Matches | None, effects: list[Effect]) -> list[Outbox]:
+    def distribute(self, topic: Topic, entry: Entry, matches: Matches | None, effects: list[Effect]) -> list[Backlog]:
         """Deliver rows that are stored to plain subscribers; the queues that are full."""
-        full: list[Outbox] = []
+        full: list[Backlog] = []
         place = Place(entry.log, entry.first, entry.first + len(entry.batch))
         self._distribute(topic, entry.batch, matches, effects, full, place)
         return full
@@ -400,18 +400,18 @@ class Core:
         batch: Batch,
         matches: Matches | None,
         effects: list[Effect],
-        full: list[Outbox],
+        full: list[Backlog],
         place: Place | None = None,
     ) -> None:
         if matches is None:
-            for marks, members in topic.audience():
-                self._deliver(topic, batch, marks, members, effects, full, place)
+            for tags, members in topic.audience():
+                self._deliver(topic, batch, tags, members, effects, full, place)
             return
         for key, error in matches.failed:
             self._end(topic, key, error, effects)
         for share in shares(topic, batch, matches, self.connections):
             here = place if place is None or share.rows is None else place._replace(rows=share.rows)
-            self._deliver(topic, share.batch, share.marks, share.connections, effects, full, here)
+            self._deliver(topic, share.batch, share.tags, share.connections, effects, full, here)
 
     def _end(self, topic: Topic, key: int, error: MilepostError, effects: list[Effect]) -> None:
         """End a plain subscription whose predicate could not be evaluated: else it would miss rows and not know it."""
@@ -425,7 +425,7 @@ class Core:
         self.catalogue.drop(subscription)
         effects.append(Say(connection, failure(error, subscription=subscription.number)))
 
-    def give_back(self, sources: Sequence[Source | Row], full: list[Outbox], effects: list[Effect]) -> None:
+    def give_back(self, sources: Sequence[Source | Row], full: list[Backlog], effects: list[Effect]) -> None:
         """Batches are dealt with: their bytes go back as credit, unless somebody whom they were for is full."""
         for source in sources:
             if full:
@@ -437,21 +437,21 @@ class Core:
         self,
         topic: Topic,
         batch: Batch,
-        marks: Any,
+        tags: Any,
         connections: list[Connection],
         effects: list[Effect],
-        full: list[Outbox],
+        full: list[Backlog],
         place: Place | None = None,
     ) -> None:
         if place is not None and self.placeless and not all(connection.places for connection in connections):
             placeless = [connection for connection in connections if not connection.places]
-            self._deliver(topic, batch, marks, placeless, effects, full)
+            self._deliver(topic, batch, tags, placeless, effects, full)
             connections = [connection for connection in connections if connection.places]
-        if (len(batch.data) > LARGE_BATCH or isinstance(marks, Marks)) and too_long(batch, marks):
-            for half in Waiting(topic, batch, marks, 0, place=place).halves():
-                self._deliver(topic, half.batch, half.marks, connections, effects, full, half.place)
+        if (len(batch.data) > LARGE_BATCH or isinstance(tags, Tags)) and too_long(batch, tags):
+            for half in Waiting(topic, batch, tags, 0, place=place).halves():
+                self._deliver(topic, half.batch, half.tags, connections, effects, full, half.place)
             return
-        parts: tuple[Buffer, ...] = deliver_parts(topic.number, marks, batch.data, place and place.told)
+        parts: tuple[Buffer, ...] = deliver_parts(topic.number, tags, batch.data, place and place.told)
         size, rows = len(parts[0]) + len(parts[1]), len(batch)
         if size < JOINED_BYTES:
             parts = (b"".join(parts),)  # once, and not for each connection
@@ -473,7 +473,7 @@ class Core:
                 continue  # closed a moment ago, for being slow
             if connection.ready:
                 self._turn[connection.number] = connection
-            outbox = connection.wait(Waiting(topic, batch, marks, size, held, place))
+            outbox = connection.wait(Waiting(topic, batch, tags, size, held, place))
             memory.queued(connection)
             # One delivery alone is not a queue: whoever is given more than fits at once is not slow for that.
             if outbox.bytes > most and len(outbox.waiting) > 1:
@@ -482,7 +482,7 @@ class Core:
     # Flow
 
     def blocked(self, connection: Connection, kept: int = 0, written: int = 0) -> None:
-        """The link keeps bytes that its socket did not take, after so many were written; `drained` follows."""
+        """The channel keeps bytes that its socket did not take, after so many were written; `drained` follows."""
         connection.blocked = True
         connection.ready = False
         if kept < connection.unsent + written:
@@ -490,7 +490,7 @@ class Core:
         self.memory.unsent(connection, kept)
 
     def drained(self, connection: Connection) -> list[Effect]:
-        """The link keeps nothing any more."""
+        """The channel keeps nothing any more."""
         connection.blocked = False
         connection.moved = True
         self.memory.unsent(connection, 0)
@@ -532,17 +532,17 @@ class Core:
         connection.settle()
         if connection.ready and (connection.members or connection.catchups):
             mine = [found[0] for found in (connection.members or {}).values() if not isinstance(found, Subscribe)]
-            for stream in [*(connection.catchups or {}).values(), *mine]:
+            for subscription in [*(connection.catchups or {}).values(), *mine]:
                 if connection.ready:
-                    self.keeper.streams.pump(stream, effects)
+                    self.durable.subscriptions.pump(subscription, effects)
         return effects
 
-    def _send_next(self, connection: Connection, outbox: Outbox, effects: list[Effect]) -> None:
+    def _send_next(self, connection: Connection, outbox: Backlog, effects: list[Effect]) -> None:
         item = outbox.joined(self.settings.join_bytes)
-        while too_long(item.batch, item.marks):
+        while too_long(item.batch, item.tags):
             item, rest = item.halves()
             outbox.put_back(rest)
-        parts = deliver_parts(item.topic.number, item.marks, item.batch.data, item.place and item.place.told)
+        parts = deliver_parts(item.topic.number, item.tags, item.batch.data, item.place and item.place.told)
         size, rows = len(parts[0]) + len(parts[1]), len(item.batch)
         connection.spend(size, rows)
         item.topic.rows_out += rows
@@ -550,17 +550,17 @@ class Core:
         effects.append(Deliver(parts, [connection]))
 
     def served(self, connection: Connection) -> list[Effect]:
-        """The link took a frame of the queue whole: there may be more."""
+        """The channel took a frame of the queue whole: there may be more."""
         return self._serve(connection) if connection.outbox is not None else []
 
-    def _hold(self, source: Source | Row, full: list[Outbox]) -> None:
+    def _hold(self, source: Source | Row, full: list[Backlog]) -> None:
         """Keep a publisher's credit back until those connections have room: it throttles itself."""
-        hold = Hold(source.connection, source.size, len(full))
+        hold = CreditHold(source.connection, source.size, len(full))
         self.totals["puts_throttled"] += 1
         for outbox in full:
             outbox.holds.append(hold)
 
-    def release(self, outbox: Outbox, effects: list[Effect]) -> None:
+    def release(self, outbox: Backlog, effects: list[Effect]) -> None:
         holds, outbox.holds = outbox.holds, []
         for hold in holds:
             hold.outboxes -= 1
@@ -586,7 +586,7 @@ class Core:
             effects += self.refused(
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
-        return effects + self.keeper.tick(now) + self.queues.leases.tick(now) if self.keeper.on else effects
+        return effects + self.durable.tick(now) + self.queues.leases.tick(now) if self.durable.on else effects
 
     def scan(self, now: float, partial: Bytes, waiting: Bytes = _UNSENT) -> list[Effect]:
         """Several times a heartbeat: see `Liveness`."""

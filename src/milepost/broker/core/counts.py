@@ -17,8 +17,8 @@ from milepost.queues.operations import Count
 from milepost.storage.operations import Lags
 
 if TYPE_CHECKING:
-    from milepost.broker.core.connection import Connection
     from milepost.broker.core.core import Core
+    from milepost.broker.core.sessions.connection import Connection
 
 Then: TypeAlias = Callable[[dict[str, Any]], list[Effect]]
 
@@ -56,7 +56,7 @@ class Counts:
         self._time_us = time_us
         effects: list[Effect] = []
         if self._began is None:
-            if not self._core.keeper.on or now < self._due:
+            if not self._core.durable.on or now < self._due:
                 return then(self._core.statistics(time_us))
             self._began = now
             effects.append(Inspect(Count(self.last.after, LISTED), self._counted))
@@ -67,7 +67,7 @@ class Counts:
 
     def report(self, connection: Connection, request: int, time_us: int) -> list[Effect]:
         """A client asks how the broker is."""
-        then = partial(self._core.keeper.replied, connection, request)
+        then = partial(self._core.durable.replied, connection, request)
         return self.ask(connection, connection.heard, time_us, then)
 
     def tick(self, now: float) -> list[Effect]:

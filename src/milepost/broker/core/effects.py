@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from milepost.broker.core.connection import Connection
 from milepost.broker.core.predicates import Work as Pieces
+from milepost.broker.core.sessions.connection import Connection
 from milepost.storage.operations import Operation, Start, Work
 from milepost.wire import Control
 from milepost.wire.payload import Buffer
 
 if TYPE_CHECKING:
-    from milepost.broker.core.topic import Topic
+    from milepost.broker.core.topics.topic import Topic
 
 
 class Say(NamedTuple):
@@ -28,7 +28,7 @@ class Say(NamedTuple):
 class Deliver(NamedTuple):
     """Write one DELIVER frame, in parts, to each of some connections; credit is spent already.
 
-    Of a connection whose link does not take all of it, the shell tells by `Core.blocked`.
+    Of a connection whose channel does not take all of it, the shell tells by `Core.blocked`.
     """
 
     parts: tuple[Buffer, ...]
@@ -48,7 +48,7 @@ class Close(NamedTuple):
     connection: Connection
 
 
-class Store(NamedTuple):
+class Write(NamedTuple):
     """Write to the store, in the order of these effects; `Core.stored` is told what came of it.
 
     `then` takes the outcome, or the error. When an operation of a session fails because the store does, those behind
@@ -66,7 +66,7 @@ class Mend(NamedTuple):
     session: object
 
 
-class Read(NamedTuple):
+class ReadLog(NamedTuple):
     """Read rows of a log, those that match; `then` takes a list of `Found`, or the error.
 
     With `only`, exactly these offsets, ascending; otherwise from `offset` on, as many as make a good piece, and those
@@ -132,5 +132,5 @@ class Later(NamedTuple):
 
 
 Effect: TypeAlias = (
-    Say | Deliver | Acknowledge | Close | Store | Mend | Read | Ask | Inspect | Learn | Compile | Match | Later
+    Say | Deliver | Acknowledge | Close | Write | Mend | ReadLog | Ask | Inspect | Learn | Compile | Match | Later
 )

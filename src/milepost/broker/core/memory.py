@@ -15,16 +15,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from milepost.broker.core.effects import Effect, Store
+from milepost.broker.core.effects import Effect, Write
 from milepost.errors import Overloaded
 from milepost.storage.operations import Work
 from milepost.wire import Dequeue
 
 if TYPE_CHECKING:
-    from milepost.broker.core.connection import Connection
     from milepost.broker.core.core import Core
-    from milepost.broker.core.dealing import Dealing, Owner
-    from milepost.broker.core.stream import Stream
+    from milepost.broker.core.log.subscription import LogSubscription
+    from milepost.broker.core.queues.transaction import OpenTransaction, Owner
+    from milepost.broker.core.sessions.connection import Connection
     from milepost.storage.database import Session
     from milepost.storage.operations import Place
 
@@ -69,7 +69,7 @@ class Barrier(Work):
         """Nothing."""
 
 
-class Memory:
+class MemoryAccount:
     """See above. Sizes are added where something begins to be held, and taken off where it ends."""
 
     def __init__(self, core: Core, limit: int) -> None:
@@ -168,7 +168,7 @@ class Memory:
     # What goes out
 
     def unsent(self, connection: Connection, size: int) -> None:
-        """The link of a connection keeps so much."""
+        """The channel of a connection keeps so much."""
         self.held += size - connection.unsent
         connection.unsent = size
 
@@ -183,29 +183,29 @@ class Memory:
         most = self._core.settings.queue_bytes
         return most if self.held <= self.enough else min(most, max(LEAST_ANSWER, self.share))
 
-    def pending(self, stream: Stream) -> None:
-        """Rows that were read for a stream and wait, or its reads under way, have changed. Its first member pays."""
-        size = sum([len(each.batch.data) for each in stream.pending]) + READ_BYTES * stream.reading
-        payer = next(iter(stream.members.values())).connection
-        if stream.payer is not None:
-            stream.payer.ahead -= stream.held
+    def pending(self, subscription: LogSubscription) -> None:
+        """Rows read for a subscription that wait, or its reads under way, have changed. Its first member pays."""
+        size = sum([len(each.batch.data) for each in subscription.pending]) + READ_BYTES * subscription.reading
+        payer = next(iter(subscription.members.values())).connection
+        if subscription.payer is not None:
+            subscription.payer.ahead -= subscription.held
         payer.ahead += size
-        self.held += size - stream.held
-        stream.held, stream.payer = size, payer
+        self.held += size - subscription.held
+        subscription.held, subscription.payer = size, payer
 
-    def ended(self, stream: Stream) -> None:
-        """Nobody is attached to a stream any more."""
-        if stream.payer is not None:
-            stream.payer.ahead -= stream.held
-        self.held -= stream.held
-        stream.held, stream.payer = 0, None
+    def ended(self, subscription: LogSubscription) -> None:
+        """Nobody is attached to a subscription any more."""
+        if subscription.payer is not None:
+            subscription.payer.ahead -= subscription.held
+        self.held -= subscription.held
+        subscription.held, subscription.payer = 0, None
 
-    def may_read(self, stream: Stream) -> bool:
-        """Whether more may be read for a stream: not too much for one client, and little when memory is short."""
+    def may_read(self, subscription: LogSubscription) -> bool:
+        """Whether more may be read for a subscription: not too much for one client, and little when memory is short."""
         if self.scarce and self.reads >= SCARCE_READS:
             return False
-        ahead = next(iter(stream.members.values())).connection.ahead
-        return ahead < AHEAD_BYTES and not (self.scarce and stream.pending)
+        ahead = next(iter(subscription.members.values())).connection.ahead
+        return ahead < AHEAD_BYTES and not (self.scarce and subscription.pending)
 
     # Messages of queues
 
@@ -237,7 +237,7 @@ class Memory:
                 "one, and has no room for more (memory_bytes); finish transactions, and try again later"
             )
 
-    def keep(self, dealing: Dealing, size: int) -> None:
+    def keep(self, dealing: OpenTransaction, size: int) -> None:
         """An answer of a transaction is kept until the client goes on."""
         owner = dealing.owner
         change, dealing.kept = size - dealing.kept, size
@@ -255,14 +255,14 @@ class Memory:
     def left(self, connection: Connection) -> list[Effect]:
         """A connection ends. What was given to the store is held until the store has come so far.
 
-        What its link keeps is held until the link is gone: then the shell says so by `partial` and `unsent`.
+        What its channel keeps is held until the channel is gone: then the shell says so by `partial` and `unsent`.
         """
         self.queued(connection)
         self.passed(connection)
         size = connection.outstanding - connection.taken + connection.asked + connection.dequeuing
         connection.asked = connection.dequeuing = connection.outstanding = connection.taken = 0
         connection.asking = None
-        if size < ORPHAN_BYTES or not self._core.keeper.on:
+        if size < ORPHAN_BYTES or not self._core.durable.on:
             self.held -= size
             return []
 
@@ -270,4 +270,4 @@ class Memory:
             self.held -= size
             return []
 
-        return [Store(Barrier(), done)]
+        return [Write(Barrier(), done)]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from milepost.broker.core import counts
 
 if TYPE_CHECKING:
-    from milepost.broker.core.connection import Connection
     from milepost.broker.core.core import Core
     from milepost.broker.core.counts import Counts
-    from milepost.broker.core.stream import Stream
-    from milepost.broker.core.topic import Topic
+    from milepost.broker.core.log.subscription import LogSubscription
+    from milepost.broker.core.sessions.connection import Connection
+    from milepost.broker.core.topics.topic import Topic
 
 TOTALS: Final = ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches_in")
 QUEUE_TOTALS: Final = (
@@ -46,7 +46,7 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             )
     topics = list(core.topics.values())
     counted = core.catalogue.past + Counter(_summed(topics))
-    lags = {topic.name: _lags(topic) for topic in topics if topic.streams}
+    lags = {topic.name: _lags(topic) for topic in topics if topic.log_subscriptions}
     return {
         "name": core.settings.name,
         "version": core.version,
@@ -79,9 +79,9 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             "rows": sum(outbox.rows for outbox in outboxes),
             "bytes": sum(outbox.bytes for outbox in outboxes),
         },
-        "counted_us": core.keeper.counts.time_us,  # when the oldest of the figures below was counted; 0: never
-        **_queues(core.keeper.counts, time_us),
-        **_behind_all(core.keeper.counts, lags),
+        "counted_us": core.durable.counts.time_us,  # when the oldest of the figures below was counted; 0: never
+        **_queues(core.durable.counts, time_us),
+        **_behind_all(core.durable.counts, lags),
     }
 
 
@@ -151,7 +151,7 @@ def _figures(topic: Topic, lags: dict[str, int]) -> dict[str, Any]:
         "bytes_out": topic.bytes_out,
         "batches_in": topic.batches_in,
         "durable": bool(topic.stored),
-        "streams": len(topic.streams),
+        "streams": len(topic.log_subscriptions),
         "behind": max(lags.values(), default=0),
     }
 
@@ -159,15 +159,15 @@ def _figures(topic: Topic, lags: dict[str, int]) -> dict[str, Any]:
 def _lags(topic: Topic) -> dict[str, int]:
     """By name, how far streams that somebody reads are behind; of replays, which have none, the one most behind."""
     found: dict[str, int] = {}
-    for stream in topic.streams.values():
-        found[stream.name] = max(found.get(stream.name, 0), _behind(topic, stream))
+    for subscription in topic.log_subscriptions.values():
+        found[subscription.name] = max(found.get(subscription.name, 0), _behind(topic, subscription))
     return found
 
 
-def _behind(topic: Topic, stream: Stream) -> int:
-    """How many offsets a stream that somebody reads has before it, in all logs; what it does not want included."""
-    cursors = stream.cursors()
-    ends = topic.ends if stream.stop is None else stream.stop
+def _behind(topic: Topic, subscription: LogSubscription) -> int:
+    """Offsets that an attached subscription has before it, in all logs, whether they match or not."""
+    cursors = subscription.cursors()
+    ends = topic.ends if subscription.stop is None else subscription.stop
     return sum(max(0, end - cursors.get(log, 0)) for log, end in ends.items())
 
 

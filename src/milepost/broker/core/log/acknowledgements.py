@@ -1,0 +1,359 @@
+"""Acknowledgements of durable subscriptions: cursors that move, alone or with the commit of a transaction on queues.
+
+A cursor says how far everything is consumed, and what is consumed behind it, so each move stores all that was
+acknowledged before. Moves of a subscription are therefore stored in order, and when the store fails one, it fails those
+behind it (see `effects.Store`). A commit can fail for other reasons too, and those behind it would go on. So while one
+has the cursors, nothing else moves them: it waits until nothing is under way, and others wait until it is over.
+
+Of a subscription that counts deliveries, a move also stores which rows are in the hands of clients. When rows are
+handed out for the first time, a move follows at once, or when the one under way is over. Nobody waits for it. Rows that
+came before, or may have, are sent when their move is stored.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from milepost import limits
+from milepost.broker.core.effects import Deliver, Effect, Mend, Say, Write
+from milepost.broker.core.log.member import NO_MEMBER, Member
+from milepost.broker.core.log.ranges import require_apart
+from milepost.broker.core.log.reach import Chosen
+from milepost.broker.core.log.subscription import LogSubscription, Taken
+from milepost.broker.core.queues.transaction import OpenTransaction
+from milepost.broker.core.sessions.connection import Connection
+from milepost.errors import (
+    AckMismatch,
+    InDoubt,
+    LimitExceeded,
+    MilepostError,
+    NotExpectingAck,
+    ServedElsewhere,
+    UnknownSubscription,
+)
+from milepost.storage.operations import Cursor, Move, Part
+from milepost.wire import Ack, Reply, Subscribe
+
+if TYPE_CHECKING:
+    from milepost.broker.core.log.subscriptions import LogSubscriptions
+
+
+class Settling(NamedTuple):
+    """An acknowledgement that is stored with a commit."""
+
+    subscription: LogSubscription
+    taken: Taken
+    cursors: dict[int, Cursor]
+    move: Move
+
+
+class Sending(NamedTuple):
+    """Rows that are sent once their delivery is counted; `member.unsent` has them."""
+
+    member: Member
+    deliver: Deliver
+    size: int  # bytes of the frame
+    rows: int
+
+
+class Acknowledgements:
+    """See above."""
+
+    def __init__(self, subscriptions: LogSubscriptions) -> None:
+        self._subscriptions = subscriptions
+
+    def _member(self, connection: Connection, request: Ack) -> tuple[LogSubscription, Member, bool]:
+        """Who acknowledges, and whether that is new; raises what is wrong as far as can be told without the rows."""
+        found = (connection.members or {}).get(request.subscription)
+        if found is None or isinstance(found, Subscribe):
+            raise UnknownSubscription(f"this connection has no durable subscription {request.subscription}")
+        subscription, member = found
+        if not subscription.stored:
+            raise NotExpectingAck("a replay has nothing to acknowledge: its position is the application's to keep")
+        named = (request.done, request.again, request.handed)
+        count = sum(len(pairs) for ranges in named for pairs in ranges.values())
+        limits.require("ACK_RANGES", count, "the ranges of one acknowledgement")
+        if request.sequence <= member.sequence:
+            return subscription, member, False
+        if subscription.broken is not None:
+            raise subscription.broken
+        if not count:
+            raise NotExpectingAck("an acknowledgement names what it acknowledges; this one names nothing")
+        if request.sequence >= 1 << 63:
+            raise AckMismatch(f"the acknowledgements of a client are counted from 1 on; {request.sequence} is none")
+        return subscription, member, True
+
+    def acknowledge(self, connection: Connection, request: Ack, *, waits: bool = True) -> list[Effect]:
+        """Rows are done, or to come again, or were handed on."""
+        subscription, member, new = self._member(connection, request)
+        if not new:
+            return [Say(connection, Reply(request=request.request, value={"sequence": member.sequence}))]
+        effects: list[Effect] = []
+        if waits and self.blocked(subscription):
+            subscription.deferred.append(partial(self._acknowledge_late, connection, request))
+            return effects
+        try:
+            done, again, handed = _chosen(subscription, member, request)
+        except (AckMismatch, LimitExceeded) as error:
+            effects += self._subscriptions.durable.failed(connection, request.request, error)
+            self._subscriptions.pump(subscription, effects)
+            return effects
+        member.sequence = request.sequence
+        taken = Taken(member, request.sequence, done, handed=handed)
+        subscription.send_back(member, again)
+        self.move(subscription, taken, effects, connection, request.request)
+        self._subscriptions.pump(subscription, effects)
+        return effects
+
+    def _acknowledge_late(self, connection: Connection, request: Ack, effects: list[Effect]) -> None:
+        if connection.open:
+            try:
+                effects += self.acknowledge(connection, request, waits=False)
+            except MilepostError as error:
+                effects += self._subscriptions.durable.failed(connection, request.request, error)
+
+    # Moves
+
+    def blocked(self, subscription: LogSubscription) -> bool:
+        """Whether a commit has the cursors of a subscription, or is to have them next."""
+        return subscription.settling or bool(subscription.parked)
+
+    def move(
+        self,
+        subscription: LogSubscription,
+        taken: Taken,
+        effects: list[Effect],
+        connection: Connection | None = None,
+        request: int = 0,
+        dead: tuple[Part, ...] = (),
+        promised: bool = True,
+    ) -> None:
+        """Store how far a subscription is."""
+        cursors = self._begin(subscription, taken)
+        move = Move(
+            subscription.stored, subscription.epoch, cursors, taken.member.instance, taken.sequence, dead, promised
+        )
+        effects.append(
+            Write(move, partial(self._moved, subscription, taken, cursors, connection, request), subscription)
+        )
+
+    def _begin(self, subscription: LogSubscription, taken: Taken) -> dict[int, Cursor]:
+        subscription.moves += 1
+        subscription.moving += 1
+        subscription.uncounted = False
+        taken.move = subscription.moves
+        if taken.member.key:
+            subscription.acknowledge(taken)
+        touched = {log for _, log in taken.rows}
+        cursors = {}
+        for log, reach in subscription.reaches.items():
+            cursor = reach.cursor()
+            state = reach.state(cursor, counted=bool(subscription.most))
+            if log in touched or cursor != reach.stored or state != reach.given:
+                cursors[log] = Cursor(cursor, state)
+                reach.given = state
+        return cursors
+
+    def _moved(
+        self,
+        subscription: LogSubscription,
+        taken: Taken,
+        cursors: dict[int, Cursor],
+        connection: Connection | None,
+        request: int,
+        outcome: Any,
+    ) -> list[Effect]:
+        subscriptions = self._subscriptions
+        subscription.moving -= 1
+        effects: list[Effect] = []
+        if isinstance(outcome, MilepostError):
+            for reach in subscription.reaches.values():
+                reach.given = None
+            self._unsent(subscription, taken, effects)
+        if isinstance(outcome, InDoubt) and not subscription.ended:
+            subscriptions.abandon(subscription, outcome, effects)
+        elif isinstance(outcome, MilepostError) and subscription.ended and connection is not None:
+            effects += subscriptions.durable.failed(connection, request, outcome)
+        if isinstance(outcome, MilepostError) and subscription.ended:
+            return effects if subscription.moving else [*effects, Mend(subscription)]
+        if isinstance(outcome, MilepostError):
+            if isinstance(outcome, ServedElsewhere | UnknownSubscription):
+                subscriptions.end(subscription, outcome, effects)
+            else:
+                subscription.broken = outcome
+                subscription.undo(taken)
+                taken.member.sequence = min(taken.member.sequence, taken.sequence - 1)
+            self._mend(subscription, effects)
+            if connection is not None:
+                effects += subscriptions.durable.failed(connection, request, outcome)
+            if subscription.most:
+                subscription.uncounted = subscription.failed = True  # it is counted again at the next tick
+            subscriptions.pump(subscription, effects)
+            self.release(subscription, effects)
+            return effects
+        for log, cursor in cursors.items():
+            reach = subscription.reaches[log]
+            reach.stored = cursor.offset
+            reach.settle(taken.move)
+        self._mend(subscription, effects)  # one that was in doubt is told after those behind it, which have failed
+        if taken.member is NO_MEMBER:
+            subscriptions.core.totals["rows_dead"] += sum(len(chosen.places) for chosen, _ in taken.rows)
+        if connection is not None:
+            effects += subscriptions.durable.replied(connection, request, {"sequence": taken.sequence})
+        self._send(subscription, taken, effects)
+        subscriptions.pump(subscription, effects)
+        subscriptions.end_doomed(subscription, effects)
+        self.release(subscription, effects)
+        self.count(subscription, effects)
+        subscriptions.let_go(subscription, effects)
+        return effects
+
+    def _mend(self, subscription: LogSubscription, effects: list[Effect]) -> None:
+        """Let the store take moves again, once all are told that were under way when one failed."""
+        if not subscription.moving and subscription.broken is not None:
+            subscription.broken = None
+            effects.append(Mend(subscription))
+
+    def save(self, subscription: LogSubscription, effects: list[Effect]) -> None:
+        """Store the cursors, if the store's are behind: rows that do not match, or deliveries that came to nothing."""
+        late = not self.blocked(subscription) and any(
+            (cursor := reach.cursor()) != reach.stored
+            or reach.state(cursor, counted=bool(subscription.most)) != reach.given
+            for reach in subscription.reaches.values()
+        )
+        if late:
+            self.move(subscription, Taken(NO_MEMBER, 0), effects)
+
+    # Deliveries
+
+    def count(self, subscription: LogSubscription, effects: list[Effect]) -> None:
+        """Store which rows are in the hands of clients. What is under way goes first, and this is called again."""
+        if subscription.uncounted and not (
+            subscription.moving or subscription.failed or self.blocked(subscription) or subscription.broken
+        ):
+            self.move(subscription, Taken(NO_MEMBER, 0), effects, promised=False)
+
+    def count_first(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
+        """The same, before rows are sent."""
+        if self.blocked(subscription):
+            subscription.deferred.append(partial(self._count_now, subscription, sending))
+        else:
+            self._count_now(subscription, sending, effects)
+
+    def _count_now(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
+        taken = Taken(NO_MEMBER, 0, sending=sending)
+        if subscription.ended:
+            self._unsent(subscription, taken, effects)
+        else:
+            self.move(subscription, taken, effects)
+
+    def _send(self, subscription: LogSubscription, taken: Taken, effects: list[Effect]) -> None:
+        for sending in taken.sending:
+            if sending.member.key in subscription.members:
+                sending.member.unsent.popleft()
+                effects.append(sending.deliver)
+            else:
+                self._unspend(sending, effects)
+
+    def _unsent(self, subscription: LogSubscription, taken: Taken, effects: list[Effect]) -> None:
+        for sending in taken.sending:
+            subscription.failed = True  # until the next tick
+            if sending.member.key in subscription.members:
+                subscription.take_back(sending.member, sending.member.unsent.popleft())
+            self._unspend(sending, effects)
+
+    def _unspend(self, sending: Sending, effects: list[Effect]) -> None:
+        """The frame is not written: something else may take its credit."""
+        connection = sending.member.connection
+        connection.unspend(sending.size, sending.rows)
+        effects += self._subscriptions.core.served(connection)
+
+    # With a commit
+
+    def settle(
+        self, connection: Connection, acks: list[Ack], dealing: OpenTransaction, effects: list[Effect]
+    ) -> list[Settling] | None:
+        """The moves that a commit is to carry; `settled` is told what came of it.
+
+        None: something is under way that moves the same cursors, and the transaction goes on when that is done. Raises
+        what is wrong, and nothing is acknowledged then: what was named comes again, as its client forgets it.
+        """
+        found = [(ack, *self._member(connection, ack)) for ack in acks]
+        new = [(ack, subscription, member) for ack, subscription, member, is_new in found if is_new]
+        if len({id(subscription) for _, subscription, _ in new}) < len(new):
+            raise AckMismatch("a commit acknowledges rows of a subscription once: name all of them together")
+        for _, subscription, _ in new:
+            if subscription.moving or subscription.settling:
+                subscription.parked.append(dealing)
+                return None
+        chosen: list[tuple[LogSubscription, Taken]] = []
+        try:
+            for ack, subscription, member in new:
+                if ack.again or ack.handed:
+                    raise AckMismatch("a commit acknowledges what is done; all else about rows is said alone")
+                done, _, _ = _chosen(subscription, member, ack)
+                chosen.append((subscription, Taken(member, ack.sequence, done)))
+        except AckMismatch:
+            for subscription, taken in chosen:
+                subscription.send_back(taken.member, taken.rows)
+            for _, subscription, _ in new:
+                self._subscriptions.pump(subscription, effects)
+            raise
+        settling: list[Settling] = []
+        for subscription, taken in chosen:
+            taken.member.sequence = taken.sequence
+            cursors = self._begin(subscription, taken)
+            subscription.settling = True
+            move = Move(subscription.stored, subscription.epoch, cursors, taken.member.instance, taken.sequence)
+            settling.append(Settling(subscription, taken, cursors, move))
+        return settling
+
+    def settled(self, settling: list[Settling], error: MilepostError | None) -> list[Effect]:
+        """A commit is done, or has failed."""
+        effects: list[Effect] = []
+        for subscription, taken, cursors, _ in settling:
+            subscription.settling, subscription.yields = False, True
+            effects += self._moved(subscription, taken, cursors, None, 0, error)
+        return effects
+
+    def release(self, subscription: LogSubscription, effects: list[Effect], *, ended: bool = False) -> None:
+        """Let those go on who wait for the cursors of a subscription, if nobody has them; all, if it cannot go on.
+
+        Commits and all others take turns, so that neither waits for ever.
+        """
+        while (subscription.parked or subscription.deferred) and (
+            ended or not (subscription.settling or subscription.moving)
+        ):
+            if subscription.parked and not (subscription.yields and subscription.deferred):
+                dealing = subscription.parked.popleft()
+                dealing.busy = False
+                effects += self._subscriptions.core.queues.advance(dealing)
+            else:
+                subscription.yields = False
+                deferred, subscription.deferred = subscription.deferred, []
+                for go_on in deferred:
+                    go_on(effects)
+
+
+_Rows: TypeAlias = list[tuple[Chosen, int]]  # with their logs
+
+
+def _chosen(subscription: LogSubscription, member: Member, request: Ack) -> tuple[_Rows, _Rows, _Rows]:
+    """The rows that are done, to come again, and handed on; what was named goes back when something is wrong."""
+    done: _Rows = []
+    again: _Rows = []
+    handed: _Rows = []
+    try:
+        require_apart(request.done, request.again, request.handed)
+        done = subscription.choose(member, request.done, "acknowledged were")
+        again = subscription.choose(member, request.again, "sent back were")
+        handed = subscription.choose(member, request.handed, "handed on were")
+        if handed:
+            count = sum(len(chosen.places) for chosen, _ in handed)
+            before = sum(len(lot.handed_on()) for reach in subscription.reaches.values() for lot in reach.lots)
+            limits.require("HANDED_ROWS", before + count, "the rows that are handed on and not acknowledged")
+        return done, again, handed
+    except (AckMismatch, LimitExceeded):
+        subscription.send_back(member, done + again + handed)  # the client forgets what it named: that comes again
+        raise

@@ -1,0 +1,53 @@
+"""Reads that end by themselves: a replay of the rows before a `stop`, all of which are there when it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milepost.broker.core.log.starts import position_of
+from milepost.broker.core.topics.topic import Topic
+from milepost.errors import BrokerError, RowsGone
+from milepost.storage.operations import Position, Start
+from milepost.wire import Subscribe
+
+
+def stop_of(request: Subscribe, start: Start) -> Position | None:
+    """Where a read ends, as a request says it; None: it is no read, and goes on."""
+    if request.stop is None:
+        return None
+    if request.name:
+        raise BrokerError("only a replay has a stop; a subscription with a name goes on")
+    if not isinstance(start, tuple) or start[0] != "position":
+        raise BrokerError("what has a stop starts at a position")
+    stop = position_of(request.stop)
+    for log, end in stop.items():
+        if start[1].get(log, 0) > end:
+            raise BrokerError(f"a read of log {log} from offset {start[1][log]} to before offset {end} is no range")
+    return stop
+
+
+def begin_of(topic: Topic, start: Position, stop: Position, logs: list[dict[str, Any]]) -> Position:
+    """Where a read begins, in each log that it reads, if all of its rows are there; `logs` as the store told them.
+
+    `BrokerError` when a log ends before the stop: whoever reads to an offset knows it from somewhere, and waiting
+    would hide that it was another broker's, or another topic's.
+    """
+    extents = {each["log"]: each for each in logs}
+    begin = {log: start.get(log, 0) for log in stop}
+    for log, end in stop.items():
+        extent = extents.get(log, {"start": 0, "next": 0})
+        if end > extent["next"]:
+            raise BrokerError(
+                f"topic {topic.name!r} has no rows to before offset {end} in log {log}: that ends at {extent['next']}"
+            )
+        if begin[log] < min(extent["start"], end):
+            raise gone(topic, log, begin[log], min(extent["start"], end))
+    return begin
+
+
+def gone(topic: Topic, log: int, first: int, after: int) -> RowsGone:
+    """Rows of a read were removed."""
+    return RowsGone(
+        f"offsets {first} to {after - 1} of log {log} of topic {topic.name!r} were to be read and are gone: retention "
+        "or an operator removed them; begin behind them, and hold what is still to be read (see `hold`)"
+    )

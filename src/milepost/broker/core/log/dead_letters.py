@@ -1,0 +1,133 @@
+"""Rows that were delivered too often go to a topic of their own, in one commit with the cursor's move."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from milepost import limits
+from milepost.broker.core.effects import Effect, Write
+from milepost.broker.core.log.member import NO_MEMBER
+from milepost.broker.core.log.portion import Portion
+from milepost.broker.core.log.subscription import LogSubscription, Taken
+from milepost.broker.core.topics.pattern import require_name
+from milepost.broker.core.topics.topic import SLOW, Topic
+from milepost.errors import BrokerError, MilepostError, NotDurable
+from milepost.storage.operations import ChangeTopic, MakeTopic, Part, Retention
+
+if TYPE_CHECKING:
+    from milepost.broker.core.core import Core
+    from milepost.broker.core.log.subscriptions import LogSubscriptions
+
+log = logging.getLogger("milepost.broker")
+
+
+class DeadLetters:
+    """Sees to it that the topic for the dead is there, and takes whatever their own does."""
+
+    def __init__(self, core: Core, subscriptions: LogSubscriptions) -> None:
+        self._core = core
+        self._subscriptions = subscriptions
+
+    def require(self, name: str, topic: Topic) -> None:
+        """Refuse a name for the dead rows of a topic that cannot be one."""
+        dead = self._core.topics.get(name)
+        if dead is None:
+            require_name(name)
+            limits.require("TOPICS", len(self._core.topics) + 1, "the topics of this broker")
+            return
+        if not dead.stored:
+            raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
+        for schema in topic.schemas:  # a version that came since then is added with the first row of it
+            if schema.fingerprint not in dead.versions and dead.family.misfits(schema):
+                raise BrokerError(f"topic {dead.name!r} cannot take the schemas of {topic.name!r}; take another name")
+
+    def make(self, name: str, topic: Topic) -> Write:
+        """The topic for the dead rows of another."""
+        return self._make(name, topic, self._made)
+
+    def _make(self, name: str, topic: Topic, then: Callable[[Any], list[Effect]]) -> Write:
+        return Write(MakeTopic(name, tuple(topic.announcement().schemas), SLOW[0], Retention()), then)
+
+    def _made(self, outcome: Any) -> list[Effect]:
+        return [] if isinstance(outcome, MilepostError) else self._core.durable.restore([outcome.topic])
+
+    def bury(self, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]) -> None:
+        """Rows that were delivered too often go to the dead-letter topic, which takes whatever their own does.
+
+        A subscription that has ended stores nothing: whoever serves it next reads the rows, and how often they came.
+        """
+        if subscription.ended:
+            return
+        topic = self._core.topics.get(subscription.dead)
+        if topic is None:
+            subscription.burying += 1
+            effects.append(
+                self._make(subscription.dead, subscription.topic, partial(self._graveyard, subscription, dead))
+            )
+            return
+        if topic.stored:
+            missing = [part.batch.schema for part in dead if part.batch.schema.fingerprint not in topic.versions]
+            if not missing:
+                self._bury_in(topic, subscription, dead, effects)
+                return
+            try:
+                self._core.catalogue.require_follows(topic, missing[0])
+            except MilepostError:
+                pass
+            else:
+                text = str(missing[0].message_type or missing[0])
+                change = ChangeTopic(topic.stored, text, versions=len(topic.schemas))
+                subscription.burying += 1
+                effects.append(Write(change, partial(self._widened, subscription, dead, topic, change)))
+                return
+        log.error("%s cannot take the dead rows of %s: they come again for ever", subscription.dead, subscription.name)
+        subscription.most = 0
+        subscription.spare(dead)
+
+    def _graveyard(self, subscription: LogSubscription, dead: list[Portion], outcome: Any) -> list[Effect]:
+        subscription.burying -= 1
+        if isinstance(outcome, MilepostError):
+            return self._spared(subscription, dead)
+        effects = self._core.durable.restore([outcome.topic])
+        self.bury(subscription, dead, effects)
+        self._subscriptions.let_go(subscription, effects)
+        return effects
+
+    def _widened(
+        self, subscription: LogSubscription, dead: list[Portion], topic: Topic, change: ChangeTopic, outcome: Any
+    ) -> list[Effect]:
+        subscription.burying -= 1
+        if isinstance(outcome, MilepostError):
+            return self._spared(subscription, dead)
+        effects = self._core.durable.changed(topic, change, outcome)
+        self.bury(subscription, dead, effects)
+        self._subscriptions.let_go(subscription, effects)
+        return effects
+
+    def _spared(self, subscription: LogSubscription, dead: list[Portion]) -> list[Effect]:
+        subscription.spare(dead)
+        subscription.failed = True  # until the next tick
+        return []
+
+    def _bury_in(self, topic: Topic, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]) -> None:
+        if self._subscriptions.acks.blocked(subscription):
+            subscription.deferred.append(partial(self._bury_now, topic, subscription, dead))
+        else:
+            self._bury_now(topic, subscription, dead, effects)
+
+    def _bury_now(
+        self, topic: Topic, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]
+    ) -> None:
+        if subscription.ended:
+            return
+        taken = Taken(NO_MEMBER, 0)
+        for part in dead:
+            assert part.chosen is not None
+            subscription.bury(part.chosen.lot, part.chosen.places, subscription.moves + 1)
+            taken.rows.append((part.chosen, part.log))
+        self._subscriptions.acks.move(
+            subscription, taken, effects, dead=tuple(Part(topic.stored, part.batch) for part in dead)
+        )

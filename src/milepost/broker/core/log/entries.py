@@ -1,0 +1,137 @@
+"""Rows that were stored just now: to plain subscribers, and to durable subscriptions that are at the end of the log.
+
+When many predicates must be evaluated for them, that is done elsewhere: matching is an effect then, and what comes
+after it in the topic waits (`Topic.unmatched`), so that rows are delivered in the order of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from milepost.broker.core.effects import Effect, Match
+from milepost.broker.core.log.subscription import Found, LogSubscription
+from milepost.broker.core.topics.topic import Topic, Unmatched
+from milepost.errors import MilepostError
+from milepost.storage.operations import Entry
+
+if TYPE_CHECKING:
+    from milepost.broker.core.core import Core
+    from milepost.broker.core.log.subscriptions import LogSubscriptions
+
+log = logging.getLogger("milepost.broker")
+
+
+class Entries:
+    """See above."""
+
+    def __init__(self, core: Core, subscriptions: LogSubscriptions) -> None:
+        self._core = core
+        self._subscriptions = subscriptions
+
+    def entered(self, topic: Topic, entry: Entry, effects: list[Effect]) -> list[Any]:
+        """Rows are in the log: give them to whoever is at its end, and to plain subscribers; the queues that are full.
+
+        When many predicates must be evaluated for them, that is done elsewhere, and `Topic.unmatched` has them.
+        """
+        topic.ends[entry.log] = entry.first + len(entry.batch)
+        version = topic.versions.get(entry.batch.schema.fingerprint)
+        if version is None:
+            topic.entered[entry.log] = topic.ends[entry.log]
+            return []
+        plain = version.index.snapshot() if topic.subscriptions else None
+        followers = None if version.followers is None else version.followers.snapshot()
+        rows = len(entry.batch)
+        if not topic.unmatched and not any(each is not None and each.long(rows) for each in (plain, followers)):
+            matches = None if plain is None else plain.match(version.view(entry.batch))
+            found = None if followers is None else lambda: followers.match(version.view(entry.batch))
+            return self._enter(topic, entry, matches, found, topic.log_subscriptions, effects)
+
+        def work(pause: Callable[[], None]) -> tuple[Any, Any]:
+            view = version.view(entry.batch)
+            matches = None if plain is None else plain.match(view, pause)
+            return matches, None if followers is None else followers.match(view, pause)
+
+        topic.examining += 1
+        topic.unmatched.append(Unmatched([]))
+        effects.append(Match(topic, work, partial(self._matched, topic, entry, dict(topic.log_subscriptions))))
+        return []
+
+    def _matched(
+        self, topic: Topic, entry: Entry, subscriptions: dict[int, LogSubscription], outcome: Any
+    ) -> list[Effect]:
+        effects: list[Effect] = []
+        sources = topic.unmatched.popleft().sources
+        topic.examined()
+        full: list[Any] = []
+        if self._core.numbered.get(topic.number) is topic:
+            if isinstance(outcome, MilepostError):  # a fault of ours, which is in the log: durable ones read them again
+                log.error("rows of %s did not reach its plain subscribers: %s", topic.name, outcome)
+                outcome, subscriptions = (None, None), {}
+            matches, found = outcome
+            full = self._enter(topic, entry, matches, None if found is None else lambda: found, subscriptions, effects)
+        self._core.give_back(sources, full, effects)
+        return effects
+
+    def _enter(
+        self,
+        topic: Topic,
+        entry: Entry,
+        matches: Any,
+        found: Callable[[], Any] | None,
+        subscriptions: dict[int, LogSubscription],
+        effects: list[Effect],
+    ) -> list[Any]:
+        """`matches` are of plain subscriptions; `found` gives those of durable ones (`subscriptions`)."""
+        batch, end = entry.batch, entry.first + len(entry.batch)
+        topic.entered[entry.log] = end
+        self._core.moves += 1
+        topic.moved = self._core.moves
+        full: list[Any] = self._core.distribute(topic, entry, matches, effects) if topic.receivers else []
+        wanted: dict[int, np.ndarray] | None = None
+        if not topic.log_subscriptions:
+            return full
+        failed: dict[int, MilepostError] = {}
+        offsets = np.arange(entry.first, end, dtype=np.uint64)
+        for key, subscription in list(topic.log_subscriptions.items()):
+            if subscription.stop is not None:
+                continue  # all that it reads was there when it began
+            reach = subscription.reach(entry.log)
+            at_end = (
+                subscription.idle
+                and not subscription.again
+                and reach.next == entry.first
+                and not subscription.full(reach)
+            )
+            if at_end and subscription.wants and (subscription.where is None or subscriptions.get(key) is subscription):
+                part = Found(entry.log, entry.first, end, batch, offsets, entry.after)
+                if subscription.where is not None:
+                    if wanted is None:
+                        matched = None if found is None else found()
+                        wanted = {} if matched is None else _by_key(matched)
+                        failed = {} if matched is None else dict(matched.failed)
+                    if key in failed:
+                        effects += self._subscriptions.unread(subscription, failed[key])
+                        continue
+                    rows = wanted.get(key)
+                    if rows is None:
+                        part = part._replace(batch=None)
+                    elif len(rows) < len(batch):
+                        part = part._replace(batch=batch.take(rows), offsets=offsets[rows])
+                subscription.take(part)
+            self._subscriptions.pump(subscription, effects)
+        return full
+
+
+def _by_key(matches: Any) -> dict[int, np.ndarray]:
+    """Rows by key, ascending."""
+    owners = np.repeat(np.arange(len(matches.offsets) - 1), np.diff(matches.offsets))
+    order = np.argsort(matches.keys, kind="stable")
+    keys, rows = matches.keys[order], owners[order]
+    cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
+    return {int(keys[a]): rows[a:b] for a, b in pairwise(cuts) if a < b}

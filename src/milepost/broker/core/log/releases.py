@@ -1,0 +1,33 @@
+"""Durable subscriptions that this broker serves no longer, until the store knows that."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from milepost.broker.core.effects import Effect, Write
+from milepost.errors import StoreError
+from milepost.storage.operations import Release
+
+Epoch: TypeAlias = tuple[int, int]  # the store's number of a subscription, and its epoch
+
+
+class Releases:
+    """By name. Whoever attaches meanwhile says so to the store, and is served under another epoch in any case."""
+
+    def __init__(self) -> None:
+        self.pending: Final[dict[str, Epoch]] = {}
+
+    def give(self, name: str, epoch: Epoch) -> Write:
+        """Let others serve a subscription; asked for again and again, until the store has taken it."""
+        self.pending[name] = epoch
+
+        def released(outcome: Any) -> list[Effect]:
+            if not isinstance(outcome, StoreError) and self.pending.get(name) == epoch:
+                del self.pending[name]
+            return []
+
+        return Write(Release(*epoch), released)
+
+    def again(self) -> list[Effect]:
+        """What the store has not taken so far."""
+        return [self.give(name, epoch) for name, epoch in list(self.pending.items())]

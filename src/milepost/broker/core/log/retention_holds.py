@@ -1,0 +1,34 @@
+"""Holds, as clients ask for them: named cursors that nobody is served from, and before which alone rows may go."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from milepost.broker.core.effects import Effect, Write
+from milepost.broker.core.log.starts import position_of
+from milepost.broker.core.log.terms import require_subscription_name
+from milepost.broker.core.sessions.connection import Connection
+from milepost.errors import BrokerError, MilepostError
+from milepost.storage.operations import Hold
+from milepost.wire import Hold as HoldRequest
+
+if TYPE_CHECKING:
+    from milepost.broker.core.log.topics import DurableTopics
+
+
+def move_hold(durable: DurableTopics, connection: Connection, request: HoldRequest) -> list[Effect]:
+    """Make a hold, or move it forward. It is not kept in memory: any broker of a cell may be asked the next time."""
+    topic = durable.require(request.topic)
+    if not request.name:
+        raise BrokerError("a hold has a name, by which it is moved and removed")
+    require_subscription_name(request.name)
+    position = None if request.position is None else position_of(request.position)
+    wanted = Hold(request.name, topic.stored, position)
+    return [Write(wanted, partial(_held, durable, connection, request))]
+
+
+def _held(durable: DurableTopics, connection: Connection, request: HoldRequest, outcome: Any) -> list[Effect]:
+    if isinstance(outcome, MilepostError):
+        return durable.failed(connection, request.request, outcome)
+    return durable.replied(connection, request.request, {"position": outcome})

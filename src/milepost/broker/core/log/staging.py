@@ -1,0 +1,132 @@
+"""Staging in the core: rows that are stored, and seen when the epoch of their sink is published.
+
+What is staged is nothing that the core remembers: any broker of the store may publish it, also after a restart.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.broker.core.effects import Effect, Say, Write
+from milepost.broker.core.sessions.connection import Connection
+from milepost.broker.core.topics.topic import Topic
+from milepost.errors import BrokerError, InvalidValue, MilepostError, NotDurable
+from milepost.storage import operations
+from milepost.wire import Publish, Published, Reply, Stage, Unstage
+from milepost.wire.control import failure
+from milepost.wire.stage import NUMBER_MOST
+
+if TYPE_CHECKING:
+    from milepost.broker.core.core import Core, Source
+
+
+class CheckedStage(NamedTuple):
+    """A batch that is to be staged, and is right as far as can be told without the store."""
+
+    topic: Topic
+    batch: Batch
+    source: Source
+    stage: Stage
+
+
+class Staging:
+    """What clients ask about sinks."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def require(self, topic: Topic | None, stage: Stage) -> None:
+        """Raise what is wrong with a STAGE beside its batch."""
+        if topic is not None and not topic.stored:
+            raise NotDurable(f"topic {topic.name!r} is live, and nothing is staged for one; declare a durable one")
+        require_sink(stage.sink)
+        for what, number in (("epoch", stage.epoch), ("part", stage.part), ("attempt", stage.attempt)):
+            _require_number(what, number)
+
+    def stage(self, checked: CheckedStage) -> list[Effect]:
+        """Store a batch; its reply says that it is."""
+        topic, batch, source, stage = checked
+        topic.examined()
+        connection = source.connection
+        if not connection.open:
+            return []  # its client is told nothing, and stages it again on the next connection
+        operation = operations.Stage(
+            stage.sink, stage.epoch, stage.part, stage.attempt, stage.sequence, connection.instance, topic.stored, batch
+        )
+        return [Write(operation, partial(self._staged, checked))]
+
+    def _staged(self, checked: CheckedStage, outcome: Any) -> list[Effect]:
+        source = checked.source
+        if isinstance(outcome, MilepostError):
+            return self.misstaged(source, checked.stage, outcome)
+        if outcome.how == "staged":
+            self._core.totals["rows_staged"] += outcome.rows
+        connection = source.connection
+        if not connection.open:
+            return []
+        connection.rows_in += source.rows
+        value = {"rows": outcome.rows, "how": outcome.how}
+        effects: list[Effect] = [Say(connection, Reply(request=checked.stage.request, value=value))]
+        self._core.give_back([source], [], effects)
+        return effects
+
+    def misstaged(self, source: Source, stage: Stage, error: MilepostError) -> list[Effect]:
+        """A batch cannot be staged: its client is told, and gets its credit back."""
+        core = self._core
+        core.errors[error.code] += 1
+        core.totals["batches_refused"] += 1
+        if not source.connection.open:
+            return []
+        effects: list[Effect] = [Say(source.connection, failure(error, request=stage.request))]
+        core.give_back([source], [], effects)
+        return effects
+
+    def asked(self, connection: Connection, request: Publish | Unstage | Published) -> list[Effect]:
+        """Requests about a sink; each may be repeated."""
+        if not self._core.durable.on:
+            raise NotDurable("this broker keeps nothing, and so has no sinks: start it with a store")
+        require_sink(request.sink)
+        operation: operations.Operation
+        match request:
+            case Publish():
+                _require_number("epoch", request.epoch)
+                limits.require("STAGED_PARTS", len(request.parts), "the parts of an epoch")
+                for part, attempt in request.parts:
+                    _require_number("part", part)
+                    _require_number("attempt", attempt)
+                if len({part for part, _ in request.parts}) < len(request.parts):
+                    raise InvalidValue("a part is published once: name one attempt for each")
+                operation = operations.Publish(request.sink, request.epoch, tuple(request.parts))
+            case Unstage():
+                _require_number("epoch", request.epoch)
+                operation = operations.Unstage(request.sink, request.epoch)
+            case Published():
+                operation = operations.Epoch(request.sink)
+        return [Write(operation, partial(self._answered, connection, request))]
+
+    def _answered(self, connection: Connection, request: Publish | Unstage | Published, outcome: Any) -> list[Effect]:
+        durable = self._core.durable
+        if isinstance(outcome, MilepostError):
+            return durable.failed(connection, request.request, outcome)
+        value: Any = None
+        if isinstance(outcome, operations.Published):
+            value = {"repeated": outcome.repeated, "rows": outcome.rows}
+            self._core.totals["epochs_published"] += not outcome.repeated
+        elif isinstance(request, Published):
+            value = {"epoch": outcome}
+        return durable.replied(connection, request.request, value)
+
+
+def require_sink(name: str) -> None:
+    """Raise what is wrong with the name of a sink."""
+    limits.require("NAME_CHARS", len(name), "the characters of a sink's name")
+    if not name or not name.isprintable():
+        raise BrokerError("the name of a sink is shown to people: it takes printable characters, one at least")
+
+
+def _require_number(what: str, number: int) -> None:
+    if not 0 <= number <= NUMBER_MOST:
+        raise InvalidValue(f"{what} {number}: takes 0 to {NUMBER_MOST}")

@@ -1,0 +1,650 @@
+"""A durable subscription at work: rows out of a topic's log, shared among the clients that are attached to it.
+
+One client gets everything. Of several, each publisher's rows stay with one of them while it has some that are not
+acknowledged, so that they are dealt with in order; a publisher without such rows may go to another. A client that has
+nothing to do is given a publisher of one that has several: what comes of it waits until the one is done with it. Rows
+of a client that is gone, and rows that were sent back, are read again before anything new is.
+
+With `most`, deliveries are counted: a row that was delivered so often goes to the dead-letter topic. A client that dies
+takes all rows with it that it holds, and most of them are not to blame. So the last delivery of a row is made alone:
+the client holds nothing else meanwhile. Which rows are held is stored when they are handed out (see `Acknowledging`).
+
+A subscription without a name is a replay: it is one client's, and nothing of it is stored or acknowledged. One with a
+`stop` is a read: it reads these logs only, to before these offsets, and is over then.
+
+A client may hand rows on to clients of its own, as a gateway does. Such a hand-out is stored: after a restart it waits
+for the next client that hands on, as if its client had never left.
+
+It is long, since all these rules change the same columns, a row's owner and its tries, and each must hold beside the
+others: what is apart from that (members, portions, ranges, progress in a log) has modules of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.batch import Batch
+from milepost.broker.core.log.member import ABSENT, PATIENCE, Member
+from milepost.broker.core.log.portion import HAND_BYTES, Portion, cut, rows_of
+from milepost.broker.core.log.ranges import pairs_of
+from milepost.broker.core.log.reach import DYING, LATE_ROWS, NOBODY, RESERVED, WAITING, Chosen, Lot, Offsets, Reach
+from milepost.errors import AckMismatch, MilepostError
+
+if TYPE_CHECKING:
+    from milepost.broker.core.sessions.connection import Connection, Subscription
+    from milepost.broker.core.topics.topic import Topic
+
+PENDING_BYTES: Final = 4 << 20  # of rows that wait for members without room, while those with room are read for
+AHEAD_BYTES: Final = 2 << 20  # of rows that wait for the client of a read, before no more are read: half of its window
+
+
+class Handed(NamedTuple):
+    """Rows for one client."""
+
+    member: Member
+    log: int
+    batch: Batch
+    offsets: Offsets
+    tries: npt.NDArray[np.uint32] | None
+    counted_first: bool = False  # this delivery is stored before it is made: its rows are in `member.unsent`
+
+
+class Found(NamedTuple):
+    """What a reader found: rows of one log from `start` to before `next`, those that match in `batch`."""
+
+    log: int
+    start: int
+    next: int
+    batch: Batch | None
+    offsets: Offsets
+    after: tuple[int, int] | None = None  # a log, and the offset to be reached there first
+
+
+@dataclass(slots=True, eq=False)
+class Taken:
+    """What one acknowledgement took, so that it can be undone when it could not be stored."""
+
+    member: Member
+    sequence: int
+    rows: list[tuple[Chosen, int]] = field(default_factory=list)  # with the log
+    move: int = 0
+    handed: list[tuple[Chosen, int]] = field(default_factory=list)  # that it told were handed on
+    sending: list[Any] = field(default_factory=list)  # rows that are sent when it is stored
+
+
+class LogSubscription:
+    """See above. A plain state machine: who calls what, and when, is in `durable`."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        where: str | None,
+        reaches: dict[int, Reach],
+        stop: dict[int, int] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.stop = stop  # log -> offset: of a read, which has a reach for each of these logs
+        self.name = name
+        self.where = where
+        self.stored = 0  # the store's number; 0: a replay
+        self.resumed: Subscription | None = None  # the plain subscription that it catches up for
+        self.had_turn = False  # of several that catch up for one connection: it has read a piece
+        self.epoch = 0
+        self.most = 0  # deliveries before a row is dead; 0: any number
+        self.dead = ""  # the topic for them
+        self.key = 0  # in the topic's index
+        self.reaches = reaches
+        self.members: dict[int, Member] = {}
+        self.pending: deque[Portion] = deque()
+        self.again = False  # rows may be nobody's: look for them before anything new is read
+        self.returns = 0  # how often rows became nobody's: what was being read again meanwhile may be out of order
+        self.reading = False  # a read is under way
+        self.failed = False  # the store failed for now: the next tick tries again
+        self.doom: MilepostError | None = None  # it cannot go on, and ends when what was handed out is acknowledged
+        self.broken: Any = None  # the error of a move that could not be stored, until all behind it have failed too
+        self.uncounted = False  # rows were handed out, and the store was not told
+        self.spent: list[Portion] = []  # rows that were delivered too often: they go to the dead-letter topic
+        self.burying = 0  # burials that wait until that topic can take them
+        self.ended = False  # it cannot go on: nothing of it is stored any more
+        self.moves = 0  # of cursors, that were begun
+        self.moving = 0  # not finished
+        self.settling = False  # a transaction's commit moves its cursors: nothing else does until that is known
+        self.deferred: list[Callable[[list[Any]], None]] = []  # what waits for that
+        self.parked: deque[Any] = deque()  # transactions whose commits wait until nothing moves them
+        self.yields = False  # the last to have them was a commit
+        self.rows_out = 0
+        self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them,
+        self.payer: Connection | None = None  # for this client
+        self.reserved = any(reach.handed_on(RESERVED) for reach in reaches.values())  # some rows are
+        self.reserved_until: float | None = None  # on the core's clock; None: the next tick says
+        self._keys = 0
+        self._owners: dict[int, Member] = {}  # publisher -> who has rows of it; only while there are several members
+        self._holding: dict[int, int] = {}  # publisher -> rows
+        self._moving: dict[int, Member] = {}  # publisher -> who gets it next, once whoever has it is done
+
+    # Members
+
+    def join(
+        self, connection: Connection, number: int, instance: bytes, prefetch: int, sequence: int, *, hands: bool = False
+    ) -> Member:
+        """Another client is attached. One that hands on is given what was handed on and nobody else has."""
+        self._keys += 1
+        member = Member(self._keys, connection, number, instance, prefetch, sequence)
+        self.members[member.key] = member
+        if hands:
+            self._adopt(member)
+        self._regroup()
+        return member
+
+    def _adopt(self, member: Member) -> None:
+        """Give a client what was handed on and nobody has; but for rows that are dead by now, which are read again."""
+        if any(reach.handed_on(WAITING) for reach in self.reaches.values()):
+            self.put_back()
+        for reach in self.reaches.values():
+            for lot, places in reach.handed_on(NOBODY, RESERVED):
+                dead = lot.tries[places] >= self.most if self.most and self.dead else np.zeros(len(places), np.bool_)
+                lot.owners[places] = np.where(dead, NOBODY, member.key)
+                self.again |= bool(dead.any())
+                member.rows += int((~dead).sum())
+        self.reserved = False
+
+    def handed_on(self, member: Member) -> dict[int, list[int]]:
+        """The rows that a client has handed on, by log."""
+        found = {log: reach.handed_offsets(member.key) for log, reach in self.reaches.items()}
+        return {log: offsets for log, offsets in found.items() if offsets}
+
+    def release(self) -> None:
+        """Rows that were reserved for a client which has not come back are anybody's."""
+        self.reserved = False
+        for reach in self.reaches.values():
+            for chosen in reach.handed_on(RESERVED):
+                self._return(chosen)
+        self._regroup()
+
+    def leave(self, member: Member, seen: dict[int, Offsets] | None = None) -> None:
+        """A client is gone: what it had comes again.
+
+        That was a delivery, except of rows that were not sent yet. A client that knows says which rows (pairs, by log)
+        its application has `seen`: then it was a delivery of those alone.
+        """
+        del self.members[member.key]
+        for chosen in member.unsent:
+            self._return(_of(member, chosen), counted=0)
+        for log, pairs in (seen or {}).items():
+            for chosen in self.reaches[log].ranges(pairs, member.key)[0] if log in self.reaches else ():
+                self._return(chosen)
+        for reach in self.reaches.values():
+            for chosen in reach.held(member.key):
+                self._return(chosen, counted=int(seen is None))
+        self._regroup()
+
+    def _return(self, chosen: Chosen, counted: int = 1) -> None:
+        """Rows become nobody's, and so do all that wait behind them: none may overtake another of its publisher."""
+        chosen.lot.owners[chosen.places] = NOBODY
+        if counted:
+            chosen.lot.tries[chosen.places] += counted
+            chosen.lot.tried = True
+        self.uncounted = bool(self.most)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Rows that wait to be handed out are to be read again, with rows that come before them."""
+        self.again = True
+        self.returns += 1
+        for portion in self.pending:
+            if portion.chosen is not None:
+                portion.chosen.lot.owners[portion.chosen.places[portion.start :]] = NOBODY
+        self.pending.clear()
+
+    def _regroup(self) -> None:
+        """Find out who has rows of which publisher, when there are several members who might."""
+        self._owners, self._holding, self._moving = {}, {}, {}
+        if not self._shared:
+            return
+        owners = self.members | {RESERVED: ABSENT} if self.reserved else self.members
+        for reach in self.reaches.values():
+            for lot, places in reach.undone():
+                for key, member in owners.items():
+                    mine = places[lot.owners[places] == key]
+                    if len(mine):
+                        self._count(lot.publishers[mine], member)
+
+    @property
+    def _shared(self) -> bool:
+        """Whether rows of a publisher may have to wait for another client."""
+        return len(self.members) > 1 or self.reserved
+
+    def _count(self, publishers: npt.NDArray[np.uint32], member: Member) -> None:
+        numbers, counts = np.unique(publishers, return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._owners[number] = member
+            self._holding[number] = self._holding.get(number, 0) + count
+
+    def _uncount(self, publishers: npt.NDArray[np.uint32]) -> None:
+        numbers, counts = np.unique(publishers, return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            left = self._holding.get(number, 0) - count
+            if left > 0:
+                self._holding[number] = left
+            else:
+                self._holding.pop(number, None)
+                self._owners.pop(number, None)
+
+    # Reading
+
+    @property
+    def follows(self) -> bool:
+        """Whether rows that come are to be matched for it: a read has no use for them."""
+        return self.where is not None and self.stop is None
+
+    @property
+    def wants(self) -> bool:
+        """Whether rows could be handed out now, if they were here; or soon, to a read."""
+        return self.stop is not None or any(member.room for member in self.members.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing stands between new rows and the members.
+
+        Of several members, one that is full holds up its own publishers' rows alone, as long as they are few. A read is
+        read ahead for: its rows are all there, and its client is to find the next ones when it comes back for them.
+        """
+        if self.reading or self.failed or self.doom is not None:
+            return False
+        if not self.pending:
+            return True
+        most = AHEAD_BYTES if self.stop is not None else PENDING_BYTES if self._shared else 0
+        return self._pending_bytes < most
+
+    @property
+    def _pending_bytes(self) -> int:
+        return sum(len(each.batch.data) for each in self.pending)
+
+    @property
+    def _held_up(self) -> bool:
+        """Whether so many rows wait for some of several members that no more are read for the others."""
+        return self._shared and self._pending_bytes >= PENDING_BYTES
+
+    def reach(self, log: int) -> Reach:
+        """Of a log; one that appears later is read from its beginning."""
+        found = self.reaches.get(log)
+        if found is None:
+            found = self.reaches[log] = Reach(0)
+        return found
+
+    def returned(self, *, spent: bool = False) -> tuple[int, Chosen] | None:
+        """Rows that are to be read again, or those of them that were delivered too often: a log, places of one lot."""
+        for log, reach in self.reaches.items():
+            for lot, places in reach.held(NOBODY):
+                found = places[lot.tries[places] >= self.most] if spent else places
+                if len(found):
+                    return log, Chosen(lot, found)
+        return None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something of it is being stored, or waits to be."""
+        return bool(self.moving or self.settling or self.parked or self.deferred or self.burying)
+
+    def behind(self) -> int | None:
+        """A log with rows that were not read; None at the end of all."""
+        ends = self.topic.ends if self.stop is None else self.stop
+        for log in ends:
+            first = log
+            for _ in ends:  # what it waits for may wait itself, and so on, but never for what waits for it
+                reach = self.reach(first)
+                if reach.blocked is None or not self._waits(reach.blocked):
+                    break
+                first = reach.blocked[0]
+            reach = self.reach(first)
+            if reach.next < ends.get(first, 0) and not self.full(reach):
+                reach.blocked = None
+                return first  # otherwise this broker has not heard of those rows yet
+        return None
+
+    @property
+    def coming(self) -> bool:
+        """Whether rows are on their way to members that have room: they are there, and were not read yet.
+
+        What a filter may still find is not: nobody knows whether there is anything, and a search may take long. Nor is
+        what is not read before a member that is full has gone on.
+        """
+        if self.where is None and (self.reading or (self.behind() is not None and not self._held_up)):
+            return True
+        return self.returned() is not None
+
+    def _waits(self, after: tuple[int, int]) -> bool:
+        """Whether rows that follow those of another log, before an offset, must wait; a read looks at its own."""
+        log, offset = after
+        if self.stop is not None:
+            offset = min(offset, self.stop.get(log, 0))
+        return bool(offset) and self.reach(log).next < offset
+
+    @property
+    def over(self) -> bool:
+        """Whether a read has had everything, or cannot go on, and what was read is handed out."""
+        if self.stop is None or self.pending or self.reading:
+            return False
+        return self.doom is not None or all(self.reaches[log].next >= end for log, end in self.stop.items())
+
+    def full(self, reach: Reach) -> bool:
+        """Whether so much is done above a row that is not, that nothing more is handed out."""
+        return bool(self.stored) and reach.done_early > LATE_ROWS
+
+    def take(self, found: Found) -> bool:
+        """New rows were read; False when those of another log must come first."""
+        reach = self.reach(found.log)
+        if found.after is not None and self._waits(found.after):
+            reach.blocked = found.after
+            return False
+        reach.next = found.next
+        batch, offsets = found.batch, found.offsets
+        if batch is None or not len(offsets):
+            return True
+        if not self.stored:
+            self.pending.append(Portion(found.log, batch, offsets, None))
+            return True
+        keep, tries = reach.fresh(offsets)
+        if keep is not None:
+            if not len(keep):
+                return True
+            batch, offsets = batch.take(keep), offsets[keep]
+        chosen = reach.add(offsets, _publishers(batch), tries)
+        if self.again:
+            chosen.lot.owners[chosen.places] = NOBODY  # behind others that are: all are read again, in their order
+        else:
+            self._offer(Portion(found.log, batch, offsets, chosen))
+        return True
+
+    def _offer(self, portion: Portion) -> None:
+        """Rows are here to be handed out, but for those that were delivered too often."""
+        assert portion.chosen is not None
+        lot, places = portion.chosen
+        if self.most and self.dead and lot.tried and (spent := lot.tries[places] >= self.most).any():
+            lot.owners[places[spent]] = DYING
+            self.spent.append(cut(portion, np.flatnonzero(spent)))
+            if spent.all():
+                return
+            portion, places = cut(portion, np.flatnonzero(~spent)), places[~spent]
+        lot.owners[places] = WAITING
+        self.pending.append(portion)
+
+    def take_again(self, log: int, chosen: Chosen, found: list[Found]) -> Offsets:
+        """Rows were read again: the offsets of those that are gone."""
+        lot, places = chosen
+        places = places[lot.offsets[places] < found[-1].next]  # it may not have been looked for all of them
+        # Whatever happened to the lot meanwhile: only rows that are still nobody's count.
+        places = places[(lot.owners[places] == NOBODY) & ~lot.done[places]]
+        wanted = lot.offsets[places]
+        here: list[Offsets] = [_EMPTY]
+        for part in found:
+            if part.batch is None:
+                continue
+            rows = np.flatnonzero(np.isin(part.offsets, wanted))
+            if not len(rows):
+                continue
+            offsets = part.offsets[rows]
+            here.append(offsets)
+            mine = places[np.searchsorted(wanted, offsets)]
+            batch = part.batch if len(rows) == len(part.batch) else part.batch.take(rows)
+            self._offer(Portion(log, batch, offsets, Chosen(lot, mine)))
+        return np.setdiff1d(wanted, np.concatenate(here))
+
+    # Handing out
+
+    def hand_out(self) -> Iterator[Handed]:
+        """What members can be given now. Whoever iterates spends the credit before asking for more."""
+        if self._shared:
+            yield from self._hand_out_shared()
+            return
+        while self.pending and self.members:
+            portion = self.pending.popleft()
+            (member,) = self.members.values()
+            start = portion.start
+            # A plain subscription never has more than its client's window, and the frame that overshoots it.
+            most = HAND_BYTES if self.resumed is None else min(HAND_BYTES, member.connection.window)
+            rows = min(len(portion.offsets) - start, member.room, rows_of(portion.batch, most))
+            rows = self._together(member, portion, slice(start, start + rows), rows)
+            if not rows:
+                self.pending.appendleft(portion)
+                return
+            if start + rows < len(portion.offsets):
+                self.pending.appendleft(portion._replace(start=start + rows))
+            yield self._give(member, portion, slice(start, start + rows))
+
+    def _hand_out_shared(self) -> Iterator[Handed]:
+        self._rebalance()
+        waiting, self.pending = self.pending, deque()
+        held: set[int] = set()  # publishers of whom something must wait: what follows waits behind it
+        while waiting:
+            portion = waiting.popleft()
+            portion = cut(portion, np.arange(portion.start, len(portion.offsets)))
+            rest = yield from self._share_out(portion, held)
+            if rest is not None:
+                self.pending.append(rest)
+
+    def _rebalance(self) -> None:
+        """Let members that have nothing to do take over publishers of those that have several."""
+        coming = {member.key for member in self._moving.values()}
+        idle = [
+            member for member in self.members.values() if not member.rows and member.room and member.key not in coming
+        ]
+        if not idle:
+            return
+        owned: dict[int, list[int]] = {}
+        for number, owner in self._owners.items():
+            if number not in self._moving:
+                owned.setdefault(owner.key, []).append(number)
+        for member in idle:
+            most = max(owned.values(), key=len, default=[])
+            if len(most) < 2:
+                return
+            self._moving[most.pop()] = member
+
+    def _share_out(self, portion: Portion, held: set[int]) -> Generator[Handed, None, Portion | None]:
+        """Give each member its publishers' rows, as far as it has room; what is left, if anything."""
+        assert portion.chosen is not None
+        publishers = portion.chosen.lot.publishers[portion.chosen.places]
+        numbers, inverse = np.unique(publishers, return_inverse=True)
+        load = {member.key: member.rows for member in self.members.values() if member.room}
+        targets = np.zeros(len(numbers), np.int64)
+        counts = np.bincount(inverse, minlength=len(numbers))
+        for place, number in enumerate(numbers.tolist()):
+            if number in held:
+                continue
+            owner = self._owners.get(number)
+            following = self._moving.get(number)
+            if following is not None:
+                if owner is not None:
+                    continue  # what is under way comes first
+                owner = self._moving.pop(number)
+            if owner is None and load:
+                key = min(load, key=load.__getitem__)
+                owner = self.members[key]
+                load[key] += int(counts[place])
+            targets[place] = owner.key if owner is not None else 0
+        keys = targets[inverse]
+        left = np.ones(len(keys), np.bool_)
+        most = rows_of(portion.batch)
+        for key in load:
+            member = self.members[key]
+            rows = np.flatnonzero(keys == key)
+            while len(rows) and (room := min(member.room, most)):
+                room = self._together(member, portion, rows[:room], min(room, len(rows)))
+                if not room:
+                    break
+                some, rows = rows[:room], rows[room:]
+                left[some] = False
+                yield self._give(member, portion, some)
+        rest = np.flatnonzero(left)
+        if not len(rest):
+            return None
+        held.update(np.unique(publishers[rest]).tolist())
+        return cut(portion, rest)
+
+    def _together(self, member: Member, portion: Portion, rows: Any, count: int) -> int:
+        """How many of these rows, of which there are `count`, may be given now: the last delivery of one is alone."""
+        if not self.most or not count or portion.chosen is None:
+            return count
+        lot, places = portion.chosen
+        if self.most > 1 and not lot.tried:
+            return count
+        final = np.flatnonzero(lot.tries[places[rows]] >= self.most - 1)
+        if not len(final):
+            return count
+        if final[0]:
+            return int(final[0])
+        return int(not member.rows or member.waited >= PATIENCE)
+
+    def _give(self, member: Member, portion: Portion, rows: Any) -> Handed:
+        offsets = portion.offsets[rows]
+        count = len(offsets)
+        if count == len(portion.offsets):
+            batch = portion.batch
+        elif isinstance(rows, slice):
+            batch = portion.batch.slice(rows.start, rows.stop)
+        else:
+            batch = portion.batch.take(rows)
+        tries, counted_first = None, False
+        if portion.chosen is not None:
+            lot, places = portion.chosen
+            mine = places[rows]
+            lot.owners[mine] = member.key
+            if lot.handed is not None:
+                lot.hand(mine, False)  # taken over: whoever had it handed on can no longer acknowledge it
+            if lot.tried and (counts := lot.tries[mine]).any():
+                tries = counts
+            member.rows += count
+            member.waited = 0
+            if self._shared:
+                self._count(lot.publishers[mine], member)
+            if self.most:
+                member.alone = int(lot.tries[mine[0]]) >= self.most - 1
+                # The first delivery of a row is counted while it is under way. Later ones are stored before: otherwise
+                # a message that ends broker and client at once would come for ever. None overtakes another.
+                doubtful = int(offsets[0]) < self.reaches[portion.log].doubtful
+                counted_first = tries is not None or doubtful or bool(member.unsent)
+                if counted_first:
+                    member.unsent.append(Chosen(lot, mine))
+                self.uncounted = True
+        self.rows_out += count
+        return Handed(member, portion.log, batch, offsets, tries, counted_first)
+
+    def take_back(self, member: Member, chosen: Chosen) -> None:
+        """Rows were not sent, as their delivery could not be counted: they are to be read again."""
+        chosen = _of(member, chosen)
+        member.rows -= len(chosen.places)
+        if self._holding:
+            self._uncount(chosen.lot.publishers[chosen.places])
+        self._return(chosen, counted=0)
+
+    # Acknowledging
+
+    def choose(self, member: Member, ranges: dict[int, list[list[int]]], what: str) -> list[tuple[Chosen, int]]:
+        """The rows that a client names, ascending and none twice.
+
+        `AckMismatch` when not all of them are in its hands. It forgets them then, so those that are come again.
+        """
+        found: list[tuple[Chosen, int]] = []
+        wrong = ""
+        for log, given in ranges.items():
+            pairs = pairs_of(given, what)
+            reach = self.reaches.get(log)
+            mine, named = reach.ranges(pairs, member.key) if reach is not None else ([], -1)
+            if sum(len(chosen.places) for chosen in mine) != named:
+                wrong = wrong or f"{what} offsets {pairs[0, 0]} to {pairs[-1, 1]} of log {log}"
+            found += [(chosen, log) for chosen in mine]
+        if wrong:
+            self.send_back(member, found)
+            raise AckMismatch(
+                f"{wrong}, and not all of them are in this client's hands: it was not given them, has acknowledged "
+                "them, or was away and they went to another"
+            )
+        return found
+
+    def acknowledge(self, taken: Taken) -> None:
+        """Rows are done, or were handed on."""
+        for chosen, log in taken.rows:
+            self.reaches[log].acknowledge(chosen, taken.move)
+            taken.member.rows -= len(chosen.places)
+            taken.member.waited = 0
+            if self._holding:
+                self._uncount(chosen.lot.publishers[chosen.places])
+        for (lot, places), _ in taken.handed:
+            lot.hand(places, True)
+
+    def undo(self, taken: Taken) -> None:
+        """They are not: that could not be stored. What another member may have later rows of, comes again."""
+        member = self.members.get(taken.member.key)
+        for (lot, places), _ in taken.handed:
+            lot.hand(places, False)
+        for (lot, places), log in taken.rows:
+            self.reaches[log].undo(Chosen(lot, places), taken.move)
+            if member is None:
+                self._return(Chosen(lot, places))
+                continue
+            member.rows += len(places)
+            if self._shared:
+                publishers = lot.publishers[places]
+                others = [
+                    number
+                    for number in np.unique(publishers).tolist()
+                    if self._owners.get(number, member) is not member
+                ]
+                elsewhere = np.isin(publishers, others)
+                self._count(publishers[~elsewhere], member)
+                if elsewhere.any():
+                    self._return(Chosen(lot, places[elsewhere]))
+                    member.rows -= int(elsewhere.sum())
+
+    def send_back(self, member: Member, rows: list[tuple[Chosen, int]]) -> None:
+        """Rows are to come again."""
+        for chosen, _ in rows:
+            self._return(chosen)
+            member.rows -= len(chosen.places)
+            member.waited = 0
+            if self._holding:
+                self._uncount(chosen.lot.publishers[chosen.places])
+
+    def bury(self, lot: Lot, places: npt.NDArray[np.intp], move: int) -> None:
+        """Rows that nobody has are done: they are dead, or gone from the log."""
+        lot.finish(places[~lot.done[places]], move)
+
+    def spare(self, dead: list[Portion]) -> None:
+        """Rows could not be stored among the dead: they are read again, and perhaps they can then."""
+        for portion in dead:
+            assert portion.chosen is not None
+            portion.chosen.lot.owners[portion.chosen.places] = NOBODY
+        self.again = True
+        self.returns += 1
+
+    def cursors(self) -> dict[int, int]:
+        """How far each log is consumed."""
+        return {log: reach.cursor() for log, reach in self.reaches.items()}
+
+
+_EMPTY: Final[Offsets] = np.zeros(0, np.uint64)
+
+
+def _of(member: Member, chosen: Chosen) -> Chosen:
+    """Those rows that a member has, and that are not done."""
+    lot, places = chosen
+    return Chosen(lot, places[(lot.owners[places] == member.key) & ~lot.done[places]])
+
+
+def _publishers(batch: Batch) -> npt.NDArray[np.uint32]:
+    """Whose each row is."""
+    if batch.ids is None:
+        return np.zeros(len(batch), np.uint32)
+    runs = batch.ids.runs
+    if len(runs) == 1:
+        return np.full(len(batch), runs[0].publisher, np.uint32)
+    ends = np.array([run.end for run in runs])
+    return np.repeat(np.array([run.publisher for run in runs], np.uint32), np.diff(ends, prepend=0))

@@ -1,0 +1,571 @@
+"""The durable subscriptions that clients are attached to: who is, what is read for them, what they acknowledge."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from milepost import limits
+from milepost.broker.core.effects import Ask, Deliver, Effect, ReadLog, Say, Write
+from milepost.broker.core.log.acknowledgements import Acknowledgements, Sending
+from milepost.broker.core.log.bounds import begin_of, gone, stop_of
+from milepost.broker.core.log.dead_letters import DeadLetters
+from milepost.broker.core.log.entries import Entries
+from milepost.broker.core.log.ranges import Seen, seen_of
+from milepost.broker.core.log.reach import Chosen, Reach
+from milepost.broker.core.log.releases import Releases
+from milepost.broker.core.log.starts import require_there, start_of
+from milepost.broker.core.log.subscription import LogSubscription
+from milepost.broker.core.log.terms import require_terms, require_token
+from milepost.broker.core.sessions.connection import Connection
+from milepost.broker.core.topics.topic import Topic
+from milepost.errors import (
+    BrokerError,
+    MilepostError,
+    ServedElsewhere,
+    SubscriptionExists,
+    UnknownSubscription,
+    UnknownTopic,
+)
+from milepost.storage.operations import (
+    Attach,
+    Position,
+    Remove,
+    Start,
+)
+from milepost.wire import Ack, Dropped, Ended, Reply, Subscribe, Unsubscribe, hand_parts
+from milepost.wire.control import failure
+
+if TYPE_CHECKING:
+    from milepost.broker.core.core import Core
+    from milepost.broker.core.log.topics import DurableTopics
+
+# That rows which were handed on before a restart wait for a client that hands on, before others get them.
+RESERVED_S: Final = 300.0
+
+log = logging.getLogger("milepost.broker")
+
+FED: Final = 4  # streams that are read for when one has been
+
+
+class LogSubscriptions:
+    """Requests about durable subscriptions, and the rows that go to them."""
+
+    def __init__(self, core: Core, durable: DurableTopics) -> None:
+        self.core = core
+        self.durable = durable
+        self.named: dict[str, LogSubscription] = {}
+        self.acks = Acknowledgements(self)
+        self._burial = DeadLetters(core, self)
+        self.entries = Entries(core, self)
+        self._serving: dict[int, LogSubscription] = {}  # replays too, by their identity
+        self._starved: dict[int, LogSubscription] = {}  # those of them for which nothing is read, for want of memory
+        self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
+        self.releases = Releases()
+
+    # Attaching and leaving
+
+    def subscribe(self, connection: Connection, request: Subscribe) -> list[Effect]:
+        """Attach a client to a durable subscription, which is made if it is not there; or begin a replay."""
+        require_terms(request)
+        topic = self._topic(request)
+        mine = connection.members or {}
+        if request.subscription in mine or request.subscription in (connection.subscriptions or {}):
+            raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
+        limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the subscriptions of one connection")
+        if request.where is not None and topic is not None:
+            topic.require(request.where)
+        start = start_of(request.start)
+        stop = stop_of(request, start)
+        # Of what others wrote, this broker may not know the end yet; of a read's range, the store is asked.
+        if topic is not None and request.create and stop is None and not self.durable.shared:
+            require_there(topic, start)
+        if request.name and self._has(connection, request.name):
+            raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
+        if request.dead_letter and topic is not None:
+            self._burial.require(request.dead_letter, topic)
+        if connection.members is None:
+            connection.members = {}
+        connection.members[request.subscription] = request
+        connection.keys += 1
+        if not request.name:
+            assert topic is not None
+            return [Ask(topic, start, partial(self._replaying, connection, request, topic, stop))]
+        self._attaching[request.name] += 1
+        attach = self._attach(connection, request, topic, start)
+        if request.dead_letter and topic is not None and request.dead_letter not in self.core.topics:
+            # The topic for dead rows is there before the subscription is.
+            return [self._burial.make(request.dead_letter, topic), attach]
+        return [attach]
+
+    def _topic(self, request: Subscribe) -> Topic | None:
+        """The topic of a request; None when it is for the subscription of a name, whatever its topic."""
+        if request.pattern or not request.name or request.create:
+            return self.durable.require(request.pattern)
+        if not self.durable.on:
+            raise UnknownSubscription(f"no durable subscription is called {request.name!r}: this broker keeps nothing")
+        return None
+
+    def _has(self, connection: Connection, name: str) -> bool:
+        """Whether a client is attached to a name, or about to be: its acknowledgements are counted once for each."""
+        for found in (connection.members or {}).values():
+            if (found.name if isinstance(found, Subscribe) else found[0].name) == name:
+                return True
+        return False
+
+    def _attach(self, connection: Connection, request: Subscribe, topic: Topic | None, start: Start) -> Write:
+        options = {"most": request.max_deliveries, "dead": request.dead_letter}
+        attach = Attach(
+            request.name,
+            topic.stored if topic is not None else 0,
+            request.where,
+            start,
+            request.create,
+            request.token,
+            options,
+            connection.instance,
+            self.releases.pending.get(request.name),
+        )
+        return Write(attach, partial(self._attached, connection, request, topic))
+
+    def _attached(self, connection: Connection, request: Subscribe, topic: Topic | None, outcome: Any) -> list[Effect]:
+        name = request.name
+        if self.named.get(name) is None and not isinstance(outcome, MilepostError) and outcome.where is not None:
+            served = topic or self.core.catalogue.stored.get(outcome.topic)
+            if served is not None:
+                served.require_compiled([outcome.where])  # which may be another than that of the request
+        self._attaching[name] -= 1
+        if not self._attaching[name]:
+            del self._attaching[name]
+        effects: list[Effect] = []
+        waits = connection.open and (connection.members or {}).get(request.subscription) is request
+        subscription = self.named.get(name)
+        if not isinstance(outcome, MilepostError):
+            epoch = outcome.subscription, outcome.epoch
+            if subscription is not None and (subscription.stored, subscription.epoch) != epoch:
+                # Another broker has served it meanwhile, and what is known of it here is old.
+                self.end(
+                    subscription, ServedElsewhere(f"{name!r} was served elsewhere meanwhile; subscribe again"), effects
+                )
+                subscription = None
+            if subscription is None and self.releases.pending.get(name) == epoch and waits:
+                # It was given up since, and what the store told may be old: it is served under another epoch.
+                self._attaching[name] += 1
+                return [*effects, self._attach(connection, request, topic, start_of(request.start))]
+            if subscription is None:
+                # Also when its client is gone: another one may be on the way, and is served under the same epoch.
+                try:
+                    if topic is None:
+                        effects += self.durable.restore([outcome.record])  # perhaps another broker made it just now
+                        topic = self.core.catalogue.stored.get(outcome.topic)
+                    if topic is None:
+                        raise UnknownTopic(f"the topic of {name!r} cannot be served here: a live one has its name")
+                    subscription = self._begin(topic, name, outcome)
+                except MilepostError as error:
+                    effects.append(self.releases.give(name, epoch))
+                    outcome = error
+        if isinstance(outcome, MilepostError) or not waits:
+            if subscription is not None:
+                self.let_go(subscription, effects)
+            if isinstance(outcome, MilepostError):
+                effects += self._unattached(connection, request, outcome)
+            return effects
+        assert subscription is not None
+        cursors = {log: cursor.offset for log, cursor in outcome.cursors.items()} | subscription.cursors()
+        value = {
+            "created": outcome.created,
+            "position": cursors,
+            "sequence": outcome.sequence,
+            "where": subscription.where,
+        }
+        if not subscription.members and subscription.broken is None:
+            subscription.again = True  # it was kept for this one, and may have rows of whoever left
+        return [*effects, *self._join(connection, request, subscription, outcome.sequence, value)]
+
+    def _begin(self, topic: Topic, name: str, outcome: Any) -> LogSubscription:
+        reaches = {log: Reach(cursor.offset, cursor.state) for log, cursor in outcome.cursors.items()}
+        subscription = LogSubscription(topic, name, outcome.where, reaches)
+        subscription.stored, subscription.epoch = outcome.subscription, outcome.epoch
+        subscription.most = int(outcome.options.get("most", 0))
+        subscription.dead = str(outcome.options.get("dead", ""))
+        for log, end in topic.ends.items() if subscription.most and outcome.unreleased else ():
+            subscription.reach(log).doubtful = end
+        topic.serve(subscription)
+        self.named[name] = subscription
+        self._serving[id(subscription)] = subscription
+        return subscription
+
+    def _replaying(
+        self, connection: Connection, request: Subscribe, topic: Topic, stop: Position | None, outcome: Any
+    ) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self._unattached(connection, request, outcome)
+        if not connection.open or (connection.members or {}).get(request.subscription) is not request:
+            return []
+        position = outcome["position"]
+        if request.where is not None:
+            topic.require_compiled([request.where])  # another version may have come since
+        try:
+            if stop is not None:
+                position = begin_of(topic, position, stop, outcome["logs"])
+            subscription = LogSubscription(
+                topic, "", request.where, {log: Reach(offset) for log, offset in position.items()}, stop
+            )
+            topic.serve(subscription)
+        except MilepostError as error:
+            return self._unattached(connection, request, error)
+        self._serving[id(subscription)] = subscription
+        value = {"created": True, "position": position, "sequence": 0, "where": request.where}
+        return self._join(connection, request, subscription, 0, value)
+
+    def _join(
+        self,
+        connection: Connection,
+        request: Subscribe,
+        subscription: LogSubscription,
+        sequence: int,
+        value: dict[str, Any],
+    ) -> list[Effect]:
+        prefetch = request.prefetch if subscription.stored else limits.BATCH_ROWS
+        hands = request.hands and bool(subscription.stored)
+        member = subscription.join(
+            connection, request.subscription, connection.instance, prefetch, sequence, hands=hands
+        )
+        if hands:
+            last = {
+                log: reach.acknowledged for log, reach in subscription.reaches.items() if reach.acknowledged is not None
+            }
+            value |= {"handed": subscription.handed_on(member), "acknowledged": last}
+        assert connection.members is not None
+        connection.members[request.subscription] = (subscription, member)
+        effects: list[Effect] = []
+        self.core.catalogue.announce(connection, subscription.topic, effects)
+        value |= {"topics": [subscription.topic.name], "skipped": {}}
+        effects.append(Say(connection, Reply(request=request.request, value=value)))
+        self.pump(subscription, effects)
+        return effects
+
+    def _unattached(self, connection: Connection, request: Subscribe, error: MilepostError) -> list[Effect]:
+        if connection.members is not None and connection.members.get(request.subscription) is request:
+            del connection.members[request.subscription]
+            connection.keys -= 1
+        return self.durable.failed(connection, request.request, error)
+
+    def unsubscribe(self, connection: Connection, request: Unsubscribe) -> list[Effect]:
+        """Detach a client; or remove a durable subscription for good."""
+        if not request.name:
+            effects: list[Effect] = []
+            self._leave(connection, request.subscription, effects, seen_of(request))
+            return [*effects, Say(connection, Reply(request=request.request, value={}))]
+        if not self.durable.on:
+            raise UnknownSubscription(
+                f"there is no durable subscription {request.name[:80]!r}: this broker keeps nothing"
+            )
+        limits.require("NAME_CHARS", len(request.name), "the characters of a subscription's name")
+        require_token(request.token)
+        return [Write(Remove(request.name, request.token), partial(self._removed, connection, request))]
+
+    def _removed(self, connection: Connection, request: Unsubscribe, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.durable.failed(connection, request.request, outcome)
+        effects: list[Effect] = []
+        subscription = self.named.get(request.name)
+        if subscription is not None:
+            gone = UnknownSubscription(f"the durable subscription {request.name!r} was removed")
+            self.end(subscription, gone, effects, but=connection)
+        return [*effects, *self.durable.replied(connection, request.request, {})]
+
+    def left(self, connection: Connection) -> list[Effect]:
+        """A client is gone: what it had goes to the others, or waits for it."""
+        effects: list[Effect] = []
+        for number in list(connection.members or {}):
+            self._leave(connection, number, effects)
+        connection.members = None
+        connection.atomic = None
+        return effects
+
+    def _leave(self, connection: Connection, number: int, effects: list[Effect], seen: Seen | None = None) -> None:
+        if connection.members is None or number not in connection.members:
+            return
+        found = connection.members.pop(number)
+        connection.keys -= 1
+        if isinstance(found, Subscribe):
+            return  # the store has not answered yet, and will find that nobody waits
+        subscription, member = found
+        if member.key in subscription.members:
+            subscription.leave(member, seen)
+        if subscription.members:
+            self.pump(subscription, effects)
+            return
+        self.core.memory.ended(subscription)
+        subscription.release()
+        subscription.put_back()
+        self.let_go(subscription, effects)
+
+    def let_go(self, subscription: LogSubscription, effects: list[Effect]) -> None:
+        """Serve a subscription no longer, if nobody is attached and nothing of it is under way.
+
+        Otherwise it is tried again when that is over. Else a client on the way, or the next, would have old cursors.
+        """
+        if (
+            subscription.members
+            or subscription.ended
+            or (subscription.stored and not self._stored(subscription, effects))
+        ):
+            return
+        subscription.ended = True
+        subscription.topic.leave(subscription)
+        self._serving.pop(id(subscription), None)
+        if self.named.get(subscription.name) is subscription:
+            del self.named[subscription.name]
+        if subscription.stored:
+            effects.append(self.releases.give(subscription.name, (subscription.stored, subscription.epoch)))
+
+    def _stored(self, subscription: LogSubscription, effects: list[Effect]) -> bool:
+        """Whether the store has everything of a subscription that nobody is attached to; what it lacks is begun."""
+        if (
+            self._attaching[subscription.name]
+            or subscription.reading
+            or subscription.busy
+            or subscription.failed
+            or subscription.broken is not None
+        ):
+            return False
+        if self._read_spent(subscription, effects):
+            return False
+        self.acks.save(subscription, effects)
+        return not subscription.moving
+
+    def abandon(self, subscription: LogSubscription, error: MilepostError, effects: list[Effect]) -> None:
+        """Nobody knows what the store has of a subscription: its clients come again, and it is read anew."""
+        connections = {member.connection: None for member in subscription.members.values()}
+        self.end(subscription, error, effects, told=False)
+        for connection in connections:
+            effects += self.core.refused(connection, error)
+
+    def end(
+        self,
+        subscription: LogSubscription,
+        error: MilepostError | None,
+        effects: list[Effect],
+        but: Connection | None = None,
+        *,
+        told: bool = True,
+    ) -> None:
+        """A subscription cannot go on: its clients are told why; or that a read has had everything (None)."""
+        if subscription.resumed is not None:
+            self.core.catchups.ended(subscription, error, effects)
+            return
+        subscription.ended = True
+        subscription.topic.leave(subscription)
+        self._serving.pop(id(subscription), None)
+        if self.named.get(subscription.name) is subscription:
+            del self.named[subscription.name]
+        self.core.memory.ended(subscription)
+        members, subscription.members = subscription.members, {}
+        subscription.pending.clear()
+        if subscription.stored and not isinstance(error, ServedElsewhere):
+            effects.append(self.releases.give(subscription.name, (subscription.stored, subscription.epoch)))
+        for member in members.values():
+            connection = member.connection
+            if connection.members is not None and connection.members.pop(member.number, None) is not None:
+                connection.keys -= 1
+            if told and connection.open and connection is not but:
+                number = member.number
+                over = Ended(number) if error is None else failure(error, subscription=number)
+                effects.append(Say(connection, over))
+        self.acks.release(subscription, effects, ended=True)
+
+    # Rows
+
+    def pump(self, subscription: LogSubscription, effects: list[Effect]) -> None:
+        """Hand out what is here, as far as members have room, and see to it that more is read."""
+        if subscription.spent and not subscription.ended:
+            spent, subscription.spent = subscription.spent, []
+            self._burial.bury(subscription, spent, effects)
+        if not subscription.members:
+            return
+        self._hand_out(subscription, effects)
+        if subscription.members and (subscription.pending or subscription.reading or subscription.held):
+            self.core.memory.pending(subscription)
+
+    def _hand_out(self, subscription: LogSubscription, effects: list[Effect]) -> None:
+        topic = subscription.topic
+        sending: list[Sending] = []
+        for member, log, batch, offsets, tries, counted_first in subscription.hand_out():
+            parts = hand_parts(topic.number, member.number, log, offsets, tries, batch.data)
+            size = len(parts[0]) + len(parts[1])
+            member.connection.spend(size, len(batch))
+            topic.rows_out += len(batch)
+            topic.bytes_out += size
+            deliver = Deliver(parts, [member.connection])
+            if counted_first:
+                sending.append(Sending(member, deliver, size, len(batch)))
+            else:
+                effects.append(deliver)
+        if sending:
+            self.acks.count_first(subscription, sending, effects)
+        if subscription.uncounted:
+            self.acks.count(subscription, effects)
+        if subscription.over:
+            self.end(subscription, subscription.doom, effects)
+            return
+        if not subscription.idle:
+            return
+        if not subscription.wants:
+            self._read_spent(subscription, effects)
+            return
+        if not self.core.memory.may_read(subscription):
+            self._starved[id(subscription)] = subscription
+            return
+        if subscription.resumed is not None and not self.core.catchups.may_read(subscription, effects):
+            return
+        if subscription.again:
+            found = subscription.returned()
+            if found is not None:
+                self._read_returned(subscription, *found, effects)
+                return
+            subscription.again = False
+        behind = subscription.behind()
+        if behind is not None:
+            subscription.reading = True
+            self.core.memory.reads += 1
+            offset = subscription.reach(behind).next
+            then = partial(self._read, subscription, behind)
+            stop = None if subscription.stop is None else subscription.stop[behind]
+            effects.append(ReadLog(topic, subscription.where, behind, offset, None, then, stop))
+        elif subscription.resumed is not None:
+            self.core.catchups.reached(subscription, effects)
+
+    def _read_spent(self, subscription: LogSubscription, effects: list[Effect]) -> bool:
+        """Read rows that were delivered too often, if there are any: nobody need have room for them."""
+        wanted = subscription.most and subscription.again and subscription.doom is None
+        spent = subscription.returned(spent=True) if wanted else None
+        if spent is not None:
+            self._read_returned(subscription, *spent, effects)
+        return spent is not None
+
+    def _read_returned(self, subscription: LogSubscription, log: int, chosen: Chosen, effects: list[Effect]) -> None:
+        only = chosen.lot.offsets[chosen.places]
+        subscription.reading = True
+        self.core.memory.reads += 1
+        then = partial(self._read_again, subscription, log, chosen, subscription.returns)
+        effects.append(ReadLog(subscription.topic, subscription.where, log, int(only[0]), only, then))
+
+    def _read(self, subscription: LogSubscription, log: int, outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        subscription.reading = False
+        self.core.memory.reads -= 1
+        if not subscription.members:
+            self.let_go(subscription, effects)
+            return effects
+        if isinstance(outcome, MilepostError):
+            return self.unread(subscription, outcome)
+        self.core.memory.pending(subscription)
+        before = subscription.reach(log).next
+        for found in outcome:
+            expected = subscription.reach(log).next
+            if found.start > expected and subscription.stop is not None:
+                subscription.doom = gone(subscription.topic, log, expected, min(found.start, subscription.stop[log]))
+                break  # a range is read whole, or its reader is told
+            if found.start > expected:
+                self._tell_lost(subscription, log, expected, found.start, effects)
+            if not subscription.take(found):
+                break
+        if subscription.reach(log).next == before and subscription.reach(log).blocked is None:
+            subscription.failed = True  # there was to be something, and is not: the next tick looks again
+        self._feed(effects)
+        self.pump(subscription, effects)
+        return effects
+
+    def _feed(self, effects: list[Effect]) -> None:
+        """Rows were handed out: read for others that had to wait for that, each in its turn."""
+        for key in list(self._starved)[:FED]:
+            self.pump(self._starved.pop(key), effects)
+
+    def _read_again(
+        self, subscription: LogSubscription, log: int, chosen: Chosen, returns: int, outcome: Any
+    ) -> list[Effect]:
+        effects: list[Effect] = []
+        subscription.reading = False
+        self.core.memory.reads -= 1
+        if subscription.ended:
+            return effects
+        if isinstance(outcome, MilepostError):
+            return self.unread(subscription, outcome)
+        if subscription.returns != returns:
+            self.pump(subscription, effects)
+            self.let_go(subscription, effects)
+            return effects
+        gone = subscription.take_again(log, chosen, outcome)
+        if len(gone):
+            self._tell_lost(subscription, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
+            lot = chosen.lot
+            subscription.bury(lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), subscription.moves + 1)
+            self.acks.save(subscription, effects)
+        self.pump(subscription, effects)
+        if not subscription.members:
+            subscription.put_back()
+            self.let_go(subscription, effects)
+        return effects
+
+    def unread(self, subscription: LogSubscription, error: MilepostError) -> list[Effect]:
+        """Rows of a subscription could not be read, or not be matched: it waits, or ends."""
+        if error.retriable:
+            subscription.failed = True  # until the next tick
+            return []
+        effects: list[Effect] = []
+        subscription.doom = error
+        self.end_doomed(subscription, effects)
+        return effects
+
+    def end_doomed(self, subscription: LogSubscription, effects: list[Effect]) -> None:
+        """End what cannot go on, once everything before the damage is acknowledged, and that is stored."""
+        held = (
+            subscription.pending or subscription.moving or any(member.rows for member in subscription.members.values())
+        )
+        if subscription.doom is not None and not held:
+            self.end(subscription, subscription.doom, effects)
+
+    def _tell_lost(
+        self,
+        subscription: LogSubscription,
+        log: int,
+        first: int,
+        after: int,
+        effects: list[Effect],
+        rows: int | None = None,
+    ) -> None:
+        self.core.totals["rows_lost"] += after - first if rows is None else rows
+        for member in subscription.members.values():
+            lost = [[member.number, log, first, after]]
+            effects.append(Say(member.connection, Dropped({member.number: rows or after - first}, lost)))
+
+    # Acknowledgements
+
+    def acknowledge(self, connection: Connection, request: Ack) -> list[Effect]:
+        """Rows are done, or to come again."""
+        return self.acks.acknowledge(connection, request)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
+        effects: list[Effect] = []
+        self._starved.clear()
+        for subscription in [*self._serving.values(), *self.core.catchups.open.values()]:
+            subscription.failed = False
+            if subscription.reserved:
+                subscription.reserved_until = subscription.reserved_until or now + RESERVED_S
+                if now >= subscription.reserved_until:
+                    subscription.release()
+            for member in subscription.members.values():
+                member.waited += 1
+            self.pump(subscription, effects)
+            moved = subscription.stored and not subscription.moving and subscription.broken is None
+            if moved and any(reach.cursor() != reach.stored for reach in subscription.reaches.values()):
+                self.acks.save(subscription, effects)
+            self.let_go(subscription, effects)
+        return [*effects, *self.releases.again()]

@@ -1,0 +1,43 @@
+"""What a request about a durable subscription may say, as far as that can be told without knowing any."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milepost import limits
+from milepost.broker.core.topics.pattern import is_pattern
+from milepost.errors import BrokerError
+from milepost.wire import Subscribe
+
+TOKEN_BYTES: Final = 16
+
+
+def require_terms(request: Subscribe) -> None:
+    """Refuse a request for a durable subscription that can never be granted."""
+    if is_pattern(request.pattern):
+        raise BrokerError(f"a durable subscription is to one topic; {request.pattern!r} is a pattern")
+    if not 0 <= request.subscription <= limits.SUBSCRIPTION_NUMBER:
+        raise BrokerError(f"{request.subscription} is no number of a subscription: it takes 32 bits")
+    limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
+    require_subscription_name(request.name)
+    if not 1 <= request.prefetch <= limits.PREFETCH_ROWS:
+        raise BrokerError(f"prefetch = {request.prefetch}: takes 1 to {limits.PREFETCH_ROWS} rows")
+    require_token(request.token)
+    limits.require("DELIVERIES", request.max_deliveries, "max_deliveries")
+    if request.max_deliveries < 0 or bool(request.max_deliveries) != bool(request.dead_letter):
+        raise BrokerError("dead_letter takes messages that were delivered max_deliveries times: give both or neither")
+    if request.where is not None and "\0" in request.where:
+        raise BrokerError("a predicate cannot hold the character 0, which no database stores")
+
+
+def require_subscription_name(name: str) -> None:
+    """Refuse a name that no durable subscription and no hold may have."""
+    limits.require("NAME_CHARS", len(name), "the characters of a subscription's name")
+    if not name.isprintable():
+        raise BrokerError("a subscription's name is shown to people: it takes printable characters only")
+
+
+def require_token(token: bytes) -> None:
+    """Refuse what is no token; a request may do without."""
+    if token and len(token) != TOKEN_BYTES:
+        raise BrokerError(f"a token has {TOKEN_BYTES} bytes")

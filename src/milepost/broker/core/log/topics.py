@@ -1,0 +1,578 @@
+"""The durable half of the core: what is stored before it is acknowledged, and read before it is handed out.
+
+Whatever must be committed first goes out as a `Write` effect with a continuation; `Core.stored` brings the outcome
+back, in order, and the continuation has the effects that follow. Nothing is acknowledged anywhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.broker.core.counts import Counts
+from milepost.broker.core.effects import Acknowledge, Ask, Effect, Learn, Say, Write
+from milepost.broker.core.log.starts import start_of
+from milepost.broker.core.log.subscriptions import LogSubscriptions
+from milepost.broker.core.predicates import Uncompiled
+from milepost.broker.core.sessions.connection import Connection
+from milepost.broker.core.topics.pattern import require_name
+from milepost.broker.core.topics.topic import SLOW, Topic
+from milepost.errors import (
+    BrokerError,
+    ConnectionLost,
+    Fenced,
+    InDoubt,
+    LimitExceeded,
+    MilepostError,
+    NotDurable,
+    UnknownTopic,
+)
+from milepost.schema import Schema
+from milepost.storage.operations import (
+    Append,
+    AppendRows,
+    ChangeTopic,
+    DropTopic,
+    Enrol,
+    Entry,
+    Made,
+    MakeTopic,
+    Part,
+    Retention,
+    TopicRecord,
+    Trim,
+)
+from milepost.wire import Declare, Delete, Look, Reply
+from milepost.wire import Trim as TrimRequest
+from milepost.wire.control import failure
+
+if TYPE_CHECKING:
+    from milepost.broker.core.core import Core, Source
+
+log = logging.getLogger("milepost.broker")
+
+_topic_and_schema: Final = itemgetter(2, 3)  # of a `Row`
+NO_STORE: Final = "this broker keeps nothing: start it with a store (`milepost up --store FILE_OR_URL`)"
+
+
+class Checked(NamedTuple):
+    """A batch for a durable topic that is right as far as can be told without the store."""
+
+    topic: Topic
+    batch: Batch
+    source: Source
+    put: int  # 1-based number of the PUT on its connection
+    key: bytes
+    more: bool  # it is stored together with the next one
+
+
+class Row(NamedTuple):
+    """One row for a durable topic, in a put of its own, without a key; right as far as is known without the store."""
+
+    connection: Connection
+    size: int  # bytes of the frame
+    topic: Topic
+    schema: Schema
+    stamp: int
+    data: bytes
+    put: int  # 1-based number of the PUT on its connection
+
+
+class Refused(NamedTuple):
+    """One of several batches that are to be stored together is wrong, and so none of them is."""
+
+    topic: Topic | None
+    source: Source
+    put: int
+    error: MilepostError
+
+
+class DurableTopics:
+    """Durable topics, puts and subscriptions."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.on = False  # there is a store
+        self.shared = False  # with other brokers
+        self.log = 0  # the number of this broker's own
+        self.subscriptions = LogSubscriptions(core, self)
+        self.counts = Counts(core)
+        self._restoring: dict[str, TopicRecord] = {}  # topics of other brokers that need something compiled first
+        self._learning: list[Callable[[Any], list[Effect]]] = []  # hear what the store is being asked about its topics
+        self._learners: list[Callable[[Any], list[Effect]]] = []  # are to hear of a later question
+        self._settled: dict[Connection, int] = {}  # in this round: the last put that is stored
+        self._sources: dict[int, list[Source | Row]] = {}  # in this round: topic number -> whose credit is to go back
+
+    # Topics
+
+    def restore(self, records: list[TopicRecord]) -> list[Effect]:
+        """Topics of the store, at the beginning and when one was made or changed."""
+        effects: list[Effect] = []
+        for record in self._restorable(records):
+            self._restore(record, effects)
+        return effects
+
+    def _restorable(self, records: list[TopicRecord]) -> list[TopicRecord]:
+        """The topics that can be served. Raises `Uncompiled` as long as that is much work, before anything changes."""
+        good = []
+        catalogue = self.core.catalogue
+        # A topic that was made while the store was asked may have come without its schemas: the next time has them.
+        records = [record for record in records if record.schemas]
+        catalogue.predicates.require_schemas(
+            text for record in records if not self._known(record) for text in record.schemas
+        )
+        for record in records:
+            try:
+                topic = catalogue.topics.get(record.name)
+                if not self._known(record) and (topic is None or topic.stored == record.topic):
+                    schemas = [catalogue.predicates.schema(text) for text in record.schemas]
+                    catalogue.require_compiled(record.name, schemas)
+                good.append(record)
+            except MilepostError as error:
+                log.error("the durable topic %s cannot be served: %s", record.name, error)
+        return good
+
+    def _known(self, record: TopicRecord) -> bool:
+        """Whether a topic is here with the same schemas: others change more often, and parsing takes its time."""
+        topic = self.core.topics.get(record.name)
+        return topic is not None and set(topic.announcement().schemas) == set(record.schemas)
+
+    def _restore(self, record: TopicRecord, effects: list[Effect]) -> None:
+        catalogue = self.core.catalogue
+        topic = catalogue.topics.get(record.name)
+        if topic is not None and topic.stored != record.topic:
+            return  # a live one took the name here: it has to go first
+        if not self._known(record):
+            schemas = [catalogue.predicates.schema(text) for text in record.schemas]
+            if topic is None:
+                topic = catalogue.add(record.name, schemas, record.slow, effects, record.topic)
+                topic.entered[self.log] = record.extents[self.log].next if self.log in record.extents else 0
+            elif new := [schema for schema in schemas if schema.fingerprint not in topic.versions]:
+                catalogue.add_versions(topic, new, effects)
+        assert topic is not None
+        topic.slow, topic.retention = record.slow, record.retention
+        grown = False
+        for number, extent in record.extents.items():
+            if extent.next > topic.ends.get(number, 0):
+                topic.ends[number] = extent.next
+                grown = True
+        if grown:
+            self.core.moves += 1
+            topic.moved = self.core.moves
+            for subscription in list(topic.log_subscriptions.values()):
+                self.subscriptions.pump(subscription, effects)
+
+    def learn(self, then: Callable[[Any], list[Effect]]) -> list[Effect]:
+        """Know of a shared store what it has by now, before `then`: it takes None, or the error.
+
+        Many clients come at once when they have lost another broker: those that wait share one question.
+        """
+        self._learners.append(then)
+        return [] if self._learning else self._learn()
+
+    def _learn(self) -> list[Effect]:
+        self._learning, self._learners = self._learners, []
+        return [Learn(self._learned)]
+
+    def _learned(self, outcome: Any) -> list[Effect]:
+        learning, self._learning = self._learning, []
+        error = outcome if isinstance(outcome, MilepostError) else None
+        effects = [] if error is not None else self.restore(outcome)
+        for then in learning:
+            effects += then(error)
+        return effects + self._learn() if self._learners and not self._learning else effects
+
+    def polled(self, records: list[TopicRecord], known: set[int]) -> list[Effect]:
+        """All topics of a shared store; `known` are those that this broker knew before they were read."""
+        effects: list[Effect] = []
+        for number in known - {record.topic for record in records}:
+            topic = self.core.catalogue.stored.get(number)
+            if topic is not None:
+                self._forget(topic, effects)
+        self._restoring = {record.name: record for record in records if record.name in self._restoring}
+        for record in records:
+            try:
+                effects += self.restore([record])
+            except Uncompiled as missing:  # of this topic: what is new of the others need not wait
+                waits = record.name in self._restoring
+                self._restoring[record.name] = record
+                if not waits:
+                    effects += self.core.attempts.put_off(missing, partial(self._restore_newest, record.name))
+        return effects
+
+    def _restore_newest(self, name: str) -> list[Effect]:
+        record = self._restoring.get(name)
+        if record is None:
+            return []  # it was deleted
+        effects = self.restore([record])
+        del self._restoring[name]
+        return effects
+
+    def declare(self, connection: Connection, request: Declare) -> list[Effect]:
+        """Make or change a durable topic; the store first."""
+        if not self.on:
+            raise NotDurable(f"topic {request.name[:80]!r} cannot be durable: {NO_STORE}")
+        if request.slow is not None and request.slow not in SLOW:
+            raise BrokerError(f"no policy for the slow is called {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
+        retention = None if request.retain is None else _retention(request.retain)
+        catalogue = self.core.catalogue
+        topic = catalogue.topics.get(request.name)
+        if topic is None:
+            if request.schema is None:
+                raise UnknownTopic(f"there is no topic {request.name[:80]!r}; declare it with its schema first")
+            require_name(request.name)
+            limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
+            limits.require("TOPICS", len(catalogue.topics) + 1, "the topics of this broker")
+            schema = catalogue.predicates.schema(request.schema)
+            make = MakeTopic(
+                request.name, (str(schema.message_type or schema),), request.slow or SLOW[0], retention or Retention()
+            )
+            return [Write(make, partial(self._made, connection, request))]
+        if not topic.stored:
+            raise NotDurable(f"topic {topic.name!r} is live; delete it first, or take another name for a durable one")
+        if request.durable is False:
+            raise BrokerError(f"topic {topic.name!r} is durable; delete it first to make it a live one")
+        text = None
+        if request.schema is not None:
+            limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
+            schema = catalogue.predicates.schema(request.schema)
+            if schema.fingerprint not in topic.versions:
+                catalogue.require_follows(topic, schema)
+                text = str(schema.message_type or schema)
+        slow = request.slow if request.slow != topic.slow else None
+        if text is None and slow is None and retention in (None, topic.retention):
+            effects: list[Effect] = []
+            catalogue.announce(connection, topic, effects)
+            value = {"number": topic.number, "created": False}
+            return [*effects, Say(connection, Reply(request=request.request, value=value))]
+        change = ChangeTopic(topic.stored, text, slow, retention, versions=len(topic.schemas))
+        return [Write(change, partial(self._changed, connection, request, topic, change))]
+
+    def _made(self, connection: Connection, request: Declare, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.failed(connection, request.request, outcome)
+        effects = self.restore([outcome.topic])
+        topic = self.core.topics.get(request.name)
+        if topic is None or not topic.stored:
+            error = BrokerError(f"topic {request.name!r} was made as a live one meanwhile; delete that one first")
+            return [*effects, *self.failed(connection, request.request, error)]
+        if not outcome.created:  # another broker was first: it is a topic like any other by now
+            return effects + self._again(connection, request)
+        return effects + self._declared(connection, request, topic, True)
+
+    def _again(self, connection: Connection, request: Declare) -> list[Effect]:
+        try:
+            return self.declare(connection, request)
+        except MilepostError as error:
+            return self.failed(connection, request.request, error)
+
+    def _changed(
+        self, connection: Connection, request: Declare, topic: Topic, change: ChangeTopic, outcome: Any
+    ) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.failed(connection, request.request, outcome)
+        effects = self.changed(topic, change, outcome)
+        if outcome is not None:  # somebody else was first: what was right may not be any more
+            return effects + self._again(connection, request)
+        return effects + self._declared(connection, request, topic, False)
+
+    def changed(self, topic: Topic, change: ChangeTopic, outcome: Made | None) -> list[Effect]:
+        """The store has changed a topic, or tells that it was not what the change was for."""
+        if outcome is not None:
+            return self.restore([outcome.topic])
+        effects: list[Effect] = []
+        if change.schema is not None:
+            schema = self.core.catalogue.predicates.schema(change.schema)
+            if schema.fingerprint not in topic.versions:
+                self.core.catalogue.add_versions(topic, [schema], effects)
+        topic.slow = change.slow or topic.slow
+        topic.retention = change.retention or topic.retention
+        return effects
+
+    def _declared(self, connection: Connection, request: Declare, topic: Topic, created: bool) -> list[Effect]:
+        effects: list[Effect] = []
+        if connection.open:
+            self.core.catalogue.announce(connection, topic, effects)
+            value = {"number": topic.number, "created": created}
+            effects.append(Say(connection, Reply(request=request.request, value=value)))
+        return effects
+
+    def delete(self, connection: Connection, request: Delete, topic: Topic) -> list[Effect]:
+        """Remove a durable topic, its log and its subscriptions."""
+        return [Write(DropTopic(topic.stored), partial(self._deleted, connection, request, topic))]
+
+    def _deleted(self, connection: Connection, request: Delete, topic: Topic, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError) and not isinstance(outcome, UnknownTopic):
+            return self.failed(connection, request.request, outcome)
+        effects: list[Effect] = []
+        removed = self._forget(topic, effects)  # also when another broker has deleted it before
+        return [*effects, *self.replied(connection, request.request, {"subscriptions": removed})]
+
+    def _forget(self, topic: Topic, effects: list[Effect]) -> int:
+        """A durable topic is gone; how many subscriptions of clients were to it."""
+        gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
+        self._restoring.pop(topic.name, None)
+        removed = len(topic.log_subscriptions)
+        for subscription in list(topic.log_subscriptions.values()):
+            self.subscriptions.end(subscription, gone, effects)
+        if self.core.topics.get(topic.name) is topic:
+            removed += self.core.catalogue.delete(Delete(request=0, name=topic.name), effects)["subscriptions"]
+        return removed
+
+    def look(self, connection: Connection, request: Look) -> list[Effect]:
+        """Tell about a durable topic."""
+        topic = self.require(request.topic)
+        start = None if request.start is None else start_of(request.start)
+        return [Ask(topic, start, partial(self._looked, connection, request, topic), connection)]
+
+    def _looked(self, connection: Connection, request: Look, topic: Topic, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.failed(connection, request.request, outcome)
+        value = {"retain": topic.retention._asdict(), **outcome}
+        unheard = any(extent["next"] > topic.ends.get(extent["log"], 0) for extent in value["logs"])  # of other brokers
+        for each in value.get("subscriptions", ()):
+            subscription = self.subscriptions.named.get(each["name"])
+            each["hold"] = bool(each["options"].get("hold"))
+            each["members"] = len(subscription.members) if subscription is not None else 0
+            each["coming"] = subscription is not None and (
+                subscription.coming or (unheard and subscription.where is None)
+            )
+            # The cursor is the store's: one that runs ahead of what is committed would go back after a crash.
+            each["behind"] = sum(
+                max(0, extent["next"] - max(extent["start"], each["cursor"].get(extent["log"], 0)))
+                for extent in value["logs"]
+            )
+        return self.replied(connection, request.request, value)
+
+    def trim(self, connection: Connection, request: TrimRequest) -> list[Effect]:
+        """Remove rows, as an operator asks."""
+        topic = self.require(request.topic)
+        for number, offset in request.before.items():
+            end = topic.ends.get(number, -1)
+            if not 0 <= offset <= end:
+                what = f"no offset {offset}: it ends at {end}" if end >= 0 else "no rows"
+                raise BrokerError(f"log {number} of topic {topic.name!r} has {what}")
+        then = partial(self._answered, connection, request.request, lambda rows: {"rows": rows})
+        return [Write(Trim(topic.stored, dict(request.before)), then)]
+
+    def require(self, name: str) -> Topic:
+        topic = self.core.catalogue.require(name)
+        if not topic.stored:
+            raise NotDurable(f"topic {name!r} is live: nothing of it is kept; declare a durable one")
+        return topic
+
+    # Puts
+
+    def append(self, checked: Checked) -> list[Effect]:
+        """Store a batch, or several that belong to one atomic put, all or none."""
+        connection = checked.source.connection
+        checked.topic.examined()
+        if not connection.open:
+            return []  # its client is told nothing, asks the next connection for its mark, and puts it again
+        if not checked.more and connection.atomic is None:
+            return self._append(connection, [checked])
+        if connection.atomic is None:
+            connection.atomic = []
+        connection.atomic.append(checked)
+        return [] if checked.more else self._together(connection)
+
+    def came(self, connection: Connection, size: int) -> bool:
+        """A PUT frame came in that is to become a `Row`; False, and nothing is changed, when it may not."""
+        if (
+            not connection.open
+            or connection.paused
+            or connection.atomic is not None
+            or not connection.publisher.enrolled
+            or connection.outstanding >= self.core.settings.put_window
+            or self.core.memory.scarce  # the long way asks whose fault that is
+        ):
+            return False
+        connection.outstanding += size
+        self.core.memory.held += size
+        connection.puts += 1
+        connection.bytes_in += size
+        return True
+
+    def append_rows(self, rows: list[Row]) -> list[Effect]:
+        """Store rows, each by itself."""
+        effects: list[Effect] = []
+        for (topic, schema), run in groupby(rows, key=_topic_and_schema):
+            some = [row for row in run if row.connection.open]  # as for any put
+            if some:
+                stored = AppendRows(
+                    topic.stored, schema, [row.connection.publisher.number for row in some],
+                    [row.stamp for row in some], [row.data for row in some],
+                )  # fmt: skip
+                sessions = tuple([row.connection for row in some])
+                effects.append(Write(stored, partial(self._appended_rows, topic, some), sessions))
+        return effects
+
+    def refuse_atomic(self, refused: Refused, more: bool) -> list[Effect]:
+        """One of several batches that belong together is wrong."""
+        connection = refused.source.connection
+        if connection.atomic is None:
+            connection.atomic = []
+        connection.atomic.append(refused)
+        return [] if more else self._together(connection)
+
+    def _together(self, connection: Connection) -> list[Effect]:
+        parts, connection.atomic = connection.atomic or [], None
+        wrong = next((part for part in parts if isinstance(part, Refused)), None)
+        checked = [part for part in parts if isinstance(part, Checked)]
+        error: MilepostError | None = None
+        if wrong is not None:
+            error = BrokerError(f"nothing was stored: another part of the same put was refused: {wrong.error}")
+        elif len(parts) > limits.PUT_PARTS:
+            error = LimitExceeded("PUT_PARTS", len(parts), limits.PUT_PARTS, "the parts of one put")
+        if error is None:
+            return self._append(connection, checked)
+        effects: list[Effect] = []
+        for part in parts:
+            reason = part.error if isinstance(part, Refused) else error
+            effects += self.core.misput(part.source, part.put, part.topic, reason, examined=True)
+        return effects
+
+    def _append(self, connection: Connection, parts: list[Checked]) -> list[Effect]:
+        publisher = connection.publisher
+        effects: list[Effect] = []
+        if not publisher.enrolled:
+            publisher.enrolled = True
+            key = publisher.name or f"~{connection.instance.hex() or publisher.number}"
+            effects.append(Write(Enrol(key, publisher.number), partial(self._enrolled, connection), connection))
+        token = parts[0].key if len(parts) == 1 else next((part.key for part in parts if part.key), b"")
+        stored = Append(publisher.number, tuple([Part(part.topic.stored, part.batch) for part in parts]), token)
+        effects.append(Write(stored, partial(self._appended, connection, parts), connection))
+        return effects
+
+    def _enrolled(self, connection: Connection, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            connection.publisher.enrolled = False  # the puts behind it fail for the same reason, and say so
+            return []
+        if outcome.number != connection.publisher.number and connection.open:
+            return self.core.refused(connection, ConnectionLost("this publisher's number is taken; connect again"))
+        return []
+
+    def _appended(self, connection: Connection, parts: list[Checked], outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self._not_appended(connection, parts, outcome)
+        for part in parts:
+            topic, source = part.topic, part.source
+            topic.rows_in += source.rows
+            topic.batches_in += 1
+            topic.bytes_in += source.size
+            connection.rows_in += source.rows
+            self._sources.setdefault(topic.number, []).append(source)
+        if connection.open:
+            self._settled[connection] = parts[-1].put
+        self.core.totals["rows_repeated"] += outcome.repeated
+        return []
+
+    def _not_appended(self, connection: Connection, parts: list[Checked], error: MilepostError) -> list[Effect]:
+        if isinstance(error, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the mark
+            return self.core.refused(connection, error)
+        effects: list[Effect] = []
+        for part in parts:
+            effects += self.core.misput(part.source, part.put, part.topic, error, examined=True)
+        return effects
+
+    def _appended_rows(self, topic: Topic, rows: list[Row], outcome: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        if isinstance(outcome, MilepostError):
+            for row in rows:
+                effects += self._row_refused(row, outcome)
+            return effects
+        refused, repeated = outcome
+        for place, error in refused.items():
+            effects += self._row_refused(rows[place], error)
+        if refused:
+            rows = [row for place, row in enumerate(rows) if place not in refused]
+        settled = self._settled
+        for row in rows:
+            connection = row.connection
+            connection.rows_in += 1
+            if connection.open:
+                settled[connection] = row.put
+        topic.rows_in += len(rows)
+        topic.batches_in += len(rows)
+        topic.bytes_in += sum([row.size for row in rows])
+        self._sources.setdefault(topic.number, []).extend(rows)
+        self.core.totals["rows_repeated"] += repeated
+        return effects
+
+    def _row_refused(self, row: Row, error: MilepostError) -> list[Effect]:
+        if isinstance(error, Fenced | InDoubt):  # as for any put
+            return self.core.refused(row.connection, error)
+        return self.core.misput(row, row.put, row.topic, error, examined=True)
+
+    def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
+        """A commit is done, or has failed: tell those who wait, and hand out what the log has now."""
+        effects: list[Effect] = []
+        with self.core.catalogue.predicates.attempt({}):
+            for then, outcome in results:
+                try:
+                    effects += then(outcome)
+                except Uncompiled as missing:
+                    effects += self.core.attempts.put_off(missing, partial(then, outcome))
+                except Exception:  # a fault of ours: one request suffers, and everybody else goes on
+                    log.exception("what the store did could not be dealt with")
+        settled, self._settled = self._settled, {}
+        if settled:
+            effects.append(Acknowledge(settled))
+        sources, self._sources = self._sources, {}
+        full: dict[int, list[Any]] = {}
+        for entry in entries:
+            topic = self.core.catalogue.stored.get(entry.topic)
+            if topic is not None:
+                if entry.staged:  # those that are put were counted with their puts
+                    topic.rows_in += len(entry.batch)
+                    topic.batches_in += 1
+                    topic.bytes_in += len(entry.batch.data)
+                full.setdefault(topic.number, []).extend(self.subscriptions.entries.entered(topic, entry, effects))
+        for number, given in sources.items():
+            topic = self.core.numbered.get(number)
+            if topic is not None and topic.unmatched:  # they are dealt with when they are matched
+                topic.unmatched[-1].sources.extend(given)
+                continue
+            self.core.give_back(given, full.get(number) or [], effects)
+        return effects
+
+    def tick(self, now: float) -> list[Effect]:
+        """Once a second or so."""
+        return self.subscriptions.tick(now) + self.counts.tick(now)
+
+    # Answers
+
+    def replied(self, connection: Connection, request: int, value: Any) -> list[Effect]:
+        return [Say(connection, Reply(request=request, value=value))] if connection.open else []
+
+    def failed(self, connection: Connection, request: int, error: MilepostError) -> list[Effect]:
+        self.core.errors[error.code] += 1
+        return [Say(connection, failure(error, request=request))] if connection.open else []
+
+    def _answered(
+        self, connection: Connection, request: int, value: Callable[[Any], Any], outcome: Any
+    ) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self.failed(connection, request, outcome)
+        return self.replied(connection, request, value(outcome))
+
+
+def _retention(given: dict[str, Any]) -> Retention:
+    """What a topic keeps, as a request says it."""
+    unknown = given.keys() - set(Retention._fields)
+    if unknown:
+        raise BrokerError(f"retention knows age_s, bytes and hold, not {sorted(unknown)[0][:40]!r}")
+    age, size, hold = (given.get(name, default) for name, default in Retention._field_defaults.items())
+    if age is not None and not (isinstance(age, int | float) and 0 <= age <= 1e11):
+        raise BrokerError("age_s, the seconds that a row is kept, is a number from 0 on, or null for ever")
+    if size is not None and not (isinstance(size, int) and 0 <= size < 1 << 62):
+        raise BrokerError("bytes, the most that a topic keeps, is a whole number from 0 on, or null for any")
+    if not isinstance(hold, bool):
+        raise BrokerError("hold says whether rows wait for named subscriptions: true or false")
+    return Retention(None if age is None else float(age), size, hold)

@@ -1,0 +1,1 @@
+"""Queues as clients of this broker use them: open transactions, dequeues that wait, leases, administration."""

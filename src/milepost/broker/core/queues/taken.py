@@ -1,0 +1,67 @@
+"""Messages out of queues, as frames for a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from milepost import limits
+from milepost.broker.core.effects import Deliver, Effect, Say
+from milepost.broker.core.sessions.connection import Connection
+from milepost.queues.steps import Group
+from milepost.wire import Reply, Taken, Type, encode_control, taken_parts
+from milepost.wire.payload import Buffer
+
+
+def messages(connection: Connection, request: int, groups: Iterable[Group], reply: Reply) -> list[Effect]:
+    """TAKEN frames and the reply behind them, in one write; before them the types that the client has not heard of.
+
+    They take no credit: a client gets as much as it asks for, one request after the other.
+    """
+    effects: list[Effect] = []
+    written: list[Buffer] = []
+    for group in groups:
+        schema = group.batch.schema
+        if connection.types is None:
+            connection.types = set()
+        if schema.fingerprint not in connection.types:
+            connection.types.add(schema.fingerprint)
+            effects.append(Say(connection, Type(name=group.type, text=str(schema.message_type or schema))))
+        for part in _fitting(group):
+            taken = Taken(
+                request,
+                part.type,
+                np.asarray(part.mids, np.int64),
+                np.asarray(part.s, np.int64),
+                np.asarray(part.t, np.int64),
+                np.asarray(part.priorities, np.float64),
+                np.asarray(part.aborts, np.int32),
+                part.batch.data,
+            )
+            parts = taken_parts(taken)
+            connection.rows_out += len(part.mids)
+            connection.bytes_out += len(parts[0]) + len(parts[1])
+            connection.frames_out += 1
+            written += parts
+    return [*effects, Deliver((*written, encode_control(reply)), [connection], answer=True)]
+
+
+def _fitting(group: Group) -> Iterable[Group]:
+    """The group in pieces that fit into a frame each."""
+    rows = len(group.mids)
+    if rows == 1 or len(group.batch.data) + _ROW_BYTES * rows + _HEAD_BYTES <= limits.FRAME_BYTES:
+        yield group
+        return
+    half = rows // 2
+    for start, stop in ((0, half), (half, rows)):
+        yield from _fitting(
+            Group(
+                group.type, group.schema, group.batch.slice(start, stop), group.mids[start:stop], group.s[start:stop],
+                group.t[start:stop], group.priorities[start:stop], group.aborts[start:stop],
+            )
+        )  # fmt: skip
+
+
+_ROW_BYTES = 40  # of a TAKEN frame beside the batch, for each message, and a little more
+_HEAD_BYTES = 2_048  # … and for all of them

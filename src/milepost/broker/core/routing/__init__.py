@@ -1,0 +1,1 @@
+"""Which connections get which rows of a batch."""

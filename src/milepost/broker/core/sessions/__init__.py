@@ -1,0 +1,1 @@
+"""Connections: handshake, publishers and their stamps, heartbeats."""

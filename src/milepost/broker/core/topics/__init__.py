@@ -1,0 +1,1 @@
+"""Topics: names, schemas, plain subscriptions, and rows that wait for a connection."""

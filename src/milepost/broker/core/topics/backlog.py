@@ -1,0 +1,216 @@
+"""What waits for a connection that is busy: its socket is full, or its credit used up."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost import limits
+from milepost.batch import Batch
+from milepost.errors import MilepostError
+from milepost.wire import Tags
+
+if TYPE_CHECKING:
+    from milepost.broker.core.sessions.connection import Connection
+    from milepost.broker.core.topics.topic import Topic
+
+
+LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its tags
+
+
+class Place(NamedTuple):
+    """Where the rows of a delivery are in the log of a durable topic."""
+
+    log: int
+    first: int  # offset of the batch's first row, or what `rows` counts from
+    end: int  # before it, the connection has had everything that it wants: rows that match none of its predicates too
+    rows: npt.NDArray[np.integer] | None = None  # offset of each row, minus `first`; None: one after the other
+
+    @property
+    def told(self) -> tuple[int, int]:
+        """As a DELIVER has it."""
+        return self.log, self.end
+
+    def halves(self, middle: int) -> tuple[Place, Place]:
+        """The places of the rows before and from `middle` on."""
+        if self.rows is None:
+            cut = self.first + middle
+            return self._replace(end=cut), self._replace(first=cut)
+        cut = self.first + int(self.rows[middle - 1]) + 1
+        return self._replace(end=cut, rows=self.rows[:middle]), self._replace(rows=self.rows[middle:])
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A delivery that could not leave at once."""
+
+    topic: Topic
+    batch: Batch  # the connection's rows, often shared with other connections
+    tags: tuple[int, ...] | Tags
+    size: int  # bytes of its frame, were it sent alone
+    held: int = 0  # bytes of it that count for this connection: those that want the same rows share them
+    place: Place | None = None  # of a durable topic, for a client that reads it
+
+    def halves(self) -> tuple[Waiting, Waiting]:
+        """The same rows as two deliveries."""
+        middle = len(self.batch) // 2
+        tags, size, held = self.tags, self.size // 2, self.held // 2
+        first = second = tags
+        here, there = (None, None) if self.place is None else self.place.halves(middle)
+        if isinstance(tags, Tags):
+            cut = int(tags.offsets[middle])
+            first = Tags(tags.offsets[: middle + 1], tags.subscriptions[:cut])
+            second = Tags(tags.offsets[middle:] - np.uint32(cut), tags.subscriptions[cut:])
+        return (
+            Waiting(self.topic, self.batch.slice(0, middle), first, size, held, here),
+            Waiting(self.topic, self.batch.slice(middle), second, size, held, there),
+        )
+
+
+@dataclass(slots=True)
+class CreditHold:
+    """Credit that a publisher does not get back before `outboxes` connections have room again."""
+
+    publisher: Connection
+    size: int
+    outboxes: int = 0
+
+
+@dataclass(slots=True)
+class Backlog:
+    """The queue of one connection, first in, first out."""
+
+    waiting: deque[Waiting] = field(default_factory=deque)
+    holds: list[CreditHold] = field(default_factory=list)
+    bytes: int = 0
+    rows: int = 0
+    held: int = 0
+
+    def append(self, item: Waiting) -> None:
+        self.waiting.append(item)
+        self.bytes += item.size
+        self.held += item.held
+        self.rows += len(item.batch)
+
+    def joined(self, most: int) -> Waiting:
+        """The oldest delivery, with as many of the following as fit into one frame of about `most` bytes.
+
+        Deliveries join when they are of one topic and schema: rows of many publishers become one batch here.
+        """
+        first = self._pop()
+        parts, size = [first], first.size
+        for item in self.waiting:
+            if item.topic is not first.topic or item.batch.schema is not first.batch.schema or size + item.size > most:
+                break
+            if (item.place and item.place.log) != (first.place and first.place.log):
+                break
+            size += item.size
+            parts.append(item)
+        if len(parts) == 1:
+            return first
+        try:
+            batch = Batch.concat([part.batch for part in parts])
+        except MilepostError:
+            return first  # right one by one, and too much together for some limit
+        for _ in parts[1:]:
+            self._pop()
+        held = sum([part.held for part in parts])
+        return Waiting(first.topic, batch, _joined_tags(parts), size, held, _joined_place(parts))
+
+    def put_back(self, item: Waiting) -> None:
+        """Let something be the next again."""
+        self.waiting.appendleft(item)
+        self.bytes += item.size
+        self.held += item.held
+        self.rows += len(item.batch)
+
+    def drop(self, most: int, slow_of: str | None) -> dict[int, int]:
+        """Drop the oldest until at most `most` bytes wait; rows lost, by subscription.
+
+        `slow_of` is the client's own policy; without one, each delivery follows its topic's, and only those that
+        may be dropped are.
+        """
+        lost: dict[int, int] = {}
+        kept: deque[Waiting] = deque()
+        while self.waiting and self.bytes > most:
+            item = self._pop()
+            if (slow_of or item.topic.slow) == "drop":
+                for tag, rows in _counts(item).items():
+                    lost[tag] = lost.get(tag, 0) + rows
+            else:
+                kept.append(item)
+                most -= item.size  # it stays, and its bytes were taken off by _pop
+        while kept:
+            self.put_back(kept.pop())
+        return lost
+
+    def drop_all(self) -> dict[int, int]:
+        """Drop everything; rows lost, by subscription."""
+        lost: dict[int, int] = {}
+        while self.waiting:
+            for tag, rows in _counts(self._pop()).items():
+                lost[tag] = lost.get(tag, 0) + rows
+        return lost
+
+    def _pop(self) -> Waiting:
+        item = self.waiting.popleft()
+        self.bytes -= item.size
+        self.held -= item.held
+        self.rows -= len(item.batch)
+        return item
+
+
+def _counts(item: Waiting) -> dict[int, int]:
+    if not isinstance(item.tags, Tags):
+        return dict.fromkeys(item.tags, len(item.batch))
+    tags, counts = np.unique(item.tags.subscriptions, return_counts=True)
+    return dict(zip(tags.tolist(), counts.tolist(), strict=True))
+
+
+def _joined_tags(parts: list[Waiting]) -> tuple[int, ...] | Tags:
+    first = parts[0].tags
+    if all(not isinstance(part.tags, Tags) and part.tags == first for part in parts):
+        return first
+    offsets, subscriptions = [np.zeros(1, np.uint32)], []
+    start = 0
+    for part in parts:
+        tags = row_by_row(part.tags, len(part.batch))
+        offsets.append(tags.offsets[1:].astype(np.uint32) + np.uint32(start))
+        subscriptions.append(tags.subscriptions)
+        start += len(tags.subscriptions)
+    return Tags(np.concatenate(offsets), np.concatenate(subscriptions))
+
+
+def _joined_place(parts: list[Waiting]) -> Place | None:
+    places = [part.place for part in parts if part.place is not None]
+    if not places:
+        return None
+    first, last = places[0], places[-1]
+    counts = [len(part.batch) for part in parts]
+    steps = zip(places, places[1:], counts, strict=False)
+    if all(place.rows is None for place in places) and all(a.first + n == b.first for a, b, n in steps):
+        return first._replace(end=last.end)
+    rows = [
+        np.arange(count) + (place.first - first.first)
+        if place.rows is None
+        else place.rows + (place.first - first.first)
+        for place, count in zip(places, counts, strict=True)
+    ]
+    return Place(first.log, first.first, last.end, np.concatenate(rows))
+
+
+def row_by_row(tags: tuple[int, ...] | Tags, rows: int) -> Tags:
+    """The same tags, written for each row."""
+    if isinstance(tags, Tags):
+        return tags
+    return Tags(np.arange(rows + 1, dtype=np.uint32) * np.uint32(len(tags)), np.tile(np.array(tags, np.uint32), rows))
+
+
+def too_long(batch: Batch, tags: tuple[int, ...] | Tags) -> bool:
+    """Whether a delivery does not fit into one frame; of one row, nothing can be split off."""
+    tagged = len(tags.subscriptions) + len(tags.offsets) if isinstance(tags, Tags) else len(tags)
+    return len(batch.data) + 4 * tagged + 64 > limits.FRAME_BYTES and len(batch) > 1

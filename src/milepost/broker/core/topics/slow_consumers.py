@@ -1,0 +1,70 @@
+"""Consumers that do not keep up: what becomes of rows that wait for a connection when there are too many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from milepost.broker.core.effects import Effect, Say
+from milepost.errors import SlowConsumer
+from milepost.wire import Dropped
+
+if TYPE_CHECKING:
+    from milepost.broker.core.core import Core
+    from milepost.broker.core.sessions.connection import Connection
+    from milepost.broker.core.topics.backlog import Backlog
+    from milepost.broker.core.topics.topic import Topic
+
+DROPPED_TOLD: Final = 10_000  # subscriptions in one frame about dropped rows
+
+
+def overfull(
+    core: Core,
+    connection: Connection,
+    topic: Topic,
+    outbox: Backlog,
+    most: int,
+    effects: list[Effect],
+    full: list[Backlog],
+) -> None:
+    """Do with a connection what its policy says, now that more than `most` bytes wait for it.
+
+    To throttle, it is added to those that are `full`: the publisher's credit waits for them.
+    """
+    policy = connection.policy(topic)
+    if policy == "disconnect":
+        waiting = f"{outbox.rows} rows in {outbox.bytes} bytes were waiting for it"
+        _count(core, connection, outbox.drop_all())
+        tell_dropped(connection, effects)
+        effects += core.refused(
+            connection, SlowConsumer(f"this client did not take its messages as fast as they came: {waiting}")
+        )
+    elif policy == "drop":
+        lost = outbox.drop(most, connection.slow)
+        core.memory.queued(connection)
+        if outbox.bytes <= core.settings.queue_bytes // 2:
+            core.release(outbox, effects)
+        _count(core, connection, lost)
+        if lost and not connection.blocked:
+            # It reads, but gives no credit: it can be told already now.
+            tell_dropped(connection, effects)
+    else:
+        full.append(outbox)
+
+
+def _count(core: Core, connection: Connection, lost: dict[int, int]) -> None:
+    if connection.dropped is None:
+        connection.dropped = {}
+    for tag, rows in lost.items():
+        connection.dropped[tag] = connection.dropped.get(tag, 0) + rows
+    dropped = sum(lost.values())
+    connection.dropped_rows += dropped
+    core.totals["rows_dropped"] += dropped
+
+
+def tell_dropped(connection: Connection, effects: list[Effect]) -> None:
+    """Tell a client which rows it will not get, if there are any that it does not know of."""
+    if connection.dropped:
+        told = list(connection.dropped.items())
+        connection.dropped = None
+        for start in range(0, len(told), DROPPED_TOLD):
+            effects.append(Say(connection, Dropped(dict(told[start : start + DROPPED_TOLD]))))

@@ -1,0 +1,282 @@
+"""Rows out of the log, those that match: in the reading threads, so that a long replay holds nobody up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from milepost.batch import Batch
+from milepost.batch.header import fingerprint_of, rows_of
+from milepost.broker.core.log.subscription import Found
+from milepost.broker.core.topics.topic import Version
+from milepost.errors import CorruptLog, MilepostError, QueryTooCostly
+from milepost.query import Predicate
+from milepost.storage.reading import SINGLE_BYTES
+
+if TYPE_CHECKING:
+    from milepost.storage import Store, Stored
+
+READ_BYTES: Final = 4 << 20  # of the log, at a time
+ENOUGH_BYTES: Final = 2 << 20  # of rows that match: then they are handed out, and reading goes on later
+SLICE_S: Final = 0.25  # seconds, after which a reader says the same: the threads that read are few
+MOST_BYTES: Final = 256 << 20  # of the log, before a reader that finds nothing says how far it has got
+JOINED_BYTES: Final = 1 << 18  # of a batch that was made by joining neighbours
+SMALL_BYTES: Final = 1 << 15  # of a batch that is joined: of a larger one, a frame costs less than copying its columns
+SINGLE: Final = 32  # entries of one row, one after the other, after which more of them are expected
+
+Offsets = npt.NDArray[np.uint64]
+
+
+class Run(NamedTuple):
+    """Entries that are looked at together: small neighbours of one schema, or a larger one alone."""
+
+    first: int
+    next: int  # the offset after the last row
+    datas: Sequence[bytes]
+    size: int  # bytes of these
+    after: tuple[int, int] | None = None
+
+
+class LogReader(NamedTuple):
+    """What one read is for. `versions` has the topic's schemas, each with the predicate as it reads such rows."""
+
+    store: Store
+    topic: int  # the store's number
+    name: str
+    log: int
+    versions: Mapping[int, tuple[Version, Predicate | None]]
+    filtered: bool
+
+    def read(self, offset: int, stop: int | None = None) -> list[Found]:
+        """From an offset on, to before `stop`, until there is enough to hand out."""
+        found: list[Found] = []
+        scanned = matched = 0
+        until = time.monotonic() + SLICE_S
+        offset = max(offset, self._start())  # an entry may begin with rows that were trimmed
+        single: bool | None = False  # whether small entries of one row each are expected; None: it was tried in vain
+        while matched < ENOUGH_BYTES and scanned < MOST_BYTES and (stop is None or offset < stop):
+            try:
+                runs, single = self._runs(offset, stop, single)
+            except CorruptLog:
+                if found:
+                    break  # what is before the damage can still be had; the next read meets it again, and says so
+                raise
+            if not runs:
+                break
+            for run in runs:
+                after = run.after
+                if found and after is not None:
+                    return _joined(found)  # it may have to wait for another log: what is here need not
+                try:
+                    for part in self._found(run, offset, stop):
+                        found.append(part)
+                        offset = part.next
+                        matched += 0 if part.batch is None else len(part.batch.data)
+                        if time.monotonic() > until:
+                            return _joined(found)
+                except QueryTooCostly:
+                    if found:
+                        return _joined(found)  # as with damage: the next read begins there, and says so
+                    raise
+                scanned += run.size
+                if after is not None:
+                    return found
+        if not found:
+            offset = max(offset, self._start())
+            found.append(Found(self.log, offset, offset, None, _NONE))
+        return _joined(found)
+
+    def read_only(self, wanted: Offsets) -> list[Found]:
+        """Exactly these rows, as far as they are still there; `next` of the last says how far it was looked."""
+        found: list[Found] = []
+        offset, last, size = max(int(wanted[0]), self._start()), int(wanted[-1]), 0
+        while offset <= last and size < ENOUGH_BYTES:
+            entries = self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES)
+            if not entries:
+                break
+            for entry in entries:
+                end = entry.first + entry.rows
+                rows = wanted[np.searchsorted(wanted, max(offset, entry.first)) : np.searchsorted(wanted, end)]
+                offset = end
+                if len(rows):
+                    version, _ = self._version(entry.first, entry.data)
+                    places = (rows - np.uint64(entry.first)).astype(np.intp)
+                    batch = Batch.trusted(entry.data, version.schema).take(places)
+                    size += len(batch.data)
+                    found.append(Found(self.log, entry.first, end, batch, rows))
+                if offset > last or size >= ENOUGH_BYTES:
+                    break
+            following = wanted[np.searchsorted(wanted, np.uint64(offset)) :]
+            if not len(following):
+                offset = last + 1
+            elif int(following[0]) > offset:
+                offset = int(following[0])  # nothing is wanted in between
+        reached = last + 1 if not found or size < ENOUGH_BYTES else offset
+        found.append(Found(self.log, reached, reached, None, _NONE))
+        return found
+
+    def _start(self) -> int:
+        """The first offset that is retained."""
+        return self.store.resolve(self.topic, "earliest").get(self.log, 0)
+
+    def _entries(self, offset: int, stop: int | None) -> list[Stored]:
+        try:
+            rows = None if stop is None else stop - offset
+            return self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES, max_rows=rows)
+        except CorruptLog:
+            return self.store.read(self.topic, self.log, offset, max_rows=1)
+
+    def _runs(self, offset: int, stop: int | None, single: bool | None) -> tuple[list[Run], bool | None]:
+        """What comes next, and whether small entries of one row each are expected after it.
+
+        None once they were expected and were not there: each try looks at thousands of entries.
+        """
+        if single:
+            rows = None if stop is None else stop - offset
+            datas = self.store.read_single(self.topic, self.log, offset, max_rows=rows)
+            if datas:
+                return _single_runs(offset, datas), True
+        entries = self._entries(offset, stop)
+        if single is not False:
+            return list(_runs(entries)), None
+        last = entries[-SINGLE:]
+        return list(_runs(entries)), len(last) == SINGLE and all(
+            entry.rows == 1 and len(entry.data) <= SINGLE_BYTES for entry in last
+        )
+
+    def _version(self, first: int, data: bytes) -> tuple[Version, Predicate | None]:
+        found = self.versions.get(fingerprint_of(data))
+        if found is None:
+            raise CorruptLog(
+                f"offset {first} of log {self.log} of topic {self.name!r} is of a schema that the topic does not "
+                "have; restore the database from a backup, or remove these rows with `milepost topic trim`"
+            )
+        return found
+
+    def _found(self, run: Run, offset: int, stop: int | None) -> Iterator[Found]:
+        """The rows of a run that match, from an offset on and to before another."""
+        version, predicate = self._version(run.first, run.datas[0])
+        first, there, datas, _, after = run
+        end = there if stop is None else min(stop, there)
+        skip, most = max(0, offset - first), end - first
+        start = first + skip
+        if self.filtered and predicate is None:
+            yield Found(self.log, start, end, None, _NONE, after)
+            return
+        if len(datas) == 1:
+            batch = Batch.trusted(datas[0], version.schema)
+        else:
+            try:
+                batch = Batch.joined(datas, version.schema)
+            except MilepostError:  # right one by one, and too much together for some limit
+                for alone in _apart(run):
+                    yield from self._found(alone, offset, stop)
+                return
+        if not self.filtered:
+            rows = batch.slice(skip, most) if skip or end < there else batch
+            yield Found(self.log, start, end, rows, np.arange(start, end, dtype=np.uint64), after)
+            return
+        assert predicate is not None
+        try:
+            chosen = np.flatnonzero(predicate.mask(version.view(batch)))
+        except QueryTooCostly:
+            if len(datas) == 1:
+                raise
+            for alone in _apart(run):  # within the budget one by one, perhaps, and too much together
+                yield from self._found(alone, offset, stop)
+            return
+        if skip or end < there:
+            chosen = chosen[(chosen >= skip) & (chosen < most)]
+        if not len(chosen):
+            yield Found(self.log, start, end, None, _NONE, after)
+            return
+        taken = batch if len(chosen) == len(batch) else batch.take(chosen)
+        yield Found(self.log, start, end, taken, chosen.astype(np.uint64) + np.uint64(first), after)
+
+
+_NONE: Final[Offsets] = np.zeros(0, np.uint64)
+
+
+def _runs(entries: list[Stored]) -> Iterator[Run]:
+    """Entries that are looked at together: a predicate costs as much for one row as for a thousand."""
+    run: list[Stored] = []
+    size = kind = 0
+    for entry in entries:
+        length = len(entry.data)
+        found = fingerprint_of(entry.data)
+        small = length <= SMALL_BYTES and entry.after is None
+        if run and (not small or found != kind or size + length > JOINED_BYTES):
+            yield _run(run)
+            run, size = [], 0
+        run.append(entry)
+        kind = found
+        size += length if small else JOINED_BYTES  # nothing joins a large one
+    if run:
+        yield _run(run)
+
+
+def _run(entries: list[Stored]) -> Run:
+    datas = [entry.data for entry in entries]
+    last = entries[-1]
+    return Run(entries[0].first, last.first + last.rows, datas, sum(map(len, datas)), entries[0].after)
+
+
+def _single_runs(first: int, datas: list[bytes]) -> list[Run]:
+    """The same for entries of one row and of one schema: as many in each as may be joined."""
+    each = max(1, JOINED_BYTES // max(map(len, datas)))
+    parts = [(at, datas[at : at + each]) for at in range(0, len(datas), each)]
+    return [Run(first + at, first + at + len(part), part, sum(map(len, part))) for at, part in parts]
+
+
+def _apart(run: Run) -> Iterator[Run]:
+    """The entries of a run, each alone."""
+    first = run.first
+    for data in run.datas:
+        end = first + rows_of(data)
+        yield Run(first, end, [data], len(data), run.after)
+        first = end
+
+
+def _joined(found: list[Found]) -> list[Found]:
+    """Small neighbours of one schema as one, and what holds no rows with what stands before it."""
+    result: list[Found] = []
+    group: list[Found] = []
+    first: Batch | None = None  # of the group
+    size = 0
+    for part in found:
+        batch = part.batch
+        length = 0 if batch is None else len(batch.data)
+        if group:
+            fits = (
+                batch is None
+                or first is None
+                or (length <= SMALL_BYTES and size + length <= JOINED_BYTES and first.schema is batch.schema)
+            )
+            if not fits or group[-1].next != part.start or part.after is not None:
+                result += _one(group)
+                group, first, size = [], None, 0
+        group.append(part)
+        first = batch if first is None else first
+        size += length if length <= SMALL_BYTES else JOINED_BYTES  # nothing joins a large one
+    return result + _one(group) if group else result
+
+
+def _one(group: list[Found]) -> list[Found]:
+    full = [part for part in group if part.batch is not None]
+    if len(group) == 1:
+        return group
+    batch: Batch | None = None
+    offsets = _NONE
+    if len(full) == 1:
+        batch, offsets = full[0].batch, full[0].offsets
+    elif full:
+        try:
+            batch = Batch.concat([part.batch for part in full if part.batch is not None])
+        except MilepostError:
+            return group  # right one by one, and too much together for some limit
+        offsets = np.concatenate([part.offsets for part in full])
+    return [group[0]._replace(next=group[-1].next, batch=batch, offsets=offsets)]
