@@ -18,8 +18,9 @@ from benchmarks.match import SCHEMA, TREE, conjunctions, uniform
 from benchmarks.report import Report
 from milepost.batch import Batch, Ids
 from milepost.broker.core import Connection, Core
+from milepost.broker.core.put import Put
 from milepost.broker.core.sessions.connection import Subscription
-from milepost.broker.examine import Arrival, Taken, arrival, examine
+from milepost.broker.examination import Examined, examine
 from milepost.broker.workers import Workers
 from milepost.config import settings
 from milepost.kernels import warm
@@ -39,7 +40,6 @@ class Rig:
     def __init__(self, subscriptions: int) -> None:
         numbers = iter(range(1, 1_000_000))
         self.core = Core(settings(queue_bytes=1 << 29), 7, numbers.__next__)
-        self.core.stamped = lambda connection, batch: None  # type: ignore[method-assign]  # the same bytes come again
         self.publishers = [self._client() for _ in range(PUBLISHERS)]
         self.reader = self._client()
         self._say(self.reader, Declare(request=1, name="events", schema=str(SCHEMA)))
@@ -75,17 +75,17 @@ class Rig:
             self.topic.owners[key], self.topic.tags[key] = self.reader.number, number
         index.settle()
 
-    def arrive(self, number: int) -> Arrival:
+    def arrive(self, number: int) -> Put:
         """A batch of one publisher, as it came off the wire."""
         publisher = self.publishers[number % PUBLISHERS]
         data = self.data[number % PUBLISHERS]
-        topic = self.core.put(publisher, self.topic.number, len(data))
-        assert topic is not None
-        return arrival(publisher, topic, data, len(data))
+        return self.core.put(publisher, self.topic.number, data, len(data))
 
-    def share(self, result: Any) -> None:
-        assert isinstance(result, Taken)
+    def share(self, result: Examined) -> None:
+        for put in result.puts:
+            put.connection.publisher.last_stamp = 0  # the same bytes come again
         self.core.arrived(*result)
+        assert result.puts[0].error is None
         self.reader.credit = self.reader.window
         self.reader.ready = True
 
@@ -94,7 +94,7 @@ class Rig:
         if not queues:
             return self._alone(seconds)
         finished: SimpleQueue[Any] = SimpleQueue()
-        workers: Workers[Arrival, Any] = Workers(queues, lambda jobs: examine(self.core, jobs, 0), finished.put)
+        workers: Workers[Put, Any] = Workers(queues, lambda jobs: examine(jobs, 0), finished.put)
         given = done = 0
         start = time.perf_counter()
         while (now := time.perf_counter()) - start < seconds or done < given:
@@ -112,7 +112,7 @@ class Rig:
         start = time.perf_counter()
         done = 0
         while time.perf_counter() - start < seconds:
-            self.share(examine(self.core, [self.arrive(done)], 0)[0])
+            self.share(examine([self.arrive(done)], 0)[0])
             done += 1
         return done * ROWS / (time.perf_counter() - start)
 

@@ -210,7 +210,7 @@ def one_input(data: bytes) -> None:
         stranger.send(part)
         broker._process()
         durable.work()
-    broker.run(broker.core.turn())
+    broker.run(broker.core.delivery.turn())
     broker.run(broker.core.tick(broker.clock.monotonic()))
     durable.work()
     assert other.end.connection is not None, "somebody else was disconnected"

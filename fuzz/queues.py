@@ -168,7 +168,7 @@ def _frames(data: bytes) -> None:
         broker._process()
         durable.work()
     for _ in range(3):
-        broker.run(broker.core.turn())
+        broker.run(broker.core.delivery.turn())
         clock.advance(1.0)
         broker.run(broker.core.tick(clock.monotonic()))
         durable.work()

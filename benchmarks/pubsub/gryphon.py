@@ -104,7 +104,7 @@ def _point(
     queue_rows = queue_bytes = 0
     for sample in range(SAMPLES):
         time.sleep(max(0.0, start + seconds * (sample + 1) / SAMPLES - time.monotonic()))
-        queues = line.status()["outboxes"]
+        queues = line.status()["backlogs"]
         queue_rows, queue_bytes = max(queue_rows, queues["rows"]), max(queue_bytes, queues["bytes"])
     cpu = (broker.cpu_seconds() - before) / (time.monotonic() - start)
     ended, sent_then, left_out_then = pacer.ask("count")

@@ -148,7 +148,7 @@ def test_metrics_are_served(broker, topic, client):
     with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=PATIENCE) as answer:
         text = answer.read().decode()
     assert f'milepost_topic_rows_received_total{{topic="{topic}"}} 3.0' in text
-    assert "# HELP milepost_outbox_bytes" in text
+    assert "# HELP milepost_backlog_bytes" in text
 
 
 def test_kernels_that_are_kept_are_loaded_with_the_first_predicate(client, topic):

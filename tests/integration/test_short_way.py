@@ -50,7 +50,7 @@ class World:
         """Go on until the broker has made the short way."""
         for number in range(ENOUGH):
             await self.one(f"early {number}")
-        await self.broker._short._loading
+        await self.broker._fast_path._loading
         while self.connection.channel.glance is None:
             await self.one("later")
         return self.connection.channel.glance
@@ -191,7 +191,7 @@ def test_without_cut_through_there_is_none() -> None:
     async def test(world: World) -> None:
         for number in range(ENOUGH):
             await world.one(f"early {number}")
-        await world.broker._short._loading
+        await world.broker._fast_path._loading
         for number in range(3):
             await world.one(f"later {number}")
         assert world.connection.channel.glance is None

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 from milepost import kernels, limits
 from milepost.batch.format import format_of
 from milepost.batch.header import HEADER, fingerprint_of
-from milepost.broker.core.log.topics import Row
+from milepost.broker.core.put import RowPut
+from milepost.errors import MilepostError
 from milepost.kernels.compiler import loading
 from milepost.wire.payload import Buffer, deliver_head, put_head
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 ENOUGH: Final = 16  # puts in a row, each alone and for one topic: such a client will go on like this
 NEVER: Final = -(1 << 62)  # as the number of puts of a client whose topic has no short way
 _HEAD: Final = len(put_head(0, 0))
-_new: Final = tuple.__new__  # what Row(...) comes to, without a function in between
+_new: Final = tuple.__new__  # what RowPut(...) comes to, without a function in between
 
 Judge = Callable[[int, int, int], int]
 """Of a batch from here to there, and the publisher's last stamp: its own stamp, if it is right, or 0."""
@@ -145,10 +146,13 @@ class Short:
                 return False
         if not broker.free():
             return False
-        publisher.last_stamp = stamp
-        connection.heard = broker.clock.monotonic()
         frame = b"".join((self._new_head, self._shared[_HEAD:count]))
-        broker.run(core.passed(connection, topic, count, frame, members))
+        try:
+            effects = core.passed(connection, topic, count, stamp, frame, members)
+        except MilepostError:
+            return False  # the other way tells its client why
+        connection.heard = broker.clock.monotonic()
+        broker.run(effects)
         return True
 
     def _prepare(self, count: int, tags: tuple[int, ...]) -> None:
@@ -184,9 +188,24 @@ class StoredFast:
             return False
         stamp = self._judge(_HEAD, count, 0)
         core = broker.core
-        if not stamp or core.numbered.get(topic.number) is not topic or not core.durable.came(connection, count):
+        if (
+            not stamp
+            or core.numbered.get(topic.number) is not topic
+            or not connection.open
+            or connection.paused
+            or connection.atomic is not None
+            or not connection.publisher.enrolled
+            or connection.outstanding >= core.settings.put_window
+            or core.memory.scarce  # the other way asks whose fault that is
+        ):
             return False
+        try:
+            core.admission.admit(connection, topic, stamp, stamp, None)
+        except MilepostError:
+            return False  # the other way tells its client why
+        core.admission.accept(connection, count)
+        connection.puts += 1
         connection.heard = broker.clock.monotonic()
         data = bytes(self._shared[_HEAD:count])
-        broker.row(_new(Row, (connection, count, topic, self._schema, stamp, data, connection.puts)))
+        broker.row(_new(RowPut, (connection, count, topic, self._schema, stamp, data, connection.puts)))
         return True

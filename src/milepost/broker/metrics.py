@@ -104,9 +104,9 @@ class BrokerCollector(Collector):
         yield _by_code("milepost_errors", "Errors told to clients, by code.", figures["errors"])
         for key, (name, words) in _TOTALS.items():
             yield CounterMetricFamily(name, words, figures["totals"][key])
-        outboxes = figures["outboxes"]
-        yield GaugeMetricFamily("milepost_outbox_rows", "Rows that wait for their subscribers.", outboxes["rows"])
-        yield GaugeMetricFamily("milepost_outbox_bytes", "Bytes that wait for their subscribers.", outboxes["bytes"])
+        backlogs = figures["backlogs"]
+        yield GaugeMetricFamily("milepost_backlog_rows", "Rows that wait for their subscribers.", backlogs["rows"])
+        yield GaugeMetricFamily("milepost_backlog_bytes", "Bytes that wait for their subscribers.", backlogs["bytes"])
         yield GaugeMetricFamily(
             "milepost_memory_held_bytes",
             "Bytes held for connections: frames, puts, requests, deliveries and answers under way.",

@@ -45,5 +45,5 @@ class PingPath:
         connection.heard = clock.monotonic()
         pong, channel = encode_control(Pong(self._number, clock.time_us())), connection.channel
         if not channel.write(pong):
-            broker.core.blocked(connection, channel.waiting, len(pong))
+            broker.core.delivery.blocked(connection, channel.waiting, len(pong))
         return True

@@ -14,20 +14,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from milepost.broker.clock import Clock, SystemClock
-from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say, Topic
-from milepost.broker.core.core import Source
+from milepost.broker.core import Close, Connection, Core, Deliver, Effect, Say
 from milepost.broker.core.effects import Acknowledge, Compile, Later, Match
-from milepost.broker.core.log.staging import CheckedStage
-from milepost.broker.core.log.topics import Checked, Row
 from milepost.broker.core.memory import MOST_KEPT, SOME_KEPT
-from milepost.broker.examine import Arrival, Misput, Pause, Refused, Taken, arrival, at_once, examine, is_long, refusal
+from milepost.broker.core.put import Put, RowPut
+from milepost.broker.examination import Examined, Pause, examine, examine_one, is_long
 from milepost.broker.fast_path import FastPath
 from milepost.broker.pauses import Pauses
 from milepost.broker.peer import Peer, frame_of
 from milepost.broker.scheduler import Scheduler
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
-from milepost.errors import MilepostError, UnknownTopic
+from milepost.errors import MilepostError
 from milepost.kernels.compiler import Compiler
 from milepost.transport import Address, Listener, listen, parse_address
 from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Stored, Welcome, encode_control
@@ -67,17 +65,17 @@ class Broker:
         self._pauses = Pauses(self.clock)
         self.core.about = self._about
         self._listener: Listener | None = None
-        self._arrivals: list[Arrival | Row] = []
+        self._arrivals: list[Put | RowPut] = []
         self._scheduled = False
         self._round = 0.0  # the time of the last round that examined something at once
-        self._short = FastPath(self)
+        self._fast_path = FastPath(self)
         self._turning = False
         self._workers: Workers[_Job, _Result] | None = None
         self._finished: deque[_Result] = deque()
         self._compiling = Scheduler("milepost-compile", self._from_thread)
         self._matching = Scheduler("milepost-match", self._from_thread)
         self.kernels = Compiler()
-        self.on_kernels: list[Callable[[], object]] = [self._short.load_again]  # called once, when they are loaded
+        self.on_kernels: list[Callable[[], object]] = [self._fast_path.load_again]  # called once, when they are loaded
         self.holding: dict[Connection, Peer] = {}  # connections that are busy, and have sent more
         self._timers: list[Callable[[], None]] = []
         self._waking: Callable[[], None] | None = None  # ends the timer for dequeues that wait
@@ -222,20 +220,19 @@ class Broker:
         The first of a round is examined at once if it came `alone`: a round more would cost as much as the
         examination. When there is much to do, most are not the first, and join.
         """
-        topic = self.core.put(connection, number, size)
-        if topic is None:
-            self._misput(peer, connection, number, size, more, None)
+        put = self.core.put(connection, number, data, size, key, more)
+        if self._workers is not None or peer.jobs or is_long(put):
+            self._give(peer, connection, put)
             return
-        if self._workers is not None or peer.jobs or is_long(topic, data):
-            self._give(peer, connection, arrival(connection, topic, data, size, key, more))
-            return
-        if alone and not topic.stored and self.free():
-            self._at_once(connection, topic, data, size)
-            self._short.went(peer, connection, topic, data)
-            return
-        self._later(arrival(connection, topic, data, size, key, more))
-        if alone and topic.stored and not key and not more:
-            self._short.went(peer, connection, topic, data)
+        topic = put.topic
+        plain = alone and put.error is None and not (key or more)
+        if plain and not topic.stored and self.free():
+            self._arrived(examine_one(put))
+        else:
+            self._later(put)
+            plain = plain and bool(topic.stored)
+        if plain:
+            self._fast_path.went(peer, connection, topic, data)
 
     def free(self) -> bool:
         """Whether something may be examined at once: nothing else was, or waits to be, in this round of the loop."""
@@ -247,58 +244,32 @@ class Broker:
 
     def stage(self, peer: Peer, connection: Connection, stage: Stage, size: int) -> None:
         """A STAGE frame. It is examined as puts are, and in order with them."""
-        topic = self.core.put(connection, stage.topic, size, staged=True)
-        if topic is None:
-            self._misput(peer, connection, stage.topic, size, False, stage)
-            return
-        made = arrival(connection, topic, stage.data, size, stage=stage)
+        put = self.core.put(connection, stage.topic, stage.data, size, stage=stage._replace(data=b""))
         if self._workers is not None or peer.jobs:
-            self._give(peer, connection, made)
+            self._give(peer, connection, put)
         else:
-            self._later(made)
+            self._later(put)
 
-    def _give(self, peer: Peer, connection: Connection, job: Arrival | Misput | Control | Enqueue) -> None:
+    def _give(self, peer: Peer, connection: Connection, job: Put | Control | Enqueue) -> None:
         peer.jobs += 1
         if self._workers is not None:
             self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
             return
         self.catch_up()
-        connection.channel.glance = None  # short ways would overtake it
+        connection.channel.glance = None  # a fast path would overtake it
         peer.given.append(job)
         if len(peer.given) == 1:  # otherwise somebody comes for what is there
             self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))
 
-    def row(self, row: Row) -> None:
+    def row(self, row: RowPut) -> None:
         """A put of one row that was examined where it was read. It is stored with all others of the round."""
         self._later(row)
 
-    def _later(self, made: Arrival | Row) -> None:
+    def _later(self, put: Put | RowPut) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._process)
-        self._arrivals.append(made)
-
-    def _misput(
-        self, peer: Peer, connection: Connection, number: int, size: int, more: bool, stage: Stage | None
-    ) -> None:
-        error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
-        refused = Misput(Source(connection, size, 0), connection.puts, error, more, stage)
-        if peer.jobs:  # refusals come in the order of the puts
-            self._give(peer, connection, refused)
-            return
-        self._process()
-        self._arrived(refused)
-
-    def _at_once(self, connection: Connection, topic: Topic, data: Any, size: int) -> None:
-        try:
-            batch, matches = at_once(self.core, connection, topic, data)
-        except Exception as error:
-            self._carry_out(refusal(Arrival(connection, topic, None, None, data, size, connection.puts), error))
-            return
-        try:
-            self.run(self.core.arrived(topic, batch, [Source(connection, size, len(batch))], matches))
-        except Exception:  # a fault of ours: one batch suffers, and everybody else goes on
-            log.exception("a batch for %s could not be delivered", topic.name)
+        self._arrivals.append(put)
 
     def asked(self, peer: Peer, connection: Connection, message: Control | Enqueue) -> None:
         """A control frame that comes in order with the puts before it, or messages for a queue."""
@@ -335,7 +306,7 @@ class Broker:
 
     def drained(self, connection: Connection) -> None:
         """Its channel keeps nothing any more."""
-        self.run(self.core.drained(connection))
+        self.run(self.core.delivery.drained(connection))
         if self._store is not None:
             self._store.look_on(connection)
 
@@ -360,43 +331,23 @@ class Broker:
         self._scheduled = False
         arrivals, self._arrivals = self._arrivals, []
         for kind, run in groupby(arrivals, key=type):
-            if kind is Row:
+            if kind is RowPut:
                 self._append_rows(list(run))  # type: ignore[arg-type]
                 continue
-            for result in examine(self.core, list(run), self.settings.join_bytes):  # type: ignore[arg-type]
-                self._arrived(result)
+            for examined in examine(list(run), self.settings.join_bytes):  # type: ignore[arg-type]
+                self._arrived(examined)
 
-    def _append_rows(self, rows: list[Row]) -> None:
+    def _append_rows(self, rows: list[RowPut]) -> None:
         try:
             self.run(self.core.durable.append_rows(rows))
         except Exception:  # a fault of ours, as below
             log.exception("%d rows could not be stored", len(rows))
 
-    def _arrived(self, result: Taken | Refused | Checked | CheckedStage | Misput) -> None:
+    def _arrived(self, examined: Examined) -> None:
         try:
-            self._carry_out(result)
+            self.run(self.core.arrived(*examined))
         except Exception:  # a fault of ours: one batch suffers, and everybody else goes on
             log.exception("a batch could not be delivered")
-
-    def _carry_out(self, result: Taken | Refused | Checked | CheckedStage | Misput) -> None:
-        if isinstance(result, Taken):
-            self.run(self.core.arrived(*result))
-        elif isinstance(result, Misput) and result.stage is not None:
-            self.run(self.core.staging.misstaged(result.source, result.stage, result.error))
-        elif isinstance(result, Misput):
-            self.run(self.core.misput(result.source, result.put, None, result.error, more=result.more))
-        elif isinstance(result, Checked):
-            self.run(self.core.append(result))
-        elif isinstance(result, CheckedStage):
-            self.run(self.core.staging.stage(result))
-        else:
-            refused = result.arrival
-            source = Source(refused.connection, refused.size, 0)
-            if refused.stage is not None:
-                refused.topic.examined()
-                self.run(self.core.staging.misstaged(source, refused.stage, result.error))
-                return
-            self.run(self.core.misput(source, refused.put, refused.topic, result.error, more=refused.more))
 
     def _examine_given(self, peer: Peer) -> Generator[None, None, _Result]:
         """In the matching thread: examine some of what came from a connection."""
@@ -418,18 +369,18 @@ class Broker:
 
     def _work(self, jobs: list[_Job], pause: Pause = None) -> _Result:
         """In a worker: examine batches; questions between them wait their turn."""
-        results: list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control | Enqueue]] = []
-        arrivals: list[Arrival] = []
-        for peer, what in jobs:
-            if isinstance(what, Arrival):
-                arrivals.append(what)
+        results: list[Examined | tuple[Peer, Control | Enqueue]] = []
+        puts: list[Put] = []
+        for peer, job in jobs:
+            if isinstance(job, Put):
+                puts.append(job)
                 continue
-            if arrivals:
-                results += examine(self.core, arrivals, self.settings.join_bytes, pause)
-                arrivals = []
-            results.append(what if isinstance(what, Misput) else (peer, what))
-        if arrivals:
-            results += examine(self.core, arrivals, self.settings.join_bytes, pause)
+            if puts:
+                results += examine(puts, self.settings.join_bytes, pause)
+                puts = []
+            results.append((peer, job))
+        if puts:
+            results += examine(puts, self.settings.join_bytes, pause)
         return [peer for peer, _ in jobs], results
 
     def _done(self, result: _Result) -> None:
@@ -441,7 +392,7 @@ class Broker:
         while self._finished:
             peers, results = self._finished.popleft()
             for result in results:
-                if isinstance(result, Taken | Refused | Checked | CheckedStage | Misput):
+                if isinstance(result, Examined):
                     self._arrived(result)
                 else:
                     result[0].answered(result[1])
@@ -462,10 +413,10 @@ class Broker:
                     parts = effect.parts
                     for connection in effect.connections:
                         if not connection.channel.write(*parts):
-                            core.blocked(connection, connection.channel.waiting, sum(map(len, parts)))
+                            core.delivery.blocked(connection, connection.channel.waiting, sum(map(len, parts)))
                             if effect.answer:
                                 self._choke(connection)
-                        elif connection.outbox is not None:
+                        elif connection.backlog is not None:
                             more.append(connection)
                         if effect.answer:
                             self._answered(connection)
@@ -491,8 +442,8 @@ class Broker:
                     self._store.run(effect)
             effects = []
             for connection in more:
-                effects += core.served(connection)
-        if not self.settings.cut_through and core.turning and not self._turning:
+                effects += core.delivery.served(connection)
+        if not self.settings.cut_through and core.delivery.turning and not self._turning:
             self._turning = True
             self._loop.call_soon(self._turn)
         if self._waking is None and core.queues.waiting.some and not self._stopping.is_set():
@@ -521,7 +472,7 @@ class Broker:
 
     def _write(self, connection: Connection, frame: bytes) -> None:
         if not connection.channel.write(frame):
-            self.core.blocked(connection, connection.channel.waiting, len(frame))
+            self.core.delivery.blocked(connection, connection.channel.waiting, len(frame))
             self._choke(connection)
 
     def _answered(self, connection: Connection) -> None:
@@ -540,7 +491,7 @@ class Broker:
 
     def _turn(self) -> None:
         self._turning = False
-        self.run(self.core.turn())
+        self.run(self.core.delivery.turn())
 
     # Time
 
@@ -592,10 +543,8 @@ class Broker:
         }
 
 
-_Job: TypeAlias = tuple[Peer, Arrival | Misput | Control | Enqueue]
-_Result: TypeAlias = tuple[
-    list[Peer], list[Taken | Refused | Checked | CheckedStage | Misput | tuple[Peer, Control | Enqueue]]
-]
+_Job: TypeAlias = tuple[Peer, Put | Control | Enqueue]
+_Result: TypeAlias = tuple[list[Peer], list[Examined | tuple[Peer, Control | Enqueue]]]
 
 
 def _random32() -> int:

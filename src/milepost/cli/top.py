@@ -127,7 +127,7 @@ class Picture:
         return head
 
     def _totals(self) -> Table:
-        totals, outboxes = self._now["totals"], self._now["outboxes"]
+        totals, backlogs = self._now["totals"], self._now["backlogs"]
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for way, colour in (("in", "green"), ("out", "cyan")):
             rows, size = f"rows_{way}", f"bytes_{way}"
@@ -138,7 +138,7 @@ class Picture:
                 Text(f"{self._cell(('totals', size), totals[size])}B{unit}", justify="right"),
                 Text(sparkline(self.history[rows]), colour),
             )
-        waiting = Text(f"{short(outboxes['rows'])} rows, {short(outboxes['bytes'])}B wait")
+        waiting = Text(f"{short(backlogs['rows'])} rows, {short(backlogs['bytes'])}B wait")
         dropped = totals["rows_dropped"]
         refused = totals["batches_refused"]
         more = Text(f"{short(dropped)} rows dropped, {short(refused)} batches refused")

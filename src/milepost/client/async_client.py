@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, overload
+from typing import Any, ClassVar, Final, Literal, overload
 
 from milepost.batch.collector import REFUSED
 from milepost.client.atomic import Atomic
@@ -77,6 +77,8 @@ class AsyncClient(QueueVerbs):
     stamps, in seconds since 1970; by default it is the broker's.
     """
 
+    _kind: ClassVar = "client"  # of its connections; a gateway's clients say "gateway"
+
     def __init__(
         self,
         address: str = DEFAULT_ADDRESS,
@@ -93,6 +95,7 @@ class AsyncClient(QueueVerbs):
         if known_broker_id is not None:
             require_text("the ID of a broker", known_broker_id)
         hello = Hello(
+            kind=self._kind,
             name=name,
             auth={"method": "none"},
             software=software(),

@@ -38,6 +38,14 @@ class Matches:
     keys: npt.NDArray[np.int32]
     failed: tuple[tuple[int, MilepostError], ...] = ()
 
+    def take(self, rows: npt.NDArray[np.intp]) -> Matches:
+        """Those of some rows, ascending."""
+        counts = np.diff(self.offsets)
+        kept = np.zeros(len(counts), np.bool_)
+        kept[rows] = True
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[rows])])
+        return Matches(offsets, self.keys[np.repeat(kept, counts)], self.failed)
+
     def by_owner(self, owners: npt.NDArray[np.int32]) -> Deliveries:
         """The rows of each connection, where `owners[key]`, not negative, is the number of the key's connection."""
         if len(self.keys) and int(self.keys.max()) >= len(owners):

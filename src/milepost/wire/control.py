@@ -21,6 +21,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """A client introduces itself. It is the first frame, and at most `limits.HELLO_BYTES` long."""
 
     protocol: int = PROTOCOL
+    kind: str = "client"  # of the connection: "gateway" for a program that speaks for clients of another protocol
     name: str = ""  # of the publisher; empty: anonymous
     auth: dict[str, Any] = {}  # {"method": "none"}; the place of tokens and certificates to come
     software: str = ""

@@ -7,8 +7,7 @@ import milepost
 from milepost.batch import Ids
 from milepost.broker.core import Deliver
 from milepost.broker.core.effects import Ask, Inspect, Mend, ReadLog, Write
-from milepost.broker.core.log.topics import Checked
-from milepost.broker.examine import arrival, examine
+from milepost.broker.examination import examine
 from milepost.broker.log_reader import LogReader
 from milepost.errors import MilepostError
 from milepost.storage import open_store
@@ -173,12 +172,8 @@ class DurableRig(Rig):
         ids = Ids.single(connection.publisher.number, BROKER_ID, stamps)
         data = milepost.encode(milepost.parse_schema(schema), rows, ids).data
         size = len(data) + 16
-        found = self.core.put(connection, self.core.topics[topic].number, size)
-        for result in examine(self.core, [arrival(connection, found, data, size, key, more)], 1 << 20):
-            if isinstance(result, Checked):
-                self.run(self.core.append(result))
-            else:
-                self.settle([result])
+        put = self.core.put(connection, self.core.topics[topic].number, data, size, key, more)
+        self.settle(examine([put], 1 << 20))
 
     def offsets(self, connection):
         return [offset for _, offsets, _ in self.hands.get(connection, []) for offset in offsets]

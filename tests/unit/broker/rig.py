@@ -6,7 +6,7 @@ import milepost
 from milepost.batch import Ids
 from milepost.broker.core import Close, Core, Deliver, Say
 from milepost.broker.core.effects import Acknowledge, Compile, Later, Match
-from milepost.broker.examine import Taken, arrival, examine
+from milepost.broker.examination import examine
 from milepost.config import settings
 from milepost.wire import Declare, Hello, Reply, Stored, Subscribe, Tags, Unsubscribe, Welcome, read_deliver
 
@@ -49,10 +49,10 @@ class Rig:
                         for connection in connections:
                             self._take(connection, frame)
                             if not self.taking.get(connection, True):
-                                self.core.blocked(connection)
-                            elif connection.outbox is not None:
+                                self.core.delivery.blocked(connection)
+                            elif connection.backlog is not None:
                                 more.append(connection)
-            effects = [effect for connection in more for effect in self.core.served(connection)]
+            effects = [effect for connection in more for effect in self.core.delivery.served(connection)]
 
             while self.at_once and self.elsewhere:
                 self.do_next()
@@ -114,20 +114,13 @@ class Rig:
 
     def put_data(self, connection, data, topic="quotes"):
         size = len(data) + 16
-        found = self.core.put(connection, self.core.topics[topic].number, size)
-        self.settle(examine(self.core, [arrival(connection, found, data, size)], 1 << 20))
+        put = self.core.put(connection, self.core.topics[topic].number, data, size)
+        self.settle(examine([put], 1 << 20))
         return size
 
     def settle(self, results):
-        from milepost.broker.core.core import Source
-
         for result in results:
-            if isinstance(result, Taken):
-                self.run(self.core.arrived(*result))
-            else:
-                refused = result.arrival
-                source = Source(refused.connection, refused.size, 0)
-                self.run(self.core.misput(source, refused.put, refused.topic, result.error))
+            self.run(self.core.arrived(*result))
 
     def last(self, connection):
         return self.said[connection][-1]

@@ -219,7 +219,7 @@ def test_a_delivery_that_is_split_says_how_far_each_part_is(rig, feed, monkeypat
     for start in (100, 200):
         rig.store_rows(feed, quotes(100, start=start))  # a row of size 100 is at offset 21
     rig.taking[late] = True
-    rig.run(rig.core.drained(late))
+    rig.run(rig.core.delivery.drained(late))
     wanted = [row for row in quotes(1, start=300) + quotes(200, start=100) if where is None or row["size"] % 2 == 0]
     offsets = [20, *(row["size"] - 79 for row in wanted[1:])]
     for client in (at_once, late):
@@ -245,7 +245,7 @@ def test_positions_move_though_nothing_matches_and_not_past_what_waits(rig, feed
     rig.store_rows(feed, [quotes(1, start=1000)[0]])
     assert rig.ask(client, Positions) == {}
     rig.taking[client] = True
-    rig.run(rig.core.drained(client))
+    rig.run(rig.core.delivery.drained(client))
     assert rig.ask(client, Positions) == {stored: {1: 27}}
 
 

@@ -173,7 +173,7 @@ def test_rules_of_a_schema_and_message_ids_are_enforced():
 
 
 def test_small_batches_of_many_publishers_join_before_they_are_matched():
-    from milepost.broker.examine import arrival, examine
+    from milepost.broker.examination import examine
 
     rig = Rig()
     feeds = [rig.client() for _ in range(20)]
@@ -182,15 +182,38 @@ def test_small_batches_of_many_publishers_join_before_they_are_matched():
     rig.subscribe(reader)
     rig.subscribe(reader, number=2, where="size >= 10")
     topic = rig.core.topics["quotes"]
-    arrivals = []
+    puts = []
     for number, feed in enumerate(feeds):
         data = rig.batch(feed, quotes(1, start=number)).data
         if number == 7:
             data = data[:-1]
-        arrivals.append(arrival(feed, rig.core.put(feed, topic.number, len(data)), data, len(data)))
-    rig.settle(examine(rig.core, arrivals, 1 << 20))
+        puts.append(rig.core.put(feed, topic.number, data, len(data)))
+    rig.settle(examine(puts, 1 << 20))
     assert len(rig.got[reader]) == 1
     expected = [row for row in quotes(20) if row["size"] != 7]
     assert rig.rows(reader) == expected
     assert rig.last(feeds[7]).code == "malformed_batch"
     assert topic.examining == 0
+
+
+@pytest.mark.parametrize("where", [None, "size >= 0"])
+def test_of_joined_puts_those_with_wrong_stamps_are_refused_and_the_others_delivered(where):
+    from milepost.broker.examination import examine
+
+    rig = Rig()
+    feeds = [rig.client() for _ in range(10)]
+    reader = rig.client()
+    rig.declare(feeds[0])
+    rig.subscribe(reader, where=where)
+    topic = rig.core.topics["quotes"]
+    feeds[3].publisher.last_stamp = 1 << 50  # what it puts is not above its last stamp
+    datas = [rig.batch(feed, quotes(2, start=10 * number)).data for number, feed in enumerate(feeds)]
+    puts = [rig.core.put(feed, topic.number, data, len(data)) for feed, data in zip(feeds, datas, strict=True)]
+    results = examine(puts, 1 << 20)
+    assert len(results) == 1
+    rig.settle(results)
+    assert rig.rows(reader) == [row for number in range(10) if number != 3 for row in quotes(2, start=10 * number)]
+    assert "above the last" in rig.last(feeds[3]).message
+    assert topic.rows_in == 18
+    assert topic.examining == 0
+    assert all(feed.outstanding == feed.taken for feed in feeds)

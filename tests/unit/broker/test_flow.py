@@ -26,12 +26,12 @@ def test_no_more_is_sent_than_credit_allows_and_credit_brings_the_rest_joined():
     sent = len(rig.got[reader])
     assert sent < 10
     assert reader.credit <= 0
-    assert rig.core.statistics()["outboxes"]["rows"] == 10 - sent
+    assert rig.core.statistics()["backlogs"]["rows"] == 10 - sent
     rig.say(reader, Credit(sum(rig.sizes(reader))))
     assert rig.rows(reader) == quotes(10)
     assert len(rig.got[reader]) == sent + 1  # what had gathered came as one frame
-    assert reader.outbox is None
-    assert rig.core.statistics()["outboxes"]["bytes"] == 0
+    assert reader.backlog is None
+    assert rig.core.statistics()["backlogs"]["bytes"] == 0
 
 
 def test_a_blocked_link_is_given_nothing_until_it_drains():
@@ -44,7 +44,7 @@ def test_a_blocked_link_is_given_nothing_until_it_drains():
         rig.put(feed, quotes(1, start=number))
     assert rig.rows(reader) == quotes(1)
     rig.taking[reader] = True
-    rig.run(rig.core.drained(reader))
+    rig.run(rig.core.delivery.drained(reader))
     assert rig.rows(reader) == quotes(4)
     assert len(rig.got[reader]) == 2
     assert reader.ready
@@ -66,7 +66,7 @@ def test_throttle_holds_the_publishers_credit_and_loses_nothing():
         outstanding = feed.bytes_in - credits(rig, feed)
     assert put < 1_000
     assert rig.core.totals["puts_throttled"] > 0
-    assert reader.outbox.bytes <= 4096 + 2048 + size  # bounded by the queue and the publisher's window
+    assert reader.backlog.bytes <= 4096 + 2048 + size  # bounded by the queue and the publisher's window
     assert rig.core.statistics()["clients"][0]["throttles"]
     while len(rig.rows(reader)) < put:
         rig.say(reader, Credit(min(300 - reader.credit, sum(rig.sizes(reader)))))
@@ -98,9 +98,9 @@ def test_drop_loses_the_oldest_and_counts_them_for_the_client():
     rig, feed, reader = slow_rig("drop")
     for number in range(200):
         rig.put(feed, quotes(1, start=number))
-        assert reader.outbox is None or reader.outbox.bytes <= 4096
+        assert reader.backlog is None or reader.backlog.bytes <= 4096
     assert rig.core.totals["puts_throttled"] == 0
-    while reader.outbox is not None:
+    while reader.backlog is not None:
         rig.say(reader, Credit(300 - reader.credit))
     rows = rig.rows(reader)
     told = sum(message.rows[1] for message in rig.said[reader] if isinstance(message, Dropped))
@@ -144,7 +144,7 @@ def test_only_rows_of_topics_that_may_be_dropped_are():
     rig.subscribe(reader, "lose", number=2)
     for number in range(60):
         rig.put(feed, quotes(1, start=number), "keep" if number % 2 else "lose")
-    while reader.outbox is not None:
+    while reader.backlog is not None:
         rig.say(reader, Credit(300 - reader.credit))
     kept = [row["size"] for row in rig.rows(reader) if row["size"] % 2]
     assert kept == list(range(1, 60, 2))
@@ -159,8 +159,8 @@ def test_without_cut_through_everything_waits_for_its_turn():
     for number in range(5):
         rig.put(feed, quotes(1, start=number))
     assert reader not in rig.got
-    assert rig.core.turning
-    rig.run(rig.core.turn())
+    assert rig.core.delivery.turning
+    rig.run(rig.core.delivery.turn())
     assert rig.rows(reader) == quotes(5)
     assert len(rig.got[reader]) == 1
-    assert not rig.core.turning
+    assert not rig.core.delivery.turning

@@ -34,6 +34,7 @@ def test_a_client_is_welcomed_with_all_it_needs():
         (Hello(protocol=99, window=1), "handshake_refused"),
         (Hello(window=0), "handshake_refused"),
         (Hello(window=1, slow="panic"), "handshake_refused"),
+        (Hello(window=1, kind="spy"), "handshake_refused"),
         (Hello(window=1, auth={"method": "token"}), "not_authenticated"),
         (Hello(window=1, name="x" * 256), "limit_exceeded"),
         (Ping(1), "protocol"),
@@ -118,3 +119,13 @@ def test_a_name_that_cannot_be_shown_is_refused():
     connection = rig.core.connected("here", 0.0)
     rig.say(connection, Hello(name="a\x1b[2J", window=1))
     assert "printable" in refused(rig, connection, "handshake_refused")
+
+
+@pytest.mark.parametrize("kind", ["client", "gateway"])
+def test_a_connection_has_a_kind_and_a_principal(kind):
+    rig = Rig()
+    connection = rig.core.connected("here", 0.0)
+    rig.say(connection, Hello(window=1024, kind=kind))
+    assert isinstance(rig.last(connection), Welcome)
+    (told,) = rig.core.statistics()["clients"]
+    assert (told["kind"], told["principal"]) == (kind, "anonymous")

@@ -48,7 +48,7 @@ def test_a_client_that_is_only_sent_to_is_silent_all_the_same():
 def test_who_does_not_read_is_closed_although_it_pings():
     rig = Rig(heartbeat_s=2.0)
     client = rig.client()
-    rig.core.blocked(client, 1_000, 1_000)
+    rig.core.delivery.blocked(client, 1_000, 1_000)
     for second in range(10):
         rig.now = float(second)
         rig.say(client, Ping(1))
@@ -64,7 +64,7 @@ def test_who_reads_slowly_stays():
     client = rig.client()
     client.paused = True  # it does not read its answers fast enough, so that its pings are not heard
     kept = 1_000_000
-    rig.core.blocked(client, kept, kept)
+    rig.core.delivery.blocked(client, kept, kept)
     for second in range(0, 60, 5):
         kept -= 1
         scans(rig, float(second), second + 5.0, waiting=lambda _: kept)  # noqa: B023
@@ -75,10 +75,10 @@ def test_new_answers_do_not_hide_that_some_were_read():
     rig = Rig(heartbeat_s=2.0)
     client = rig.client()
     kept = 1_000
-    rig.core.blocked(client, kept, kept)
+    rig.core.delivery.blocked(client, kept, kept)
     for second in range(0, 60, 5):
         kept += 90  # a hundred more were written, and ten were read
-        rig.core.blocked(client, kept, 100)
+        rig.core.delivery.blocked(client, kept, 100)
         rig.say(client, Ping(1))
         scans(rig, float(second), second + 5.0, waiting=lambda _: kept)  # noqa: B023
     assert client.open
@@ -88,7 +88,7 @@ def test_a_paused_client_that_stops_reading_is_noticed_in_time():
     rig = Rig(heartbeat_s=2.0)
     client = rig.client()
     client.paused = True
-    rig.core.blocked(client, 5_000, 5_000)
+    rig.core.delivery.blocked(client, 5_000, 5_000)
     closed = scans(rig, 0.0, 20.0, waiting=lambda _: 5_000)
     assert closed[client] <= 7.0
 

@@ -39,12 +39,12 @@ def test_whatever_happens_the_account_is_what_the_connections_hold(policy, seed)
                 rig.taking[reader] = False
                 if reader.open:
                     size = chance.randrange(1, 1000)
-                    rig.core.blocked(reader, reader.unsent + size, size)
+                    rig.core.delivery.blocked(reader, reader.unsent + size, size)
             case 6 if readers:
                 reader = chance.choice(readers)
                 rig.taking[reader] = True
                 if reader.open:
-                    rig.run(rig.core.drained(reader))
+                    rig.run(rig.core.delivery.drained(reader))
             case 7 if chance.random() < 0.2 and readers:
                 reader = readers.pop(chance.randrange(len(readers)))
                 rig.run(rig.core.lost(reader))
@@ -144,7 +144,7 @@ def test_what_a_lost_connection_gave_to_the_store_counts_until_the_store_is_done
     rig.core.durable.on = True
     client, memory = rig.client(), rig.core.memory
     rig.declare(client)
-    rig.core.put(client, rig.core.topics["quotes"].number, 1_000_000)
+    rig.core.put(client, rig.core.topics["quotes"].number, bytes(64), 1_000_000)
     memory.asked(client, Publish(request=7, sink="s", epoch=1, parts=[]), 100)
     effects = rig.core.lost(client)
     assert memory.held == 1_000_000 + 100 * DECODED

@@ -104,7 +104,7 @@ def test_queues_and_lags_are_there_once_they_were_counted():
     collector.collect = lambda: collector.metrics(figures)
     registry.register(collector)
     assert 'queue="a \\"b\\"\\\\\\n{c}"' in generate_latest(registry).decode()
-    assert found["milepost_outbox_rows",] == 0
+    assert found["milepost_backlog_rows",] == 0
     assert "milepost_queue_rows" not in {key[0] for key in found}
 
 

@@ -90,7 +90,7 @@ class Model:
         connection = self.clients[client]
         self.rig.taking[connection] = True
         if connection.open and connection.blocked:
-            self.rig.run(self.rig.core.drained(connection))
+            self.rig.run(self.rig.core.delivery.drained(connection))
 
     def leave(self, client):
         """Somebody goes, and somebody else comes in their place, perhaps under the same number."""
@@ -104,8 +104,8 @@ class Model:
     def finish(self):
         for client in range(2):
             self.drain(client)
-        while self.rig.core.turning or any(client.outbox for client in self.clients):
-            self.rig.run(self.rig.core.turn())
+        while self.rig.core.delivery.turning or any(client.backlog for client in self.clients):
+            self.rig.run(self.rig.core.delivery.turn())
             for client in range(2):
                 self.credit(client)
 
@@ -126,4 +126,4 @@ def test_everybody_gets_exactly_what_they_asked_for(steps, cut_through):
     for client in model.clients:
         assert model.got(client) == model.expected[client]
     assert not model.rig.core.errors
-    assert model.rig.core.statistics()["outboxes"] == {"connections": 0, "rows": 0, "bytes": 0}
+    assert model.rig.core.statistics()["backlogs"] == {"connections": 0, "rows": 0, "bytes": 0}

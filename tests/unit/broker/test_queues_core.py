@@ -207,7 +207,7 @@ def test_messages_are_an_answer_whose_reader_is_waited_for(rig):
     effects = rig.core.stored([(first, Performed(T, (got(1),)))], [])
     assert [type(effect) for effect in effects] == [Say, Deliver], "the type, then all in one write"
     assert effects[1].answer, "the shell looks at what it keeps of it"
-    rig.core.blocked(client)
+    rig.core.delivery.blocked(client)
     effects = rig.core.stored([(second, Performed(T, (got(2),)))], [])
     assert [type(effect) for effect in effects] == [Deliver]
     assert effects[0].answer

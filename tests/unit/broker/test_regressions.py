@@ -7,7 +7,7 @@ import pytest
 import milepost
 from milepost import limits, testing
 from milepost.broker.core.topics.topic import Topic
-from milepost.broker.examine import arrival, examine
+from milepost.broker.examination import examine
 from milepost.errors import ProtocolError
 from milepost.wire import (
     Credit,
@@ -42,11 +42,11 @@ def test_batches_that_are_right_and_too_much_together_are_delivered_one_by_one()
         rig.subscribe(reader, "e", number)
     rig.subscribe(reader, "quotes", 9)
     topics = rig.core.topics
-    arrivals = []
+    puts = []
     for topic, rows, schema in [("e", empties(1), EMPTIES), ("e", empties(2), EMPTIES), ("quotes", quotes(1), None)]:
         data = rig.batch(feed, rows, schema or "quote: [symbol: string, price: double, size: int]").data
-        arrivals.append(arrival(feed, rig.core.put(feed, topics[topic].number, len(data)), data, len(data)))
-    rig.settle(examine(rig.core, arrivals, 1 << 20))
+        puts.append(rig.core.put(feed, topics[topic].number, data, len(data)))
+    rig.settle(examine(puts, 1 << 20))
     assert [row.get("k", "quote") for row in rig.rows(reader)] == [1, 2, "quote"]
     assert topics["e"].examining == 0
 
@@ -58,7 +58,7 @@ def test_deliveries_that_cannot_join_wait_and_leave_one_by_one():
     rig.subscribe(reader, "e")
     for key in range(3):
         rig.put(feed, empties(key), "e", EMPTIES)
-    while reader.outbox is not None:
+    while reader.backlog is not None:
         rig.say(reader, Credit(1024 - reader.credit))
     assert [row["k"] for row in rig.rows(reader)] == [0, 1, 2]
 
@@ -153,7 +153,7 @@ def test_a_delivery_longer_than_a_frame_is_split(monkeypatch):
         if isinstance(each, list)
     )
     rig.taking[late] = True
-    rig.run(rig.core.drained(late))
+    rig.run(rig.core.delivery.drained(late))
     assert rig.rows(late) == quotes(1) + quotes(600)
     assert max(rig.sizes(late)) <= 20_008
 
@@ -166,7 +166,7 @@ def test_one_large_delivery_does_not_make_a_client_slow(policy):
     rig.subscribe(reader)
     for start in (0, 300):
         rig.put(feed, quotes(300, start=start))
-        rig.run(rig.core.turn())
+        rig.run(rig.core.delivery.turn())
     assert rig.rows(reader) == quotes(600)
     assert reader.open
 
@@ -182,9 +182,9 @@ def test_drops_are_told_even_when_nothing_is_left_to_deliver():
         rig.put(feed, quotes(100, start=start))
     assert reader.dropped_rows > 0
     rig.taking[reader] = True
-    rig.run(rig.core.drained(reader))
+    rig.run(rig.core.delivery.drained(reader))
     assert sum(message.rows[1] for message in rig.said[reader] if isinstance(message, Dropped)) == reader.dropped_rows
-    assert reader.outbox is None
+    assert reader.backlog is None
 
 
 def test_credit_comes_back_when_a_queue_empties_by_dropping():
@@ -195,14 +195,14 @@ def test_credit_comes_back_when_a_queue_empties_by_dropping():
     rig.taking[reader] = False
     for start in range(4):
         rig.put(feed, quotes(20, start=start))
-    assert reader.outbox.holds
+    assert reader.backlog.holds
     rig.declare(feed, slow="drop")
     rig.put(feed, quotes(100))
     rig.put(feed, quotes(1))
     rig.taking[reader] = True
-    rig.run(rig.core.drained(reader))
-    while reader.outbox is not None:
-        rig.run(rig.core.served(reader))
+    rig.run(rig.core.delivery.drained(reader))
+    while reader.backlog is not None:
+        rig.run(rig.core.delivery.served(reader))
     assert feed.taken == feed.outstanding  # nothing is held any more
 
 
@@ -240,7 +240,7 @@ def test_puts_that_do_not_wait_for_credit_are_refused():
         number += 1
     with pytest.raises(ProtocolError, match="under way"):
         rig.put(feed, quotes(1))
-    assert reader.outbox.bytes < 3 * 4096
+    assert reader.backlog.bytes < 3 * 4096
 
 
 @pytest.mark.slow
@@ -313,7 +313,7 @@ def test_rows_that_are_dropped_are_not_counted_as_delivered():
     rig.subscribe(reader)
     for number in range(200):
         rig.put(feed, quotes(1, start=number))
-    while reader.outbox is not None:
+    while reader.backlog is not None:
         rig.say(reader, Credit(300 - reader.credit))
     topic: Topic = rig.core.topics["quotes"]
     assert topic.rows_out == len(rig.rows(reader)) < 200

@@ -4,9 +4,7 @@ import pytest
 
 import milepost
 from milepost.batch import Ids
-from milepost.broker.core.core import Source
-from milepost.broker.core.log.staging import CheckedStage
-from milepost.broker.examine import arrival, examine
+from milepost.broker.examination import examine
 from milepost.errors import StoreFull
 from milepost.wire import Credit, Delete, Failure, Publish, Published, Reply, Stage, Unstage
 from tests.unit.broker.durable_rig import DurableRig
@@ -30,13 +28,7 @@ def stage(rig, connection, rows, topic="quotes", schema=QUOTE, publisher=None, *
     found = rig.core.topics[topic]
     said = Stage(request=number, topic=found.number, data=data, **PLACE | place)
     size = len(data) + 64
-    assert rig.core.put(connection, found.number, size, staged=True) is found
-    (result,) = examine(rig.core, [arrival(connection, found, data, size, stage=said)], 1 << 20)
-    if isinstance(result, CheckedStage):
-        rig.run(rig.core.staging.stage(result))
-    else:
-        found.examined()
-        rig.run(rig.core.staging.misstaged(Source(connection, size, 0), said, result.error))
+    rig.settle(examine([rig.core.put(connection, found.number, data, size, stage=said)], 1 << 20))
     assert not found.examining
     return number
 
@@ -121,10 +113,9 @@ def test_rows_that_break_a_check_are_not_staged(rig):
     topic = rig.core.topics[rig.declare(feed, name="checked", schema=strict, durable=True) and "checked"]
     ids = Ids.single(feed.publisher.number, BROKER_ID, [5])
     data = milepost.Batch.encode(milepost.parse_schema(strict), [{"n": -1}], ids).data
-    rig.core.put(feed, topic.number, 100, staged=True)
     said = Stage(request=99, topic=topic.number, data=data, **PLACE)
-    (result,) = examine(rig.core, [arrival(feed, topic, data, 100, stage=said)], 1 << 20)
-    assert result.error.code == "check_failed"
+    (result,) = examine([rig.core.put(feed, topic.number, data, 100, stage=said)], 1 << 20)
+    assert result.puts[0].error.code == "check_failed"
 
 
 def test_credit_comes_back_as_for_puts_and_more_than_the_window_is_refused(tmp_path):

@@ -52,8 +52,8 @@ class Feed:
         """Go on until the broker has made the short way."""
         for number in range(ENOUGH):
             await self.one(f"early {number}")
-        if self.broker._short._loading is not None:
-            await self.broker._short._loading
+        if self.broker._fast_path._loading is not None:
+            await self.broker._fast_path._loading
         while self.connection.channel.glance is None:
             await self.one("later")
         assert isinstance(self.connection.channel.glance, StoredFast)
@@ -185,7 +185,7 @@ def test_who_puts_many_rows_at_once_has_none():
             ids = Ids.single(feed.connection.publisher.number, feed.core.broker_id, stamps)
             await feed.put(bytes(Batch.encode(QUOTE, [{"symbol": "x", "price": 1.0}] * 2, ids).data))
             assert await feed.stranger.next() == Stored(feed.puts)
-        assert feed.broker._short._loading is None
+        assert feed.broker._fast_path._loading is None
         assert feed.connection.channel.glance is None
 
     in_a_world(test)

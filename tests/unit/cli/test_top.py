@@ -19,7 +19,7 @@ def status(seconds=0, rows=0, clients=(), subscriptions=(), topics=None, queues=
         "clients": list(clients), "subscriptions": list(subscriptions), "subscriptions_total": len(subscriptions),
         "totals": {"rows_in": rows, "rows_out": 2 * rows, "bytes_in": 10 * rows, "bytes_out": 20 * rows,
                    "batches_in": 1, "rows_dropped": 0, "batches_refused": 0, "puts_throttled": 0},
-        "errors": {}, "outboxes": {"connections": 0, "rows": 0, "bytes": 0},
+        "errors": {}, "backlogs": {"connections": 0, "rows": 0, "bytes": 0},
         "queues": list(queues), "queues_total": len(queues), "queues_uncounted": uncounted,
         "lags": list(lags), "lags_total": len(lags),
     }  # fmt: skip

@@ -10,7 +10,7 @@
     topic           a name with its schemas, and who wants which rows of it
     pattern         names of topics, and patterns of them
     share           one batch and its matches -> the rows of each connection
-    outbox          what waits for a connection that is busy: bounded, joined, dropped
+    backlog          what waits for a connection that is busy: bounded, joined, dropped
     durable          durable topics and puts: what is stored before it is acknowledged
     streams         durable subscriptions: who is attached, what is read, what is acknowledged
     subscription          one of them at work; reach: how far it has got in one log

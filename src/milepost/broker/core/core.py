@@ -7,30 +7,34 @@ one client is said to that client and counted; no event raises.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from milepost.batch import Batch
+from milepost.batch.header import fingerprint_of
+from milepost.broker.core.admission import Admission
 from milepost.broker.core.attempts import Attempts
-from milepost.broker.core.effects import Close, Deliver, Effect, Mend, Say
+from milepost.broker.core.delivery import Delivery
+from milepost.broker.core.effects import Close, Effect, Mend, Say
 from milepost.broker.core.log.catchups import CatchUps
 from milepost.broker.core.log.retention_holds import move_hold
 from milepost.broker.core.log.staging import Staging
-from milepost.broker.core.log.topics import Checked, DurableTopics, Refused, Row
+from milepost.broker.core.log.topics import DurableTopics
 from milepost.broker.core.memory import MemoryAccount
+from milepost.broker.core.put import Put, RowPut
 from milepost.broker.core.queues.administration import administer
 from milepost.broker.core.queues.transactions import QueueTransactions
-from milepost.broker.core.routing.shares import shares
 from milepost.broker.core.sessions.connection import Connection
 from milepost.broker.core.sessions.liveness import Bytes, Liveness
 from milepost.broker.core.sessions.publishers import Publishers
 from milepost.broker.core.statistics import described, statistics
-from milepost.broker.core.topics.backlog import LARGE_BATCH, Backlog, CreditHold, Place, Waiting, too_long
+from milepost.broker.core.topics.backlog import Backlog
 from milepost.broker.core.topics.catalogue import Catalogue
 from milepost.broker.core.topics.pattern import require_pattern
-from milepost.broker.core.topics.slow_consumers import overfull, tell_dropped
 from milepost.broker.core.topics.topic import Topic
 from milepost.config import Settings
 from milepost.errors import (
@@ -63,22 +67,19 @@ from milepost.wire import (
     Published,
     Reply,
     Resume,
+    Stage,
     Status,
     Subscribe,
-    Tags,
     Trim,
     Unstage,
     Unsubscribe,
-    deliver_parts,
 )
 from milepost.wire import Hold as HoldRequest
 from milepost.wire.control import failure
-from milepost.wire.payload import Buffer
 
 if TYPE_CHECKING:
     from milepost.match import Matches
 
-JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
 REQUESTS: Final = (
     Declare, Delete, Subscribe, Unsubscribe, Positions, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage,
     Published, Dequeue, Finish, *ADMINISTRATION,
@@ -86,14 +87,6 @@ REQUESTS: Final = (
 
 
 _UNSENT: Final[Bytes] = attrgetter("unsent")
-
-
-class Source(NamedTuple):
-    """Where rows of a batch came from: the frame's bytes go back to the publisher as credit."""
-
-    connection: Connection
-    size: int  # bytes
-    rows: int
 
 
 class Core:
@@ -115,6 +108,8 @@ class Core:
         self.forwards_changed: Callable[[], None] = lambda: None  # the shell hears that a queue goes elsewhere now
         self.memory = MemoryAccount(self, settings.memory_bytes)
         self.liveness = Liveness(self)
+        self.admission = Admission(self)
+        self.delivery = Delivery(self)
         self.publishers = Publishers(self, draw)
         self._numbers = 0
         self._free: list[int] = []  # numbers of connections that are gone: those in use stay dense, for counting
@@ -126,7 +121,6 @@ class Core:
         self.staging = Staging(self)
         self.queues = QueueTransactions(self)
         self.store_id = ""  # changes only when stored state was lost; empty: nothing is stored
-        self._turn: dict[int, Connection] = {}  # without cut-through: connections to be served at the next turn
 
     # Connections
 
@@ -149,15 +143,12 @@ class Core:
             return []
         connection.open = connection.ready = False
         self.greeting.pop(connection.number, None)
-        self._turn.pop(connection.number, None)
         self.placeless -= connection.greeted and not connection.places
         self.catchups.left(connection)
         effects = self.catalogue.forget(connection, self._forgotten)
         effects += self.durable.subscriptions.left(connection) if connection.members or connection.atomic else []
         effects += self.queues.leases.lost(connection) if connection.owner is not None else []
-        if connection.outbox is not None:
-            self.release(connection.outbox, effects)
-            connection.outbox = None
+        self.delivery.lost(connection, effects)
         effects += self.memory.left(connection)
         if connection.publisher.enrolled:
             effects.append(Mend(connection))  # nothing more of it will come: no failure of it need be remembered
@@ -190,7 +181,7 @@ class Core:
                 return self.publishers.hello(connection, message, time_us)
             match message:
                 case Credit():
-                    return self._credit(connection, message.bytes)
+                    return self.delivery.credited(connection, message.bytes)
                 case Ping():
                     return [Say(connection, Pong(message.number, time_us))]
                 case Pong():
@@ -291,289 +282,116 @@ class Core:
                 return administer(self, connection, request)
         return None
 
-    def append(self, checked: Checked) -> list[Effect]:
-        """A batch for a durable topic was checked: store it."""
-        return self.durable.append(checked)
-
     def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
         """The store has committed some operations, or failed: continuations, each with what came of it."""
         return self.durable.stored(results, entries)
 
-    # Batches
+    # Rows
 
-    def put(self, connection: Connection, number: int, size: int, *, staged: bool = False) -> Topic | None:
-        """A PUT frame came in, or a STAGE: the topic it is for, or None. `ProtocolError` for one without credit.
+    def put(
+        self, connection: Connection, number: int, data: Any, size: int, key: bytes = b"", more: bool = False,
+        stage: Stage | None = None,
+    ) -> Put:  # fmt: skip
+        """A PUT frame came in, or a STAGE; `ProtocolError` when there was no credit for it.
 
-        Rows are to be checked and matched, and then to `arrived`; without a topic, `misput` has the effects.
+        The put is to be examined outside, and then to be given to `arrived`.
         """
-        if connection.outstanding >= self.settings.put_window:
-            raise ProtocolError(
-                f"a put came while {connection.outstanding} bytes of puts were under way; WELCOME allowed "
-                f"{self.settings.put_window}, and CREDIT says when there may be more"
-            )
-        connection.outstanding += size
-        self.memory.held += size
-        connection.puts += not staged
-        connection.bytes_in += size
+        self.admission.accept(connection, size)
+        connection.puts += stage is None
+        put = Put(connection, data, size, key, more, stage)
         topic = self.numbered.get(number)
-        if topic is not None:
-            topic.examining += 1
-        return topic
+        if topic is None:
+            put.error = UnknownTopic(f"no topic has the number {number} here, or no longer; declare the topic again")
+            return put
+        put.topic = topic
+        topic.examining += 1
+        try:
+            if stage is not None:
+                self.staging.require(topic, stage)
+            elif not topic.stored and (key or more):
+                raise NotDurable(
+                    f"topic {topic.name!r} is live: keys, and puts to several topics at once, are for durable ones"
+                )
+        except MilepostError as error:
+            put.error = error
+        version = put.version = topic.versions.get(fingerprint_of(data))
+        if version is not None and topic.subscriptions and not topic.stored:  # stored rows are matched when they are
+            put.snapshot = version.index.snapshot()
+        return put
 
-    def misput(
-        self,
-        source: Source | Row,
-        put: int,
-        topic: Topic | None,
-        error: MilepostError,
-        *,
-        more: bool = False,
-        examined: bool = False,
-    ) -> list[Effect]:
-        """A batch cannot be taken: its publisher is told, and gets its credit back. The connection stays.
+    def arrived(self, puts: list[Put], batch: Batch | None, matches: Matches | None) -> list[Effect]:
+        """Puts that were examined: one, or several of a live topic whose rows are joined in `batch` and matched."""
+        effects: list[Effect] = []
+        for put in puts:
+            if put.topic is not None:
+                put.topic.examined()
+        if sum(map(self.admission.admit_put, puts)) < len(puts):
+            if len(puts) > 1:
+                batch, matches = _without_refused(puts, batch, matches)
+            for put in puts:
+                if put.error is not None:
+                    effects += self.refuse(put, put.error)
+            puts = [put for put in puts if put.error is None]
+            if not puts:
+                return effects
+        first = puts[0]
+        topic = first.topic
+        assert batch is not None
+        if first.stage is not None:
+            return effects + self.staging.stage(first, first.stage)
+        if topic.stored:
+            return effects + self.durable.append(first)
+        topic.rows_in += len(batch)
+        topic.batches_in += len(puts)
+        for put in puts:
+            topic.bytes_in += put.size
+            put.connection.rows_in += len(put.batch)
+        full: list[Backlog] = []
+        if topic.number in self.numbered:  # it may have been deleted while the batch was being matched
+            full = self.delivery.distribute(topic, batch, matches, effects)
+        self.admission.give_back(puts, full, effects)
+        return effects
 
-        `more`: the next batch belongs together with it. `examined`: its topic knows that it is no longer looked at.
-        """
-        if not examined and (more or source.connection.atomic is not None) and source.connection.open:
-            if topic is not None:
-                topic.examined()
-            assert isinstance(source, Source)
-            return self.durable.refuse_atomic(Refused(topic, source, put, error), more)
+    def refuse(self, put: Put | RowPut, error: MilepostError) -> list[Effect]:
+        """Tell a publisher that a put is refused, and give its credit back. The connection stays."""
+        connection = put.connection
+        if isinstance(put, Put):
+            if put.stage is not None:
+                return self.staging.refuse(put, put.stage, error)
+            if (put.more or connection.atomic is not None) and connection.open:
+                put.error = error
+                return self.durable.append(put)  # all parts of an atomic put are refused, once all are here
+        return self.tell_refused(put, error)
+
+    def tell_refused(self, put: Put | RowPut, error: MilepostError) -> list[Effect]:
+        """The same for a put that is no part of an atomic one, or of one that is here whole."""
         self.errors[error.code] += 1
         self.totals["batches_refused"] += 1
-        if topic is not None and not examined:
-            topic.examined()
-        connection = source.connection
+        connection, topic = put.connection, put.topic
         if not connection.open:
             return []
         name = topic.name if topic is not None else ""
-        effects: list[Effect] = [Say(connection, failure(error, put=put, topic=name))]
-        self._give_back(connection, source.size, effects)
-        return effects
-
-    def arrived(self, topic: Topic, batch: Batch, sources: list[Source], matches: Matches | None) -> list[Effect]:
-        """Checked and matched rows, of one publisher or joined from several: deliver them."""
-        topic.rows_in += len(batch)
-        topic.batches_in += len(sources)
-        for source in sources:
-            topic.examined()
-            topic.bytes_in += source.size
-            source.connection.rows_in += source.rows
-        effects: list[Effect] = []
-        full: list[Backlog] = []
-        if topic.number in self.numbered:  # it may have been deleted while the batch was being matched
-            self._distribute(topic, batch, matches, effects, full)
-        self.give_back(sources, full, effects)
+        effects: list[Effect] = [Say(connection, failure(error, put=put.number, topic=name))]
+        self.admission.give_credit(connection, put.size, effects)
         return effects
 
     def passed(
-        self, connection: Connection, topic: Topic, size: int, frame: bytes, members: list[Connection]
+        self, connection: Connection, topic: Topic, size: int, stamp: int, frame: bytes, members: list[Connection]
     ) -> list[Effect]:
-        """What `put` and `arrived` come to for one row that is right, in `size` bytes, for these, who are all ready."""
+        """What `put` and `arrived` come to for one row that is right and goes to these connections, all ready.
+
+        Raises why it is refused, before anything is changed.
+        """
+        self.admission.admit(connection, topic, stamp, stamp, None)
+        self.admission.accept(connection, size)
         connection.puts += 1
         connection.rows_in += 1
-        connection.bytes_in += size
-        connection.outstanding += size
-        self.memory.held += size
         topic.rows_in += 1
         topic.batches_in += 1
         topic.bytes_in += size
-        length = len(frame)
-        for member in members:
-            member.spend(length, 1)
-        topic.rows_out += len(members)
-        topic.bytes_out += length * len(members)
-        effects: list[Effect] = [Deliver((frame,), members)]
-        self._give_back(connection, size, effects)
+        effects: list[Effect] = [self.delivery.send(members, (frame,), len(frame), 1, topic, stamp)]
+        self.admission.give_credit(connection, size, effects)
         return effects
-
-    def distribute(self, topic: Topic, entry: Entry, matches: Matches | None, effects: list[Effect]) -> list[Backlog]:
-        """Deliver rows that are stored to plain subscribers; the queues that are full."""
-        full: list[Backlog] = []
-        place = Place(entry.log, entry.first, entry.first + len(entry.batch))
-        self._distribute(topic, entry.batch, matches, effects, full, place)
-        return full
-
-    def _distribute(
-        self,
-        topic: Topic,
-        batch: Batch,
-        matches: Matches | None,
-        effects: list[Effect],
-        full: list[Backlog],
-        place: Place | None = None,
-    ) -> None:
-        if matches is None:
-            for tags, members in topic.audience():
-                self._deliver(topic, batch, tags, members, effects, full, place)
-            return
-        for key, error in matches.failed:
-            self._end(topic, key, error, effects)
-        for share in shares(topic, batch, matches, self.connections):
-            here = place if place is None or share.rows is None else place._replace(rows=share.rows)
-            self._deliver(topic, share.batch, share.tags, share.connections, effects, full, here)
-
-    def _end(self, topic: Topic, key: int, error: MilepostError, effects: list[Effect]) -> None:
-        """End a plain subscription whose predicate could not be evaluated: else it would miss rows and not know it."""
-        self.errors[error.code] += 1
-        subscription = topic.subscriptions.get(key)
-        if subscription is None:  # it ended while the batch was examined
-            return
-        connection = subscription.connection
-        if connection.subscriptions is not None:
-            connection.subscriptions.pop(subscription.number, None)
-        self.catalogue.drop(subscription)
-        effects.append(Say(connection, failure(error, subscription=subscription.number)))
-
-    def give_back(self, sources: Sequence[Source | Row], full: list[Backlog], effects: list[Effect]) -> None:
-        """Batches are dealt with: their bytes go back as credit, unless somebody whom they were for is full."""
-        for source in sources:
-            if full:
-                self._hold(source, full)
-            elif source.connection.open:
-                self._give_back(source.connection, source.size, effects)
-
-    def _deliver(
-        self,
-        topic: Topic,
-        batch: Batch,
-        tags: Any,
-        connections: list[Connection],
-        effects: list[Effect],
-        full: list[Backlog],
-        place: Place | None = None,
-    ) -> None:
-        if place is not None and self.placeless and not all(connection.places for connection in connections):
-            placeless = [connection for connection in connections if not connection.places]
-            self._deliver(topic, batch, tags, placeless, effects, full)
-            connections = [connection for connection in connections if connection.places]
-        if (len(batch.data) > LARGE_BATCH or isinstance(tags, Tags)) and too_long(batch, tags):
-            for half in Waiting(topic, batch, tags, 0, place=place).halves():
-                self._deliver(topic, half.batch, half.tags, connections, effects, full, half.place)
-            return
-        parts: tuple[Buffer, ...] = deliver_parts(topic.number, tags, batch.data, place and place.told)
-        size, rows = len(parts[0]) + len(parts[1]), len(batch)
-        if size < JOINED_BYTES:
-            parts = (b"".join(parts),)  # once, and not for each connection
-        if self.settings.cut_through:
-            ready = [connection for connection in connections if connection.ready]
-            if ready:
-                for connection in ready:
-                    connection.spend(size, rows)
-                topic.rows_out += rows * len(ready)
-                topic.bytes_out += size * len(ready)
-                effects.append(Deliver(parts, ready))
-            if len(ready) == len(connections):
-                return
-            sent = {connection.number for connection in ready}
-            connections = [connection for connection in connections if connection.number not in sent]
-        memory, held, most = self.memory, -(-size // len(connections)), self.memory.queue_bytes()
-        for connection in connections:
-            if not connection.open:
-                continue  # closed a moment ago, for being slow
-            if connection.ready:
-                self._turn[connection.number] = connection
-            outbox = connection.wait(Waiting(topic, batch, tags, size, held, place))
-            memory.queued(connection)
-            # One delivery alone is not a queue: whoever is given more than fits at once is not slow for that.
-            if outbox.bytes > most and len(outbox.waiting) > 1:
-                overfull(self, connection, topic, outbox, most, effects, full)
-
-    # Flow
-
-    def blocked(self, connection: Connection, kept: int = 0, written: int = 0) -> None:
-        """The channel keeps bytes that its socket did not take, after so many were written; `drained` follows."""
-        connection.blocked = True
-        connection.ready = False
-        if kept < connection.unsent + written:
-            connection.moved = True
-        self.memory.unsent(connection, kept)
-
-    def drained(self, connection: Connection) -> list[Effect]:
-        """The channel keeps nothing any more."""
-        connection.blocked = False
-        connection.moved = True
-        self.memory.unsent(connection, 0)
-        return self._serve(connection)
-
-    def turn(self) -> list[Effect]:
-        """Without cut-through: serve what was queued since the last turn."""
-        served, self._turn = self._turn, {}
-        effects: list[Effect] = []
-        for connection in served.values():
-            effects += self._serve(connection)
-        return effects
-
-    @property
-    def turning(self) -> bool:
-        """Whether `turn` has something to do."""
-        return bool(self._turn)
-
-    def _credit(self, connection: Connection, size: int) -> list[Effect]:
-        if size < 0 or connection.credit + size > connection.window:
-            raise ProtocolError(f"{size} bytes of credit are more than were delivered")
-        connection.credit += size
-        return self._serve(connection)
-
-    def _serve(self, connection: Connection) -> list[Effect]:
-        """Send one joined frame of what is waiting, if that can be taken; `served` or `drained` asks for the next."""
-        effects: list[Effect] = []
-        outbox = connection.outbox
-        if connection.open and not connection.blocked:
-            tell_dropped(connection, effects)
-        if connection.open and outbox is not None:
-            if outbox.waiting and not connection.blocked and connection.credit > 0:
-                self._send_next(connection, outbox, effects)
-                self.memory.queued(connection)
-            if outbox.bytes <= self.settings.queue_bytes // 2:
-                self.release(outbox, effects)
-            if not outbox.waiting:
-                connection.outbox = None
-        connection.settle()
-        if connection.ready and (connection.members or connection.catchups):
-            mine = [found[0] for found in (connection.members or {}).values() if not isinstance(found, Subscribe)]
-            for subscription in [*(connection.catchups or {}).values(), *mine]:
-                if connection.ready:
-                    self.durable.subscriptions.pump(subscription, effects)
-        return effects
-
-    def _send_next(self, connection: Connection, outbox: Backlog, effects: list[Effect]) -> None:
-        item = outbox.joined(self.settings.join_bytes)
-        while too_long(item.batch, item.tags):
-            item, rest = item.halves()
-            outbox.put_back(rest)
-        parts = deliver_parts(item.topic.number, item.tags, item.batch.data, item.place and item.place.told)
-        size, rows = len(parts[0]) + len(parts[1]), len(item.batch)
-        connection.spend(size, rows)
-        item.topic.rows_out += rows
-        item.topic.bytes_out += size
-        effects.append(Deliver(parts, [connection]))
-
-    def served(self, connection: Connection) -> list[Effect]:
-        """The channel took a frame of the queue whole: there may be more."""
-        return self._serve(connection) if connection.outbox is not None else []
-
-    def _hold(self, source: Source | Row, full: list[Backlog]) -> None:
-        """Keep a publisher's credit back until those connections have room: it throttles itself."""
-        hold = CreditHold(source.connection, source.size, len(full))
-        self.totals["puts_throttled"] += 1
-        for outbox in full:
-            outbox.holds.append(hold)
-
-    def release(self, outbox: Backlog, effects: list[Effect]) -> None:
-        holds, outbox.holds = outbox.holds, []
-        for hold in holds:
-            hold.outboxes -= 1
-            if not hold.outboxes and hold.publisher.open:
-                self._give_back(hold.publisher, hold.size, effects)
-
-    def _give_back(self, connection: Connection, size: int, effects: list[Effect]) -> None:
-        connection.taken += size
-        self.memory.held -= size
-        if connection.taken >= self.settings.put_window // 2:
-            effects.append(Say(connection, Credit(connection.taken)))
-            connection.outstanding -= connection.taken
-            connection.taken = 0
 
     # Time
 
@@ -597,3 +415,11 @@ class Core:
     def statistics(self, time_us: int = 0) -> dict[str, Any]:
         """What there is to know, as plain values; metrics, `milepost top` and tests read it from here."""
         return self.about() | statistics(self, time_us)
+
+
+def _without_refused(puts: list[Put], batch: Batch | None, matches: Matches | None) -> tuple[Batch, Matches | None]:
+    """The rows of joined puts but for those that were refused."""
+    assert batch is not None
+    keep = np.repeat([put.error is None for put in puts], [len(put.batch) for put in puts])
+    rows = np.flatnonzero(keep)
+    return batch.take(rows), None if matches is None else matches.take(rows)

@@ -174,7 +174,7 @@ class MemoryAccount:
 
     def queued(self, connection: Connection) -> None:
         """What waits for a connection has changed."""
-        size = 0 if connection.outbox is None else connection.outbox.held
+        size = 0 if connection.backlog is None else connection.backlog.held
         self.held += size - connection.queued
         connection.queued = size
 

@@ -27,7 +27,7 @@ LISTED: Final = 1_000  # topics, clients and subscriptions named one by one; a m
 def statistics(core: Core, time_us: int) -> dict[str, Any]:
     """Everything at once. Clients are listed by what waits for them, subscriptions as they come, up to a bound."""
     open_ = [each for each in core.connections.values() if each.open]
-    outboxes = [each.outbox for each in open_ if each.outbox is not None]
+    backlogs = [each.backlog for each in open_ if each.backlog is not None]
     clients = [each for each in open_ if each.greeted]
     clients.sort(key=_queued, reverse=True)
     subscriptions: list[dict[str, Any]] = []
@@ -74,10 +74,10 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
         "queueing": core.queues.figures(),
         "errors": dict(core.errors),
         "memory": {"held": core.memory.held, "limit": core.memory.limit, "refused": core.memory.refused},
-        "outboxes": {
-            "connections": len(outboxes),
-            "rows": sum(outbox.rows for outbox in outboxes),
-            "bytes": sum(outbox.bytes for outbox in outboxes),
+        "backlogs": {
+            "connections": len(backlogs),
+            "rows": sum(backlog.rows for backlog in backlogs),
+            "bytes": sum(backlog.bytes for backlog in backlogs),
         },
         "counted_us": core.durable.counts.time_us,  # when the oldest of the figures below was counted; 0: never
         **_queues(core.durable.counts, time_us),
@@ -172,9 +172,11 @@ def _behind(topic: Topic, subscription: LogSubscription) -> int:
 
 
 def _client(connection: Connection) -> dict[str, Any]:
-    outbox = connection.outbox
+    backlog = connection.backlog
     return {
         "name": connection.name,
+        "kind": connection.kind,
+        "principal": connection.principal.name,
         "peer": connection.peer,
         "number": connection.number,
         "publisher": connection.publisher.number,
@@ -184,13 +186,13 @@ def _client(connection: Connection) -> dict[str, Any]:
         "bytes_in": connection.bytes_in,
         "bytes_out": connection.bytes_out,
         "frames_out": connection.frames_out,
-        "queued_rows": outbox.rows if outbox is not None else 0,
-        "queued_bytes": outbox.bytes if outbox is not None else 0,
+        "queued_rows": backlog.rows if backlog is not None else 0,
+        "queued_bytes": backlog.bytes if backlog is not None else 0,
         "held_bytes": connection.held,
         "dropped_rows": connection.dropped_rows,
-        "throttles": bool(outbox is not None and outbox.holds),
+        "throttles": bool(backlog is not None and backlog.holds),
     }
 
 
 def _queued(connection: Connection) -> int:
-    return connection.outbox.bytes if connection.outbox is not None else 0
+    return connection.backlog.bytes if connection.backlog is not None else 0

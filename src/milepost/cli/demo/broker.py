@@ -116,7 +116,7 @@ def _slow(stage: Stage, address: str) -> None:
         subscription = sleepy.subscribe("lossy")
         _put(feed, "lossy", rows)
         feed.flush()
-        waiting = feed.status()["outboxes"]
+        waiting = feed.status()["backlogs"]
         dropped = _client(feed, "sleepy")["dropped_rows"]
         kept = _take(subscription, ROWS - dropped)
         stage.say(

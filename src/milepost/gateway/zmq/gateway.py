@@ -32,6 +32,7 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
+from milepost.gateway.client import GatewayClient
 from milepost.gateway.zmq import rows
 from milepost.gateway.zmq.bodies import (
     Ack,
@@ -89,7 +90,7 @@ class Gateway:
         self.address = ""  # where it listens, as tcp://host:port
 
     async def __aenter__(self) -> Gateway:
-        self._client = await AsyncClient(self._broker).connect()
+        self._client = await GatewayClient(self._broker).connect()
         self._context = zmq.asyncio.Context()
         try:
             self._socket = open_router(self._context, self._endpoint, self._keys)
@@ -328,7 +329,7 @@ class Gateway:
         lost = self._client
         if self.broker_id != broker_id and lost.failure is None:
             return
-        made = await AsyncClient(self._broker).connect()
+        made = await GatewayClient(self._broker).connect()
         if lost is not self._client:
             await made.close()  # another request was faster
             return

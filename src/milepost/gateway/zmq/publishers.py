@@ -20,6 +20,7 @@ from typing import Final
 
 from milepost import limits
 from milepost.client import AsyncClient
+from milepost.gateway.client import GatewayClient
 
 PUBLISHERS: Final = 32  # connections, made when they are needed: more members than most groups have
 PUBLISHER_TOPICS: Final = 1_000  # that one of them has been asked to put into; some kilobytes each
@@ -93,7 +94,7 @@ class _Publisher:
                 self._idle.clear()
                 await self._idle.wait()
             await client.close()
-        made = await AsyncClient(self._address, name=self._name, known_broker_id=broker_id).connect()
+        made = await GatewayClient(self._address, name=self._name, known_broker_id=broker_id).connect()
         self.client = made
         self._topics.clear()
         return made

@@ -267,7 +267,7 @@ class Acknowledgements:
         """The frame is not written: something else may take its credit."""
         connection = sending.member.connection
         connection.unspend(sending.size, sending.rows)
-        effects += self._subscriptions.core.served(connection)
+        effects += self._subscriptions.core.delivery.served(connection)
 
     # With a commit
 

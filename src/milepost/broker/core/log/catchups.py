@@ -128,7 +128,7 @@ class CatchUps:
 
         A predicate that nothing satisfies would leave its client where it began, and a lot to be read for it later.
         """
-        if connection.outbox is not None:
+        if connection.backlog is not None:
             return {}  # what waits is before these positions
         since, connection.positioned = connection.positioned, self._core.moves
         known = [self._core.numbered.get(number) for number in connection.announced or ()]

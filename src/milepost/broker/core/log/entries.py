@@ -16,6 +16,7 @@ import numpy as np
 
 from milepost.broker.core.effects import Effect, Match
 from milepost.broker.core.log.subscription import Found, LogSubscription
+from milepost.broker.core.topics.backlog import Place
 from milepost.broker.core.topics.topic import Topic, Unmatched
 from milepost.errors import MilepostError
 from milepost.storage.operations import Entry
@@ -66,7 +67,7 @@ class Entries:
         self, topic: Topic, entry: Entry, subscriptions: dict[int, LogSubscription], outcome: Any
     ) -> list[Effect]:
         effects: list[Effect] = []
-        sources = topic.unmatched.popleft().sources
+        puts = topic.unmatched.popleft().puts
         topic.examined()
         full: list[Any] = []
         if self._core.numbered.get(topic.number) is topic:
@@ -75,7 +76,7 @@ class Entries:
                 outcome, subscriptions = (None, None), {}
             matches, found = outcome
             full = self._enter(topic, entry, matches, None if found is None else lambda: found, subscriptions, effects)
-        self._core.give_back(sources, full, effects)
+        self._core.admission.give_back(puts, full, effects)
         return effects
 
     def _enter(
@@ -92,7 +93,10 @@ class Entries:
         topic.entered[entry.log] = end
         self._core.moves += 1
         topic.moved = self._core.moves
-        full: list[Any] = self._core.distribute(topic, entry, matches, effects) if topic.receivers else []
+        full: list[Any] = []
+        if topic.receivers:
+            place = Place(entry.log, entry.first, end)
+            full = self._core.delivery.distribute(topic, batch, matches, effects, place)
         wanted: dict[int, np.ndarray] | None = None
         if not topic.log_subscriptions:
             return full

@@ -6,10 +6,9 @@ What is staged is nothing that the core remembers: any broker of the store may p
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from milepost import limits
-from milepost.batch import Batch
 from milepost.broker.core.effects import Effect, Say, Write
 from milepost.broker.core.sessions.connection import Connection
 from milepost.broker.core.topics.topic import Topic
@@ -20,16 +19,8 @@ from milepost.wire.control import failure
 from milepost.wire.stage import NUMBER_MOST
 
 if TYPE_CHECKING:
-    from milepost.broker.core.core import Core, Source
-
-
-class CheckedStage(NamedTuple):
-    """A batch that is to be staged, and is right as far as can be told without the store."""
-
-    topic: Topic
-    batch: Batch
-    source: Source
-    stage: Stage
+    from milepost.broker.core.core import Core
+    from milepost.broker.core.put import Put
 
 
 class Staging:
@@ -46,42 +37,39 @@ class Staging:
         for what, number in (("epoch", stage.epoch), ("part", stage.part), ("attempt", stage.attempt)):
             _require_number(what, number)
 
-    def stage(self, checked: CheckedStage) -> list[Effect]:
-        """Store a batch; its reply says that it is."""
-        topic, batch, source, stage = checked
-        topic.examined()
-        connection = source.connection
+    def stage(self, put: Put, stage: Stage) -> list[Effect]:
+        """Store a batch that is not to be seen yet; its reply says that it is stored."""
+        connection, topic, batch = put.connection, put.topic, put.batch
         if not connection.open:
             return []  # its client is told nothing, and stages it again on the next connection
         operation = operations.Stage(
             stage.sink, stage.epoch, stage.part, stage.attempt, stage.sequence, connection.instance, topic.stored, batch
         )
-        return [Write(operation, partial(self._staged, checked))]
+        return [Write(operation, partial(self._staged, put, stage))]
 
-    def _staged(self, checked: CheckedStage, outcome: Any) -> list[Effect]:
-        source = checked.source
+    def _staged(self, put: Put, stage: Stage, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.misstaged(source, checked.stage, outcome)
+            return self.refuse(put, stage, outcome)
         if outcome.how == "staged":
             self._core.totals["rows_staged"] += outcome.rows
-        connection = source.connection
+        connection = put.connection
         if not connection.open:
             return []
-        connection.rows_in += source.rows
+        connection.rows_in += len(put.batch)
         value = {"rows": outcome.rows, "how": outcome.how}
-        effects: list[Effect] = [Say(connection, Reply(request=checked.stage.request, value=value))]
-        self._core.give_back([source], [], effects)
+        effects: list[Effect] = [Say(connection, Reply(request=stage.request, value=value))]
+        self._core.admission.give_credit(connection, put.size, effects)
         return effects
 
-    def misstaged(self, source: Source, stage: Stage, error: MilepostError) -> list[Effect]:
+    def refuse(self, put: Put, stage: Stage, error: MilepostError) -> list[Effect]:
         """A batch cannot be staged: its client is told, and gets its credit back."""
-        core = self._core
+        core, connection = self._core, put.connection
         core.errors[error.code] += 1
         core.totals["batches_refused"] += 1
-        if not source.connection.open:
+        if not connection.open:
             return []
-        effects: list[Effect] = [Say(source.connection, failure(error, request=stage.request))]
-        core.give_back([source], [], effects)
+        effects: list[Effect] = [Say(connection, failure(error, request=stage.request))]
+        core.admission.give_credit(connection, put.size, effects)
         return effects
 
     def asked(self, connection: Connection, request: Publish | Unstage | Published) -> list[Effect]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from milepost import limits
-from milepost.broker.core.effects import Ask, Deliver, Effect, ReadLog, Say, Write
+from milepost.broker.core.effects import Ask, Effect, ReadLog, Say, Write
 from milepost.broker.core.log.acknowledgements import Acknowledgements, Sending
 from milepost.broker.core.log.bounds import begin_of, gone, stop_of
 from milepost.broker.core.log.dead_letters import DeadLetters
@@ -399,10 +399,7 @@ class LogSubscriptions:
         for member, log, batch, offsets, tries, counted_first in subscription.hand_out():
             parts = hand_parts(topic.number, member.number, log, offsets, tries, batch.data)
             size = len(parts[0]) + len(parts[1])
-            member.connection.spend(size, len(batch))
-            topic.rows_out += len(batch)
-            topic.bytes_out += size
-            deliver = Deliver(parts, [member.connection])
+            deliver = self.core.delivery.send([member.connection], parts, size, len(batch), topic, batch)
             if counted_first:
                 sending.append(Sending(member, deliver, size, len(batch)))
             else:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
-from milepost.batch import Batch
 from milepost.broker.core.counts import Counts
 from milepost.broker.core.effects import Acknowledge, Ask, Effect, Learn, Say, Write
 from milepost.broker.core.log.starts import start_of
@@ -33,7 +32,6 @@ from milepost.errors import (
     NotDurable,
     UnknownTopic,
 )
-from milepost.schema import Schema
 from milepost.storage.operations import (
     Append,
     AppendRows,
@@ -53,44 +51,13 @@ from milepost.wire import Trim as TrimRequest
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
-    from milepost.broker.core.core import Core, Source
+    from milepost.broker.core.core import Core
+    from milepost.broker.core.put import Put, RowPut
 
 log = logging.getLogger("milepost.broker")
 
-_topic_and_schema: Final = itemgetter(2, 3)  # of a `Row`
+_topic_and_schema: Final = itemgetter(2, 3)  # of a `RowPut`
 NO_STORE: Final = "this broker keeps nothing: start it with a store (`milepost up --store FILE_OR_URL`)"
-
-
-class Checked(NamedTuple):
-    """A batch for a durable topic that is right as far as can be told without the store."""
-
-    topic: Topic
-    batch: Batch
-    source: Source
-    put: int  # 1-based number of the PUT on its connection
-    key: bytes
-    more: bool  # it is stored together with the next one
-
-
-class Row(NamedTuple):
-    """One row for a durable topic, in a put of its own, without a key; right as far as is known without the store."""
-
-    connection: Connection
-    size: int  # bytes of the frame
-    topic: Topic
-    schema: Schema
-    stamp: int
-    data: bytes
-    put: int  # 1-based number of the PUT on its connection
-
-
-class Refused(NamedTuple):
-    """One of several batches that are to be stored together is wrong, and so none of them is."""
-
-    topic: Topic | None
-    source: Source
-    put: int
-    error: MilepostError
 
 
 class DurableTopics:
@@ -107,7 +74,7 @@ class DurableTopics:
         self._learning: list[Callable[[Any], list[Effect]]] = []  # hear what the store is being asked about its topics
         self._learners: list[Callable[[Any], list[Effect]]] = []  # are to hear of a later question
         self._settled: dict[Connection, int] = {}  # in this round: the last put that is stored
-        self._sources: dict[int, list[Source | Row]] = {}  # in this round: topic number -> whose credit is to go back
+        self._puts: dict[int, list[Put | RowPut]] = {}  # stored in this round, by topic number: their credit goes back
 
     # Topics
 
@@ -219,7 +186,7 @@ class DurableTopics:
         if not self.on:
             raise NotDurable(f"topic {request.name[:80]!r} cannot be durable: {NO_STORE}")
         if request.slow is not None and request.slow not in SLOW:
-            raise BrokerError(f"no policy for the slow is called {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
+            raise BrokerError(f"unknown slow-consumer policy {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
         retention = None if request.retain is None else _retention(request.retain)
         catalogue = self.core.catalogue
         topic = catalogue.topics.get(request.name)
@@ -369,37 +336,19 @@ class DurableTopics:
 
     # Puts
 
-    def append(self, checked: Checked) -> list[Effect]:
-        """Store a batch, or several that belong to one atomic put, all or none."""
-        connection = checked.source.connection
-        checked.topic.examined()
+    def append(self, put: Put) -> list[Effect]:
+        """Store a put. Parts of an atomic put wait for the last one, and are stored or refused together."""
+        connection = put.connection
         if not connection.open:
             return []  # its client is told nothing, asks the next connection for its mark, and puts it again
-        if not checked.more and connection.atomic is None:
-            return self._append(connection, [checked])
+        if not put.more and connection.atomic is None:
+            return self._append(connection, [put])
         if connection.atomic is None:
             connection.atomic = []
-        connection.atomic.append(checked)
-        return [] if checked.more else self._together(connection)
+        connection.atomic.append(put)
+        return [] if put.more else self._together(connection)
 
-    def came(self, connection: Connection, size: int) -> bool:
-        """A PUT frame came in that is to become a `Row`; False, and nothing is changed, when it may not."""
-        if (
-            not connection.open
-            or connection.paused
-            or connection.atomic is not None
-            or not connection.publisher.enrolled
-            or connection.outstanding >= self.core.settings.put_window
-            or self.core.memory.scarce  # the long way asks whose fault that is
-        ):
-            return False
-        connection.outstanding += size
-        self.core.memory.held += size
-        connection.puts += 1
-        connection.bytes_in += size
-        return True
-
-    def append_rows(self, rows: list[Row]) -> list[Effect]:
+    def append_rows(self, rows: list[RowPut]) -> list[Effect]:
         """Store rows, each by itself."""
         effects: list[Effect] = []
         for (topic, schema), run in groupby(rows, key=_topic_and_schema):
@@ -413,32 +362,22 @@ class DurableTopics:
                 effects.append(Write(stored, partial(self._appended_rows, topic, some), sessions))
         return effects
 
-    def refuse_atomic(self, refused: Refused, more: bool) -> list[Effect]:
-        """One of several batches that belong together is wrong."""
-        connection = refused.source.connection
-        if connection.atomic is None:
-            connection.atomic = []
-        connection.atomic.append(refused)
-        return [] if more else self._together(connection)
-
     def _together(self, connection: Connection) -> list[Effect]:
         parts, connection.atomic = connection.atomic or [], None
-        wrong = next((part for part in parts if isinstance(part, Refused)), None)
-        checked = [part for part in parts if isinstance(part, Checked)]
+        wrong = next((part.error for part in parts if part.error is not None), None)
         error: MilepostError | None = None
         if wrong is not None:
-            error = BrokerError(f"nothing was stored: another part of the same put was refused: {wrong.error}")
+            error = BrokerError(f"nothing was stored: another part of the same put was refused: {wrong}")
         elif len(parts) > limits.PUT_PARTS:
             error = LimitExceeded("PUT_PARTS", len(parts), limits.PUT_PARTS, "the parts of one put")
         if error is None:
-            return self._append(connection, checked)
+            return self._append(connection, parts)
         effects: list[Effect] = []
         for part in parts:
-            reason = part.error if isinstance(part, Refused) else error
-            effects += self.core.misput(part.source, part.put, part.topic, reason, examined=True)
+            effects += self.core.tell_refused(part, part.error or error)
         return effects
 
-    def _append(self, connection: Connection, parts: list[Checked]) -> list[Effect]:
+    def _append(self, connection: Connection, parts: list[Put]) -> list[Effect]:
         publisher = connection.publisher
         effects: list[Effect] = []
         if not publisher.enrolled:
@@ -458,30 +397,30 @@ class DurableTopics:
             return self.core.refused(connection, ConnectionLost("this publisher's number is taken; connect again"))
         return []
 
-    def _appended(self, connection: Connection, parts: list[Checked], outcome: Any) -> list[Effect]:
+    def _appended(self, connection: Connection, parts: list[Put], outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
             return self._not_appended(connection, parts, outcome)
         for part in parts:
-            topic, source = part.topic, part.source
-            topic.rows_in += source.rows
+            topic, rows = part.topic, len(part.batch)
+            topic.rows_in += rows
             topic.batches_in += 1
-            topic.bytes_in += source.size
-            connection.rows_in += source.rows
-            self._sources.setdefault(topic.number, []).append(source)
+            topic.bytes_in += part.size
+            connection.rows_in += rows
+            self._puts.setdefault(topic.number, []).append(part)
         if connection.open:
-            self._settled[connection] = parts[-1].put
+            self._settled[connection] = parts[-1].number
         self.core.totals["rows_repeated"] += outcome.repeated
         return []
 
-    def _not_appended(self, connection: Connection, parts: list[Checked], error: MilepostError) -> list[Effect]:
+    def _not_appended(self, connection: Connection, parts: list[Put], error: MilepostError) -> list[Effect]:
         if isinstance(error, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the mark
             return self.core.refused(connection, error)
         effects: list[Effect] = []
         for part in parts:
-            effects += self.core.misput(part.source, part.put, part.topic, error, examined=True)
+            effects += self.core.tell_refused(part, error)
         return effects
 
-    def _appended_rows(self, topic: Topic, rows: list[Row], outcome: Any) -> list[Effect]:
+    def _appended_rows(self, topic: Topic, rows: list[RowPut], outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         if isinstance(outcome, MilepostError):
             for row in rows:
@@ -497,18 +436,18 @@ class DurableTopics:
             connection = row.connection
             connection.rows_in += 1
             if connection.open:
-                settled[connection] = row.put
+                settled[connection] = row.number
         topic.rows_in += len(rows)
         topic.batches_in += len(rows)
         topic.bytes_in += sum([row.size for row in rows])
-        self._sources.setdefault(topic.number, []).extend(rows)
+        self._puts.setdefault(topic.number, []).extend(rows)
         self.core.totals["rows_repeated"] += repeated
         return effects
 
-    def _row_refused(self, row: Row, error: MilepostError) -> list[Effect]:
+    def _row_refused(self, row: RowPut, error: MilepostError) -> list[Effect]:
         if isinstance(error, Fenced | InDoubt):  # as for any put
             return self.core.refused(row.connection, error)
-        return self.core.misput(row, row.put, row.topic, error, examined=True)
+        return self.core.tell_refused(row, error)
 
     def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
         """A commit is done, or has failed: tell those who wait, and hand out what the log has now."""
@@ -524,7 +463,7 @@ class DurableTopics:
         settled, self._settled = self._settled, {}
         if settled:
             effects.append(Acknowledge(settled))
-        sources, self._sources = self._sources, {}
+        stored, self._puts = self._puts, {}
         full: dict[int, list[Any]] = {}
         for entry in entries:
             topic = self.core.catalogue.stored.get(entry.topic)
@@ -534,12 +473,12 @@ class DurableTopics:
                     topic.batches_in += 1
                     topic.bytes_in += len(entry.batch.data)
                 full.setdefault(topic.number, []).extend(self.subscriptions.entries.entered(topic, entry, effects))
-        for number, given in sources.items():
+        for number, puts in stored.items():
             topic = self.core.numbered.get(number)
             if topic is not None and topic.unmatched:  # they are dealt with when they are matched
-                topic.unmatched[-1].sources.extend(given)
+                topic.unmatched[-1].puts.extend(puts)
                 continue
-            self.core.give_back(given, full.get(number) or [], effects)
+            self.core.admission.give_back(puts, full.get(number) or [], effects)
         return effects
 
     def tick(self, now: float) -> list[Effect]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from milepost import limits
+from milepost.broker.core.delivery import Delivery
 from milepost.broker.core.effects import Deliver, Effect, Say
 from milepost.broker.core.sessions.connection import Connection
 from milepost.queues.steps import Group
@@ -14,7 +15,9 @@ from milepost.wire import Reply, Taken, Type, encode_control, taken_parts
 from milepost.wire.payload import Buffer
 
 
-def messages(connection: Connection, request: int, groups: Iterable[Group], reply: Reply) -> list[Effect]:
+def messages(
+    delivery: Delivery, connection: Connection, request: int, groups: Iterable[Group], reply: Reply
+) -> list[Effect]:
     """TAKEN frames and the reply behind them, in one write; before them the types that the client has not heard of.
 
     They take no credit: a client gets as much as it asks for, one request after the other.
@@ -40,10 +43,10 @@ def messages(connection: Connection, request: int, groups: Iterable[Group], repl
                 part.batch.data,
             )
             parts = taken_parts(taken)
-            connection.rows_out += len(part.mids)
-            connection.bytes_out += len(parts[0]) + len(parts[1])
-            connection.frames_out += 1
-            written += parts
+            sent = delivery.send(
+                [connection], parts, len(parts[0]) + len(parts[1]), len(part.mids), None, part.batch, answer=True
+            )
+            written += sent.parts
     return [*effects, Deliver((*written, encode_control(reply)), [connection], answer=True)]
 
 

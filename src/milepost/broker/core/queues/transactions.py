@@ -34,7 +34,6 @@ from milepost.errors import (
     MilepostError,
     NotDurable,
     NoTransaction,
-    ProtocolError,
     StoreError,
     TransactionAborted,
     UnknownType,
@@ -109,14 +108,7 @@ class QueueTransactions:
     def enqueue(self, connection: Connection, said: Enqueue) -> list[Effect]:
         """An ENQUEUE frame."""
         size = said.size
-        if connection.outstanding >= self._core.settings.put_window:
-            raise ProtocolError(
-                f"an ENQUEUE came while {connection.outstanding} bytes were under way; WELCOME allowed "
-                f"{self._core.settings.put_window}, and CREDIT says when there may be more"
-            )
-        connection.outstanding += size
-        self.memory.held += size
-        connection.bytes_in += size
+        self._core.admission.accept(connection, size)
         held = Held(said, connection, size)
         try:
             dealing, repeated = self._dealing(connection, said.transaction, said.step)
@@ -216,6 +208,7 @@ class QueueTransactions:
             batch = decode(said.data, schema)
             if not len(batch):
                 raise InvalidValue("an ENQUEUE without messages")
+            self._core.admission.admit(held.connection, said.queue, 0, 0, batch)
             self.memory.measured(said.queue, len(batch), len(batch.data))
             dealing.messages += len(batch)
             limits.require("TRANSACTION_MESSAGES", dealing.messages, "the messages that one transaction enqueues")
@@ -527,7 +520,7 @@ class QueueTransactions:
         if not answer.groups:
             return [Say(connection, reply)]
         self.memory.answered(connection, request)
-        return messages(connection, request, answer.groups, reply)
+        return messages(self._core.delivery, connection, request, answer.groups, reply)
 
     def looked(self, connection: Connection, request: int, value: dict[str, Any], groups: list[Group]) -> list[Effect]:
         """Messages that were only looked at."""
@@ -541,11 +534,10 @@ class QueueTransactions:
         return self._settle(request, Answer(request.step, self._receipt(dealing) | {"messages": rows}, groups))
 
     def _given_back(self, held: list[Held]) -> list[Effect]:
-        from milepost.broker.core.core import Source
-
         effects: list[Effect] = []
         for each in held:
-            self._core.give_back([Source(each.connection, each.size, 0)], [], effects)
+            if each.connection.open:
+                self._core.admission.give_credit(each.connection, each.size, effects)
         return effects
 
     def require_store(self) -> None:

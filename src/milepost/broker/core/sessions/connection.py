@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
+from milepost.broker.core.rights import ANONYMOUS
 from milepost.broker.core.topics.backlog import Backlog, Waiting
 
 if TYPE_CHECKING:
     from milepost.broker.core.log.member import Member
     from milepost.broker.core.log.subscription import LogSubscription
-    from milepost.broker.core.log.topics import Checked, Refused
     from milepost.broker.core.memory import Asking
+    from milepost.broker.core.put import Put
     from milepost.broker.core.queues.transaction import Owner
     from milepost.broker.core.topics.topic import Topic
     from milepost.wire import Subscribe
@@ -43,6 +44,9 @@ class Publisher:
 
 NOBODY: Final = Publisher(0, "")
 
+Kind: TypeAlias = Literal["client", "gateway"]  # of a connection, as HELLO says it
+KINDS: Final = get_args(Kind)
+
 
 class Connection:
     """One connection. A plain record: who changes what, and why, is in `core`.
@@ -56,6 +60,7 @@ class Connection:
         "asked",
         "asking",
         "atomic",
+        "backlog",
         "blocked",
         "busy",
         "bytes_in",
@@ -76,12 +81,12 @@ class Connection:
         "heard_part",
         "instance",
         "keys",
+        "kind",
         "members",
         "moved",
         "name",
         "number",
         "open",
-        "outbox",
         "outstanding",
         "owner",
         "partial",
@@ -90,6 +95,7 @@ class Connection:
         "peer",
         "places",
         "positioned",
+        "principal",
         "publisher",
         "puts",
         "queued",
@@ -111,6 +117,8 @@ class Connection:
         self.peer = peer
         self.channel: Any = None  # the shell's; the core never touches it
         self.receiver: Any = None  # the same
+        self.kind: Kind = "client"
+        self.principal = ANONYMOUS  # who is at the other end, as far as that was shown
         self.name = ""
         self.instance = b""  # of the client: 16 bytes, the same over its connections
         self.publisher = NOBODY
@@ -133,7 +141,7 @@ class Connection:
         self.credit = 0  # bytes of it that are left; may fall below zero by one frame
         self.blocked = False  # the channel has not taken everything yet
         self.ready = False  # a delivery may be written at once: greeted, credit left, not blocked, nothing waiting
-        self.outbox: Backlog | None = None
+        self.backlog: Backlog | None = None
         self.dropped: dict[int, int] | None = None  # rows lost by subscription, not yet told
 
         self.taken = 0  # bytes of puts that were carried out and not yet given back as credit
@@ -147,7 +155,7 @@ class Connection:
         self.catchups: dict[tuple[int, int], LogSubscription] | None = None
         self.positioned = 0  # what `Core.moves` was when the client was last told positions
         self.places = False  # the client reads the places of rows in deliveries
-        self.atomic: list[Checked | Refused] | None = None  # batches that wait for the last of those they belong with
+        self.atomic: list[Put] | None = None  # parts of an atomic put that wait for the last one
         self.owner: Owner | None = None  # of its transactions, once it has begun one
         self.types: set[int] | None = None  # fingerprints of the message types that the client knows
         self.announced: dict[int, int] | None = None  # topic number -> versions of its schema that the client knows
@@ -158,7 +166,7 @@ class Connection:
         self.asked = 0  # their bytes, but for
         self.dequeuing = 0  # those of dequeues
         self.unsent = 0  # kept by the channel
-        self.queued = 0  # its share of what is in `outbox`
+        self.queued = 0  # its share of what is in `backlog`
         self.ahead = 0  # rows that were read for its own streams
 
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.frames_out = self.dropped_rows = 0
@@ -180,12 +188,12 @@ class Connection:
             and self.greeted
             and not self.blocked
             and self.credit > 0
-            and (self.outbox is None or not self.outbox.waiting)
+            and (self.backlog is None or not self.backlog.waiting)
         )
 
-    def spend(self, size: int, rows: int) -> None:
-        """Count a frame that is about to be written."""
-        self.credit -= size
+    def spend(self, credit: int, size: int, rows: int) -> None:
+        """Count a frame of so many bytes that is about to be written, and takes so much credit."""
+        self.credit -= credit
         self.bytes_out += size
         self.rows_out += rows
         self.frames_out += 1
@@ -202,11 +210,11 @@ class Connection:
 
     def wait(self, item: Waiting) -> Backlog:
         """Put a delivery behind what is already waiting."""
-        if self.outbox is None:
-            self.outbox = Backlog()
-        self.outbox.append(item)
+        if self.backlog is None:
+            self.backlog = Backlog()
+        self.backlog.append(item)
         self.ready = False
-        return self.outbox
+        return self.backlog
 
     def policy(self, topic: Topic) -> str:
         """What to do when this client is slow with a topic."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.broker.core.effects import Effect, Say, Write
-from milepost.broker.core.sessions.connection import Connection, Publisher
+from milepost.broker.core.sessions.connection import KINDS, Connection, Publisher
 from milepost.broker.core.topics.topic import SLOW
 from milepost.errors import ConnectionLost, Fenced, HandshakeRefused, MilepostError, NotAuthenticated
 from milepost.storage.operations import Enrol
@@ -40,15 +40,15 @@ class Publishers:
             )
         if hello.auth.get("method", "none") != "none":
             raise NotAuthenticated(f"this broker knows no authentication by {str(hello.auth['method'])[:40]!r}")
+        if hello.kind not in KINDS:
+            raise HandshakeRefused(f"unknown kind of connection {hello.kind[:40]!r}; take one of {', '.join(KINDS)}")
         limits.require("NAME_CHARS", len(hello.name), "the characters of a client's name")
         if not hello.name.isprintable():
             raise HandshakeRefused("a client's name is shown to people: it takes printable characters only")
         if hello.window < 1:
             raise HandshakeRefused(f"a window of {hello.window} bytes lets no delivery through")
         if hello.slow is not None and hello.slow not in SLOW:
-            raise HandshakeRefused(
-                f"no policy for the slow is called {hello.slow[:40]!r}; take one of {', '.join(SLOW)}"
-            )
+            raise HandshakeRefused(f"unknown slow-consumer policy {hello.slow[:40]!r}; take one of {', '.join(SLOW)}")
         if len(hello.instance) not in (0, INSTANCE_BYTES):
             raise HandshakeRefused(f"an instance has {INSTANCE_BYTES} bytes, not {len(hello.instance)}")
         effects: list[Effect] = []
@@ -58,7 +58,7 @@ class Publishers:
             effects += self._core.refused(self._by_instance[hello.instance], again)
         publisher = self._publisher(hello.name, effects)
         connection.name, connection.publisher, connection.slow = hello.name, publisher, hello.slow
-        connection.instance = hello.instance
+        connection.instance, connection.kind = hello.instance, hello.kind  # type: ignore[assignment]
         if hello.name:
             self._by_name[hello.name] = connection
         if hello.instance:

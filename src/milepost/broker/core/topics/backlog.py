@@ -73,11 +73,11 @@ class Waiting:
 
 @dataclass(slots=True)
 class CreditHold:
-    """Credit that a publisher does not get back before `outboxes` connections have room again."""
+    """Credit that a publisher does not get back before `backlogs` connections have room again."""
 
     publisher: Connection
     size: int
-    outboxes: int = 0
+    backlogs: int = 0
 
 
 @dataclass(slots=True)

@@ -65,7 +65,7 @@ class Catalogue:
 
     def declare(self, connection: Connection, request: Declare, effects: list[Effect]) -> dict[str, Any]:
         if request.slow is not None and request.slow not in SLOW:
-            raise BrokerError(f"no policy for the slow is called {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
+            raise BrokerError(f"unknown slow-consumer policy {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
         topic = self.topics.get(request.name)
         if request.schema is None:
             topic = self.require(request.name)

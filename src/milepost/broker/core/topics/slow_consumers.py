@@ -21,7 +21,7 @@ def overfull(
     core: Core,
     connection: Connection,
     topic: Topic,
-    outbox: Backlog,
+    backlog: Backlog,
     most: int,
     effects: list[Effect],
     full: list[Backlog],
@@ -32,23 +32,23 @@ def overfull(
     """
     policy = connection.policy(topic)
     if policy == "disconnect":
-        waiting = f"{outbox.rows} rows in {outbox.bytes} bytes were waiting for it"
-        _count(core, connection, outbox.drop_all())
+        waiting = f"{backlog.rows} rows in {backlog.bytes} bytes were waiting for it"
+        _count(core, connection, backlog.drop_all())
         tell_dropped(connection, effects)
         effects += core.refused(
             connection, SlowConsumer(f"this client did not take its messages as fast as they came: {waiting}")
         )
     elif policy == "drop":
-        lost = outbox.drop(most, connection.slow)
+        lost = backlog.drop(most, connection.slow)
         core.memory.queued(connection)
-        if outbox.bytes <= core.settings.queue_bytes // 2:
-            core.release(outbox, effects)
+        if backlog.bytes <= core.settings.queue_bytes // 2:
+            core.admission.release(backlog, effects)
         _count(core, connection, lost)
         if lost and not connection.blocked:
             # It reads, but gives no credit: it can be told already now.
             tell_dropped(connection, effects)
     else:
-        full.append(outbox)
+        full.append(backlog)
 
 
 def _count(core: Core, connection: Connection, lost: dict[int, int]) -> None:

@@ -75,7 +75,7 @@ class Version:
 class Unmatched(NamedTuple):
     """Rows of the log that are being matched elsewhere."""
 
-    sources: list[Any]  # whose credit goes back when they are
+    puts: list[Any]  # whose credit goes back when they are
 
 
 class Topic:
