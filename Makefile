@@ -21,15 +21,17 @@ SOAK ?=
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
-	@echo "make test               run everything: lint, types, all tests, short benchmarks (15 to 20 minutes on two cores)"
-	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
-	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, input_queues, pubsub, durable, queues, pipeline, control; QUICK=1: a short run"
-	@echo "make soak               kill brokers and clients of topics, queues and pipelines, on each store, and count what arrived"
-	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
+	@echo "make check              format, lint, types, import layers, unit tests: run it while you work"
+	@echo "make test               everything: lint, types, all tests, short benchmarks"
+	@echo "make bench NAME=format  one benchmark, against its peers (QUICK=1: a short run); also NAME=query, match,"
+	@echo "                        input_queues, pubsub, durable, queues, pipeline, control"
+	@echo "make soak               kill brokers, stores, clients and pipelines under load, and count what arrived"
+	@echo "make fuzz               a minute of hostile input for the decoder, the parsers and the broker"
+	@echo "make setup              only install: the pinned packages, and Milepost, into .venv"
 	@echo "make lock               pin every dependency anew in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
 	@echo
-	@echo "The first one that you run sets itself up, which takes about two minutes on two cores: it installs the pinned packages into .venv."
+	@echo "Every target sets itself up. The first run takes about two minutes longer on two cores: it installs the packages."
 
 setup: $(READY)
 
