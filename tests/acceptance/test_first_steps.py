@@ -39,7 +39,7 @@ def typed(block):
 
 
 def shown(block, address, folder):
-    """The commands of a block, and what they print. The output of a command with `&` comes after the put that causes it."""
+    """The commands of a block and what they print; a command with `&` prints after the put that it waits for."""
     environment = os.environ | {
         "MILEPOST_BROKER": address,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
