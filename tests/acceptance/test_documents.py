@@ -2,6 +2,7 @@
 
 import configparser
 import doctest
+import importlib.util
 import inspect
 import re
 import shlex
@@ -103,6 +104,18 @@ def test_the_first_command_of_the_readme_runs(demo):
     assert commands(ROOT / "README.md")[0] == "make demo"
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert "claims, each checked" in demo.stdout
+
+
+def test_every_path_and_module_of_the_guide_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    folders = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."]
+    named = re.findall(rf"(?<![\w./~-])(?:{'|'.join(folders)})/[\w./-]*\w", text)
+    named += re.findall(r"`((?:\w[\w-]*\.(?:md|toml|lock)|Makefile|LICENSE))`", text)
+    assert len(named) > 50
+    for name in named:
+        assert (ROOT / name).exists(), name
+    for module in re.findall(r"-m (\w[\w.]*)", text):
+        assert importlib.util.find_spec(module) is not None, module
 
 
 def anchors(path):
