@@ -12,7 +12,8 @@ import pytest
 import typer
 
 from benchmarks.__main__ import BENCHMARKS
-from milepost import config, limits
+from milepost import config, errors, limits
+from milepost.broker import metrics
 from milepost.cli import app
 from milepost.client import AsyncClient, backoff, outbox, publisher
 from milepost.query import parse_schema
@@ -201,6 +202,17 @@ def test_figures_that_pages_repeat_are_those_of_the_code():
     for page, texts in told.items():
         for text in texts:
             assert text in words(page), text
+
+
+def test_the_codes_and_metrics_of_the_page_for_operators_are_those_of_the_code():
+    text = (ROOT / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| (`.*?`) \| ", text[text.index("\n## When something is wrong") :], re.MULTILINE)
+    told = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    assert len(told) > 30
+    assert told <= {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
+    source = inspect.getsource(metrics)
+    for metric in re.findall(r"`(milepost_\w+)", text):
+        assert f'"{metric.removesuffix("_total")}"' in source, metric
 
 
 def test_a_list_of_the_page_on_queues_has_a_table_of_its_own():
