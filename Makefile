@@ -1,13 +1,13 @@
-# Every target sets itself up: the first one run makes .venv from requirements.lock and installs Milepost into it.
-# The environment is made anew when the lock changes, and Milepost is installed anew when pyproject.toml does.
+# Every target sets itself up: the first target that runs makes .venv from requirements.lock and installs Milepost into it.
+# A changed lock makes .venv again, and a changed pyproject.toml installs Milepost again.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Stamps, touched last: an environment that was interrupted half-way has none and is made from scratch.
+# Stamps, touched last: an environment whose installation was interrupted has none, and is made from scratch.
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
-# The classes of Spark, as tests/spark_archive.py keeps them.
+# The classes of Spark, in the archive that tests/spark_archive.py writes.
 ARCHIVE := $(VENV)/spark.jsa
 
 NAME ?=
@@ -21,15 +21,17 @@ SOAK ?=
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
-	@echo "make test               run everything: lint, types, all tests, short benchmarks (15 to 20 minutes on two cores)"
-	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
-	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, input_queues, pubsub, durable, queues, pipeline, control; QUICK=1: a short run"
-	@echo "make soak               kill brokers and clients of topics, queues and pipelines, on each store, and count what arrived"
-	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
-	@echo "make lock               pin every dependency anew in requirements.lock"
+	@echo "make check              format, lint, types, import layers, unit tests: run it while you work"
+	@echo "make test               everything: lint, types, all tests, short benchmarks"
+	@echo "make bench NAME=format  one benchmark, against its peers (QUICK=1: a short run); also NAME=query, match,"
+	@echo "                        input_queues, pubsub, durable, queues, pipeline, control"
+	@echo "make soak               kill brokers, stores, clients and pipelines under load, and count what arrived"
+	@echo "make fuzz               a minute of hostile input for the decoder, the parsers and the broker"
+	@echo "make setup              only install: the pinned packages, and Milepost, into .venv"
+	@echo "make lock               resolve and pin every dependency again, in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
 	@echo
-	@echo "The first one that you run sets itself up, which takes about two minutes on two cores: it installs the pinned packages into .venv."
+	@echo "Every target sets itself up. The first run takes about two minutes longer on two cores: it installs the packages."
 
 setup: $(READY)
 
@@ -53,7 +55,7 @@ $(READY): $(LOCKED) pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Spark runs on Java. Where nobody has installed it, and this may be done without asking for a password, it is done.
+# Spark runs on Java. This installs it where it is missing and apt-get needs no password.
 java:
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" -a -x "$$JAVA_HOME/bin/java" ] || { \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
@@ -69,20 +71,20 @@ demo: $(READY) java
 	@$(BIN)/python -m milepost.cli demo
 
 test: ALSO := $(ARCHIVE)
-# Three workers for two cores: there is always one that waits for a disk, a broker or a clock.
+# Three workers for two cores, because one of them usually waits for a disk, a broker or a clock.
 test: prepared java
 	@echo "running all tests"
 	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --hypothesis-profile=ci --durations=25 tests
 
-# One core each.
+# Lint and kernels side by side, one core each.
 prepared: $(READY)
 	@$(MAKE) --no-print-directory -j 2 lint warm $(ALSO)
 
 check: prepared
-	@echo "running the unit tests, of stores those on SQLite"
+	@echo "running the unit tests; those of stores run on SQLite"
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=check -m "not slow" -k "not postgresql" tests/unit
 
-# Before the tests and not within them: without kernels a broker answers more slowly, and compiles beside what is tested.
+# Before the tests and not within them: without kernels a broker answers more slowly, and compiles while it is tested.
 warm: $(READY)
 	@$(BIN)/python -m milepost.cli warm
 
@@ -99,15 +101,15 @@ lint: $(READY)
 bench: $(READY) $(if $(filter pipeline control,$(NAME)),java)
 	@QUICK=$(QUICK) $(BIN)/python -m benchmarks $(NAME)
 
-# SOAK passes more to it: make soak SOAK="--store sqlite --seed 7"
+# SOAK has further options: make soak SOAK="--store sqlite --seed 7"
 soak: $(READY) warm java
 	@$(BIN)/python -m soak $(SOAK)
 
 fuzz: $(READY)
 	@$(BIN)/python -m fuzz --seconds $(SECONDS_OF_FUZZING)
 
-# The resolver lives in an environment of its own: it is needed here only. The index it asks is its user's setting,
-# and never written into the lock.
+# The resolver has an environment of its own, because only this target needs it. The package index is a setting of the
+# user, and is never written into the lock.
 lock:
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python -m pip install -qq --disable-pip-version-check uv

@@ -1,4 +1,4 @@
-"""A feed and two desks: each desk gets what its predicate asks for. Needs a broker: start one with `milepost up`."""
+"""A feed and two subscriptions by content. Needs a broker: start one with `milepost up`."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ async def main() -> None:
         await feed.put_many("quotes", columns)  # or rows, Arrow, pandas, Polars
 
         message = await anext(ibm)
-        print(message.symbol, message.price, message.id)  # a view: fields are read when asked for
+        print(message.symbol, message.price, message.id)  # a view: a field is decoded when it is read
         async for batch in large.batches():
             print(batch.column("size").sum(), batch.to_pylist())
             break

@@ -1,4 +1,4 @@
-"""Subscribe, put, get and acknowledge with ZeroMQ and JSON alone. Needs `milepost up`; docs/zeromq.md explains."""
+"""Subscribe, put, get and acknowledge with only ZeroMQ and JSON. Needs `milepost up`; docs/zeromq.md has the bodies."""
 
 import base64
 import os

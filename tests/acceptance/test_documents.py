@@ -1,7 +1,8 @@
-"""Text that can rot is run: Python sessions in the README and in docs/, and the commands the README gives."""
+"""Text that can rot is checked: sessions are run, and commands, paths, links and figures are those of the project."""
 
 import configparser
 import doctest
+import importlib.util
 import inspect
 import re
 import shlex
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from milepost import config, limits
+from benchmarks.__main__ import BENCHMARKS
+from milepost import config, errors, limits
+from milepost.broker import metrics
 from milepost.cli import app
 from milepost.client import AsyncClient, backoff, outbox, publisher
 from milepost.query import parse_schema
@@ -21,6 +24,7 @@ from milepost.wire import PROTOCOL
 ROOT = Path(__file__).resolve().parents[2]
 # docs/query.md has a test of its own, beside the query language.
 DOCUMENTS = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "query.md")]
+PAGES = [*DOCUMENTS, ROOT / "docs" / "query.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -34,32 +38,85 @@ def test_python_sessions_print_what_they_say(path):
     assert result.failed == 0, "".join(out)
 
 
-def test_the_readme_has_an_example():
-    assert ">>> import milepost" in (ROOT / "README.md").read_text()
+def test_the_tour_has_a_session():
+    assert ">>> import milepost" in (ROOT / "docs" / "tour.md").read_text()
 
 
-def commands():
-    text = (ROOT / "README.md").read_text()
+def commands(path):
+    """What a page tells its reader to make: in blocks for a shell, and inline."""
+    text = path.read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
-    inline = re.findall(r"`(make [^`]+)`", text)
+    inline = re.findall(r"`(?:[A-Z]+=\S+ )?(make [^`]+)`", text)
     return [line for line in dict.fromkeys([*lines, *inline]) if line.startswith("make ")]
 
 
-def test_every_make_command_of_the_readme_is_a_target():
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_make_command_of_a_page_is_a_target(path):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert commands()
-    for command in commands():
+    for command in commands(path):
         assert command.split()[1] in targets, command
+        for name in re.findall(r"NAME=(\w+)", command):
+            assert name in BENCHMARKS, command
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/benchmarks.md"])
+def test_the_pages_that_give_make_commands_give_some(name):
+    assert commands(ROOT / name)
+
+
+def sections(path):
+    """A page by its headings of the second level."""
+    parts = re.split(r"^## (.*)$", path.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_the_page_of_benchmarks_has_a_section_and_the_command_for_each():
+    found = {heading.partition(":")[0]: text for heading, text in sections(ROOT / "docs" / "benchmarks.md").items()}
+    assert found.keys() - BENCHMARKS.keys() == {"How to read the figures"}
+    for name in BENCHMARKS:
+        assert f"`make bench NAME={name}` " in found[name], name
+
+
+FIGURE = r"\d[\d.,]* [kM]\b"
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks():
+    found = {heading.partition(":")[0]: text for heading, text in sections(ROOT / "docs" / "benchmarks.md").items()}
+    rows = re.findall(r"^\| (.*) \| `make bench NAME=(\w+)` \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(rows) == 5
+    for row, name in rows:
+        assert re.search(FIGURE, row), row
+        for figure in re.findall(FIGURE, row):
+            assert figure in re.findall(FIGURE, found[name]), row
+
+
+def test_the_times_of_make_are_told_once():
+    """They change with the suite, so that a second place would be wrong one day."""
+    told = [path.name for path in [*PAGES, ROOT / "Makefile"] if "15 to 20 minutes" in path.read_text()]
+    assert told == ["README.md"]
+    assert "`make check` takes under a minute" in words("README.md")
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("demo")
 def test_the_first_command_of_the_readme_runs(demo):
     """`make demo`, from make down. The second, `make test`, is what runs this."""
-    assert commands()[0] == "make demo"
+    assert commands(ROOT / "README.md")[0] == "make demo"
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert "claims, each checked" in demo.stdout
+
+
+def test_every_path_and_module_of_the_guide_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    folders = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."]
+    named = re.findall(rf"(?<![\w./~-])(?:{'|'.join(folders)})/[\w./-]*\w", text)
+    named += re.findall(r"`((?:\w[\w-]*\.(?:md|toml|lock)|Makefile|LICENSE))`", text)
+    assert len(named) > 50
+    for name in named:
+        assert (ROOT / name).exists(), name
+    for module in re.findall(r"-m (\w[\w.]*)", text):
+        assert importlib.util.find_spec(module) is not None, module
 
 
 def anchors(path):
@@ -71,7 +128,7 @@ def anchors(path):
 
 
 def test_links_between_documents_lead_somewhere():
-    for path in [*DOCUMENTS, ROOT / "docs" / "query.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+    for path in PAGES:
         for target, _, anchor in re.findall(r"\]\(([^)#]*)(#([^)]+))?\)", path.read_text()):
             place = path.parent / target if target else path
             assert place.exists(), f"{path.name}: {target}"
@@ -145,6 +202,17 @@ def test_figures_that_pages_repeat_are_those_of_the_code():
     for page, texts in told.items():
         for text in texts:
             assert text in words(page), text
+
+
+def test_the_codes_and_metrics_of_the_page_for_operators_are_those_of_the_code():
+    text = (ROOT / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| (`.*?`) \| ", text[text.index("\n## When something is wrong") :], re.MULTILINE)
+    told = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    assert len(told) > 30
+    assert told <= {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
+    source = inspect.getsource(metrics)
+    for metric in re.findall(r"`(milepost_\w+)", text):
+        assert f'"{metric.removesuffix("_total")}"' in source, metric
 
 
 def test_a_list_of_the_page_on_queues_has_a_table_of_its_own():
