@@ -164,7 +164,7 @@ class Keeper:
             effect = self._waiting.popleft()
             if isinstance(effect, Write):
                 committed = STORE.write([effect.operation], 1)
-                self._broker.run(core.stored([(effect.then, committed.outcomes[0])], committed.entries))
+                self._broker.run(core.durable.stored([(effect.then, committed.outcomes[0])], committed.entries))
             elif isinstance(effect, ReadLog):
                 topic, where = effect.topic, effect.where
                 versions = {

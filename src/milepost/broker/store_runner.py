@@ -88,7 +88,7 @@ class StoreRunner:
                 # Another process has the log, and this broker ends. What that leaves open is not answered: clients
                 # find out on their next connection. To them, `Fenced` would mean that one of their own name came.
                 results = [(then, outcome) for then, outcome in results if outcome is not over]
-            self._broker.run(self._broker.core.stored(results, entries))
+            self._broker.run(self._broker.core.durable.stored(results, entries))
         self._broker.relieve()
         if over is not None:
             self._broker.fail(over)

@@ -84,7 +84,7 @@ class DurableRig(Rig):
             entries = committed.entries
             if doubt is not None:
                 self.broken |= {each.session: doubt for each in waiting if getattr(each, "session", None) is not None}
-        self.run(self.core.stored(results, entries))
+        self.run(self.core.durable.stored(results, entries))
 
     def read(self):
         """Answer all reads that wait."""

@@ -77,7 +77,7 @@ def test_rows_that_are_read_before_the_core_hears_of_their_commit_come_once(rig,
     rig.read()
     assert rig.offsets(client) == list(range(10, 25))
     assert caught_up(rig, client) == []
-    rig.run(rig.core.stored(list(zip(then, committed.outcomes, strict=True)), committed.entries))
+    rig.run(rig.core.durable.stored(list(zip(then, committed.outcomes, strict=True)), committed.entries))
     assert len(caught_up(rig, client)) == 1
     assert (rig.offsets(client), rig.rows(client)) == (list(range(10, 25)), [])
     assert nothing_is_left(rig, client)

@@ -123,8 +123,8 @@ def test_what_was_attached_under_an_epoch_that_is_given_up_meanwhile_is_attached
     rig.writes = []
     attached = rig.store.write([attach.operation], 1).outcomes[0]
     epoch = attached.epoch
-    rig.run(rig.core.stored([(move.then, InDoubt("who knows"))], []))  # the broker gives it up
-    rig.run(rig.core.stored([(attach.then, attached)], []))
+    rig.run(rig.core.durable.stored([(move.then, InDoubt("who knows"))], []))  # the broker gives it up
+    rig.run(rig.core.durable.stored([(attach.then, attached)], []))
     rig.flow()
     assert isinstance(rig.answer(other, number), Reply)
     assert subscription(rig).epoch > epoch

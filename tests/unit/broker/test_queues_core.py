@@ -71,7 +71,7 @@ class QueueRig(Rig):
         """The store has done the first operations that it was given."""
         for outcome in outcomes:
             effect = self.asked.pop(0)
-            self.run(self.core.stored([(effect.then, outcome)], []))
+            self.run(self.core.durable.stored([(effect.then, outcome)], []))
 
     def steps(self):
         """What the store is asked to perform, in the order it was asked."""
@@ -204,11 +204,11 @@ def test_messages_are_an_answer_whose_reader_is_waited_for(rig):
     for number in (1, 2):
         rig.dequeue(client, 1, request=number, transaction=number)
     first, second = (effect.then for effect in rig.asked)
-    effects = rig.core.stored([(first, Performed(T, (got(1),)))], [])
+    effects = rig.core.durable.stored([(first, Performed(T, (got(1),)))], [])
     assert [type(effect) for effect in effects] == [Say, Deliver], "the type, then all in one write"
     assert effects[1].answer, "the shell looks at what it keeps of it"
     rig.core.delivery.blocked(client)
-    effects = rig.core.stored([(second, Performed(T, (got(2),)))], [])
+    effects = rig.core.durable.stored([(second, Performed(T, (got(2),)))], [])
     assert [type(effect) for effect in effects] == [Deliver]
     assert effects[0].answer
 

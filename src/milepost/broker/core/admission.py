@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from milepost.batch import Batch, Ids
+from milepost.batch import Batch
 from milepost.broker.core.effects import Effect, Say
 from milepost.broker.core.put import Put, RowPut
 from milepost.broker.core.topics.backlog import Backlog, CreditHold
@@ -82,15 +82,19 @@ class Admission:
             raise InvalidValue("a put has messages, and they have IDs; this batch has none")
         if not len(batch):
             return 0, 0
-        number = connection.publisher.number
-        if topic.stored:
-            if any(run.publisher != number for run in ids.runs):
-                raise InvalidValue("the message IDs of a put are those of its publisher, as WELCOME gave it")
-        elif len(ids.runs) != 1 or ids.runs[0][1:] != (number, self._core.broker_id):
-            raise InvalidValue(
-                "the message IDs of a put are those of its publisher and its broker, as WELCOME gave them"
-            )
-        first, last = _increasing(ids)
+        number, broker = connection.publisher.number, self._core.broker_id
+        for run in ids.runs:
+            if run.publisher != number or (run.broker != broker and not topic.stored):
+                raise InvalidValue(
+                    "the message IDs of a put are those of its publisher and its broker, as WELCOME gave them"
+                )
+        if len(ids) == 1:
+            first = last = ids[0].stamp
+        else:
+            stamps = ids.stamps
+            if not (stamps[1:] > stamps[:-1]).all():
+                raise InvalidValue("the stamps of a publisher's messages increase; these do not")
+            first, last = int(stamps[0]), int(stamps[-1])
         if topic.stored and not 0 < first <= last < 1 << 63:
             raise InvalidValue("the stamps of messages that are stored are above 0 and below 2**63")
         return first, last
@@ -124,14 +128,3 @@ class Admission:
             effects.append(Say(connection, Credit(connection.taken)))
             connection.outstanding -= connection.taken
             connection.taken = 0
-
-
-def _increasing(ids: Ids) -> tuple[int, int]:
-    """The first stamp and the last one; all others are between them, in their order."""
-    if len(ids) == 1:
-        stamp = ids[0].stamp
-        return stamp, stamp
-    stamps = ids.stamps
-    if not (stamps[1:] > stamps[:-1]).all():
-        raise InvalidValue("the stamps of a publisher's messages increase; these do not")
-    return int(stamps[0]), int(stamps[-1])

@@ -46,7 +46,6 @@ from milepost.errors import (
     UnknownTopic,
 )
 from milepost.queues.requests import ADMINISTRATION
-from milepost.storage.operations import Entry
 from milepost.wire import (
     Ack,
     Bye,
@@ -281,10 +280,6 @@ class Core:
             case _ if isinstance(request, (Dequeue, *ADMINISTRATION)):
                 return administer(self, connection, request)
         return None
-
-    def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
-        """The store has committed some operations, or failed: continuations, each with what came of it."""
-        return self.durable.stored(results, entries)
 
     # Rows
 
