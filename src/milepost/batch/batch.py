@@ -14,15 +14,15 @@ from milepost.batch import directory, gather, graph
 from milepost.batch.block import Block
 from milepost.batch.columns import Bytes, Columns
 from milepost.batch.conversion import converted
-from milepost.batch.encode import Encoder
+from milepost.batch.encoder import Encoder
 from milepost.batch.format import BOXED, Format, format_of
 from milepost.batch.header import HEADER, Buffer, Header, seal, unseal
 from milepost.batch.ids import Ids, MessageId, ids_of_rows
 from milepost.batch.layout import Layout, aligned
 from milepost.batch.plain import plain
 from milepost.batch.row import MessageHeader, row_class
-from milepost.batch.single import REFUSED
-from milepost.batch.validate import Validator
+from milepost.batch.row_codec import REFUSED
+from milepost.batch.validator import Validator
 from milepost.errors import InvalidValue, MalformedBatch
 from milepost.schema.messagetype import MessageType
 from milepost.schema.relax import known

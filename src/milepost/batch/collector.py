@@ -20,10 +20,10 @@ from milepost.batch.batch import Batch
 from milepost.batch.block import DTYPES, OFFSET
 from milepost.batch.checksum import crc32
 from milepost.batch.columns import Columns, pack_bits
-from milepost.batch.encode import NOT_OBJECTS
+from milepost.batch.encoder import NOT_OBJECTS
 from milepost.batch.format import Format, format_of
 from milepost.batch.ids import Ids
-from milepost.batch.single import IDENTITY, REFUSED, STAMPED_ROW
+from milepost.batch.row_codec import IDENTITY, REFUSED, STAMPED_ROW
 from milepost.schema.flat import AtomShape, TupleShape, width
 from milepost.schema.types import Atom, Schema
 

@@ -15,7 +15,7 @@ from milepost.batch import atoms, gather
 from milepost.batch.arrow import shape_to_arrow
 from milepost.batch.block import DTYPES, Block
 from milepost.batch.columns import pack_bits
-from milepost.batch.encode import Encoder
+from milepost.batch.encoder import Encoder
 from milepost.batch.format import Format
 from milepost.batch.plain import cell
 from milepost.errors import InvalidValue, did_you_mean

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from milepost import limits
 from milepost.batch.batch import Batch, as_schema, listed
 from milepost.batch.columns import Columns
-from milepost.batch.encode import Encoder
+from milepost.batch.encoder import Encoder
 from milepost.batch.format import Format, format_of
 from milepost.batch.ids import Ids
 from milepost.errors import InvalidValue

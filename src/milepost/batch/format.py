@@ -8,10 +8,10 @@ from threading import Lock
 from typing import Final
 
 from milepost import limits
+from milepost.batch.flat_validator import Several
 from milepost.batch.header import HEADER
 from milepost.batch.layout import Layout
-from milepost.batch.several import Several
-from milepost.batch.single import Single
+from milepost.batch.row_codec import Single
 from milepost.schema.flat import SuperVariant, boxed, super_variant
 from milepost.schema.types import Dynamic, Field, Ref, Schema, Tuple, Type, walk
 

@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from milepost.batch import atoms
-from milepost.batch.single import Single
+from milepost.batch.row_codec import Single
 from milepost.schema.flat import AtomShape, BoxShape, FlatTuple, ListShape, width
 from milepost.schema.types import Atom
 

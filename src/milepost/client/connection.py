@@ -18,7 +18,7 @@ import msgspec
 from milepost import limits, transport
 from milepost.batch import Batch
 from milepost.batch.header import Buffer, fingerprint_of
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import Loose
 from milepost.client.dispatch import Rows, shares
 from milepost.client.logbatch import LogBatch
 from milepost.client.taken import TakenBatch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.batch.loose import Loose, loosened
+from milepost.batch.plain_rows import Loose, loosened
 from milepost.client.durable import DurableSubscription
 from milepost.client.session import Session
 from milepost.client.subscriptions import Subscriptions

@@ -16,7 +16,7 @@ import numpy as np
 from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.header import Buffer
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import Loose
 from milepost.client.acks import Span
 from milepost.client.connection import Connection
 from milepost.client.durable import DurableSubscription

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import Loose
 from milepost.client.connection import Connection, Heard, Inbox, Owner, as_lost
 from milepost.client.taken import TakenBatch
 from milepost.client.window import Window

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from milepost.batch import Batch
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import Loose
 from milepost.errors import MilepostError
 from milepost.queues.requests import enqueue_of
 from milepost.queues.steps import Enqueue as EnqueueStep

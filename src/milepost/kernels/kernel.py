@@ -33,11 +33,11 @@ Progress = Callable[[str, int, int], None]
 # The modules that hold kernels and builtins, by room, and what they hold, in the order in which it is made.
 ROOMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "match": {
-        "reading": ("read_codes", "text_codes", "fill_slots"),
-        "scanning": (),
-        "probing": ("probe", "sweep"),
-        "building": ("build", "unfold"),
-        "grouping": ("split", "assemble", "regroup"),
+        "decoder": ("read_codes", "text_codes", "fill_slots"),
+        "scan": (),
+        "probe": ("probe", "sweep"),
+        "builder": ("build", "unfold"),
+        "assembly": ("split", "assemble", "regroup"),
     },
     "batch": {"native": ("project", "read_text", "judge")},
 }

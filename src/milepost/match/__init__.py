@@ -9,8 +9,8 @@
     access, ways   the term that a predicate is found by
     delta, segment, group     how subscriptions are held: the newest, the others, and those that share a predicate
     evaluation     predicates that no term says; masks, all of them while there are no kernels
-    reading, probing, building, grouping      the kernels (`milepost.kernels` says what those are)
-    scanning       the parts that kernels share
+    decoder, probe, builder, assembly      the kernels (`milepost.kernels` says what those are)
+    scan           the parts that kernels share
 
 Numba is imported when kernels are needed and are there: by `kernels.warm`, or by the first `Index` if they are kept.
 """

@@ -17,7 +17,7 @@ from milepost.match.codes import NULL, Coding
 from milepost.match.texts import Table, Texts
 from milepost.query import typed
 from milepost.query.kinds import DOUBLE, UUID, Scalar
-from milepost.query.place import Place
+from milepost.query.location import Place
 from milepost.query.typed import ROOT, CaseName, Get, InCase, Read
 from milepost.schema.flat import AtomShape, ChoiceShape, Shape, TupleShape
 from milepost.schema.types import Atom, Schema
@@ -31,7 +31,7 @@ _SORTS: Final = {
     "int8": 1, "int16": 2, "int": 3, "date": 3, "long": 4, "timestamp": 4, "ident": 4, "uint8": 5, "uint16": 6,
     "uint32": 7, "uint64": 8, "float": 9, "double": 10, "bool": 11, "decimal": 12, "uuid": 15,
 }  # fmt: skip
-_ABSENT, _START, _NUMBERED, _ELSEWHERE = 0, 13, 14, 16  # as `reading` has them
+_ABSENT, _START, _NUMBERED, _ELSEWHERE = 0, 13, 14, 16  # as `decoder` has them
 _NOWHERE: Final = np.zeros(0, np.int64)
 
 
@@ -124,7 +124,7 @@ class Columns:
 
     def codes(self, batch: Batch, count: int, table: Table) -> Codes:
         """The codes of the first `count` columns: one row of them for each row of the batch."""
-        from milepost.match.reading import read_codes
+        from milepost.match.decoder import read_codes
 
         out = np.empty((len(batch), count), np.int64)
         seed = self.texts.seed
@@ -154,7 +154,7 @@ class Columns:
 
     def _elsewhere(self, number: int, group: Group, table: Table) -> Codes:
         """The codes of a column that is in a box, a list or a node, by way of the mask back end."""
-        from milepost.query.mask import reading as vectors
+        from milepost.query.mask import paths as vectors
         from milepost.query.mask.frame import Frame, Origin
 
         column = self.all[number]
@@ -171,7 +171,7 @@ class Columns:
         return found if vector.known is None else np.where(vector.known, found, NULL)
 
     def _coded(self, values: Any, coding: Coding, kind: Scalar, table: Table) -> Codes:
-        from milepost.match.reading import text_codes
+        from milepost.match.decoder import text_codes
         from milepost.query.mask.text import raw
 
         if coding in (Coding.START, Coding.NUMBER):

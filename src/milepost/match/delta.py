@@ -18,7 +18,7 @@ ENTRIES: Final = 512  # scanned for every row: 0.7 microseconds
 STAGED: Final = 16_384  # entries that wait for a snapshot before they become a segment all the same
 _TERMS: Final = 4  # of a posting, on average, that there is room for
 
-_WIDTH: Final = 37  # of a segment's row, and where the number of postings is, as `scanning` has them
+_WIDTH: Final = 37  # of a segment's row, and where the number of postings is, as `scan` has them
 _POSTINGS: Final = 23
 
 

@@ -39,7 +39,7 @@ QUIET: Final = 1000  # snapshots without a change after which all segments becom
 _LEAST: Final = 512  # postings of the smallest size of segment
 _TEXTS: Final = 10_000  # texts that may pile up before it is looked which are still named
 
-_ROW: Final = 37  # numbers that stand for a segment, see `scanning`
+_ROW: Final = 37  # numbers that stand for a segment, see `scan`
 _DEAD: Final = 4_096  # entries that were removed and are kept all the same while there are no kernels
 _NOWHERE: Final = -1
 _IN_GROUP: Final = -2
@@ -48,7 +48,7 @@ _IN_GROUP: Final = -2
 def kernels_at_hand() -> bool:
     """Whether the kernels can be used: they are loaded, or are kept and are loaded now."""
     # Each is asked for, also when the first is missing: one that was missed once is not waited for while it is loaded.
-    found = [kernels.at_hand("match", module) for module in ("reading", "probing", "building", "grouping")]
+    found = [kernels.at_hand("match", module) for module in ("decoder", "probe", "builder", "assembly")]
     return all(found)
 
 

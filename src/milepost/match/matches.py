@@ -42,8 +42,8 @@ class Matches:
         """The rows of each connection, where `owners[key]`, not negative, is the number of the key's connection."""
         if len(self.keys) and int(self.keys.max()) >= len(owners):
             raise ValueError(f"key {self.keys.max()} has no owner among {len(owners)}")
-        grouping = kernels.at_hand("match", "grouping")
-        regroup = _regrouped if grouping is None else grouping.regroup
+        assembly = kernels.at_hand("match", "assembly")
+        regroup = _regrouped if assembly is None else assembly.regroup
         return Deliveries(*regroup(self.offsets, self.keys, np.ascontiguousarray(owners, np.int32)))
 
 

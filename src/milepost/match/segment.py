@@ -49,7 +49,7 @@ class Segment:
     """Postings in order, and their entries."""
 
     def __init__(self, number: int, targets: Ints, died: Longs, postings: Postings, columns: int) -> None:
-        from milepost.match.building import build
+        from milepost.match.builder import build
 
         made = build(*postings, columns, len(targets))
         self.arrays: Final[tuple[Any, ...]] = made[:27]
@@ -113,7 +113,7 @@ class Segment:
 
     def unfolded(self, kept: Ints) -> Postings:
         """The postings of the entries that `kept` gives a new number."""
-        from milepost.match.building import unfold
+        from milepost.match.builder import unfold
 
         rest = (self._clusters, self._keys, self.equal, self.ranges, kept)
         return Postings(*cast(Any, unfold)(*self.arrays[:11], *rest))

@@ -77,8 +77,8 @@ class Snapshot:
     def __init__(
         self, now: int, columns: Columns, table: Table, segments: Codes, held: list[Any], groups: Groups
     ) -> None:
-        from milepost.match import grouping, probing
-        from milepost.match.scanning import ALWAYS_END as POSTINGS
+        from milepost.match import assembly, probe
+        from milepost.match.scan import ALWAYS_END as POSTINGS
 
         self._now = now
         self._columns = columns
@@ -89,10 +89,10 @@ class Snapshot:
         self._groups = groups
         self._postings = int(segments[:, POSTINGS].sum())
         self._expected = _EXPECTED
-        self._probe = probing.probe
-        self._sweep = probing.sweep
-        self._split = grouping.split
-        self._assemble = grouping.assemble
+        self._probe = probe.probe
+        self._sweep = probe.sweep
+        self._split = assembly.split
+        self._assemble = assembly.assemble
 
     @property
     def evaluations(self) -> int:

@@ -85,7 +85,7 @@ class Texts:
         self._enter([(number, text) for text, number in self._numbers.items()])
 
     def _enter(self, texts: list[tuple[int, bytes]]) -> None:
-        from milepost.match.reading import fill_slots
+        from milepost.match.decoder import fill_slots
 
         slots, pool = self._table
         sizes = np.array([len(text) for _, text in texts], np.int64)

@@ -3,7 +3,8 @@
 ::
 
     query.lark, parser          text -> AST                 ast, lexeme, printer, source
-    checker, calls, clauses     AST -> typed AST            kinds, place, scope, functions, aggregate, header, literal
+    checker, calls, clauses     AST -> typed AST            kinds, location, scope, functions, aggregate, header,
+                                                            literal
     shape                       the short way through both for texts that differ only in their literals
     typed                       the typed AST: what every back end walks over
     python/                     back end: one message at a time; the reference

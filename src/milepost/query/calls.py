@@ -9,7 +9,7 @@ from milepost.query.aggregate import aggregated
 from milepost.query.functions import AGGREGATES, FUNCTIONS, NETWORK, SPECIAL, matching, usage
 from milepost.query.kinds import IDENT, INTEGER, NULL, Scalar
 from milepost.query.literal import folded
-from milepost.query.place import described, shown, unknown
+from milepost.query.location import described, shown, unknown
 from milepost.query.scope import ElementScope, Scope
 from milepost.query.typed import Binding, Const, Typed, scalar
 from milepost.schema.types import Variant

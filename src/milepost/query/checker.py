@@ -12,7 +12,7 @@ from milepost.query import ast, calls, kinds, like, typed
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import BOOLEAN, DATE, DOUBLE, INTEGER, NULL, STRING, TIMESTAMP, Scalar
 from milepost.query.literal import adapted, constant, folded
-from milepost.query.place import Place, WrongStep, described, shown, unknown
+from milepost.query.location import Place, WrongStep, described, shown, unknown
 from milepost.query.printer import literal
 from milepost.query.scope import ElementScope, Scope
 from milepost.query.source import syntax_error, type_error

@@ -14,7 +14,7 @@ from milepost import limits
 from milepost.query import ast, kinds, typed
 from milepost.query.aggregate import aggregated
 from milepost.query.kinds import BOOLEAN, INTEGER, Scalar
-from milepost.query.place import Place, described, shown, unknown
+from milepost.query.location import Place, described, shown, unknown
 from milepost.query.scope import Scope, VariableScope
 from milepost.query.typed import ROOT, Binding, Const, Typed
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 
-from milepost.query.place import Place, WrongStep, shown, unknown
+from milepost.query.location import Place, WrongStep, shown, unknown
 
 ELEMENT = "it"
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import Loose
 from milepost.errors import BrokerError, InvalidValue, MilepostError, TransactionAborted
 from milepost.queues import forwards, operations, steps
 from milepost.transport.address import masked, parse_broker

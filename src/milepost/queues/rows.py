@@ -23,7 +23,7 @@ from milepost.batch.block import OFFSET, Block
 from milepost.batch.columns import Columns, pack_bits
 from milepost.batch.format import format_of
 from milepost.batch.layout import Layout
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import Loose
 from milepost.errors import CorruptLog, InvalidValue, MalformedBatch
 from milepost.query.sql.tables import Column, Table, Tables, sql_type
 from milepost.queues import physical

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import Loose
 from milepost.errors import (
     BlockIncomplete,
     InvalidValue,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from milepost.batch import Batch, Ids
 from milepost.batch.format import format_of
-from milepost.batch.validate import Validator
+from milepost.batch.validator import Validator
 from milepost.errors import LimitExceeded, MalformedBatch
 from milepost.schema.text import parse
 from milepost.schema.types import Schema

@@ -30,8 +30,8 @@ from hypothesis import strategies as st
 from milepost.query import ast, kinds
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import Scalar
+from milepost.query.location import Place
 from milepost.query.number import scaled
-from milepost.query.place import Place
 from milepost.query.scope import ElementScope, Scope, VariableScope
 from milepost.schema import types as t
 from milepost.schema.text import parse

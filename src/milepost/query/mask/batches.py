@@ -15,8 +15,8 @@ from milepost.query.budget import Budget, require
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import DATE, DOUBLE, TIMESTAMP, Scalar
 from milepost.query.kinds import UUID as UUID_KIND
+from milepost.query.mask.compiler import Program
 from milepost.query.mask.frame import Frame, Origin
-from milepost.query.mask.program import Program
 from milepost.query.mask.vector import (
     Array,
     Bools,

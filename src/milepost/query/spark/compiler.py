@@ -13,12 +13,12 @@ from milepost.query.expression import compile as predicate
 from milepost.query.kinds import Scalar
 from milepost.query.parser import parse
 from milepost.query.selection import Query
+from milepost.query.spark.aggregates import fold
 from milepost.query.spark.arithmetic import WIDE, calculation, converted, negation
 from milepost.query.spark.comparison import comparison
-from milepost.query.spark.folding import fold
 from milepost.query.spark.functions import call
+from milepost.query.spark.paths import Frame
 from milepost.query.spark.pattern import like
-from milepost.query.spark.reading import Frame
 from milepost.query.spark.route import Route, digits, require
 from milepost.query.spark.types import UINT64_DIGITS, spark_type
 from milepost.query.spark.value import BOOLEAN, DOUBLE, Value, constant, every, some

@@ -11,11 +11,11 @@ from milepost.query import typed
 from milepost.query.kinds import BOOLEAN, BYTES, DOUBLE, INTEGER, STRING, Elements, Scalar
 from milepost.query.number import scaled
 from milepost.query.sql.back import Back
-from milepost.query.sql.comparing import FLIPPED, Comparing
+from milepost.query.sql.comparison import FLIPPED, Comparing
 from milepost.query.sql.header import Attributes
 from milepost.query.sql.lengths import PRODUCT, longest, short
+from milepost.query.sql.paths import From, Reader, Spot
 from milepost.query.sql.postgresql import Postgresql
-from milepost.query.sql.reading import From, Reader, Spot
 from milepost.query.sql.sqlite import Sqlite
 from milepost.query.sql.tables import Tables
 from milepost.query.sql.value import Dialect, Form, Value, decoded

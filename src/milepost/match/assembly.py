@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from milepost.kernels.kernel import kernel
-from milepost.match.scanning import ints, longs
+from milepost.match.scan import ints, longs
 
 FEW = 48  # pairs up to which sorting them one by one is quicker than counting over all connections
 

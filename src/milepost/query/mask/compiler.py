@@ -15,10 +15,10 @@ import numpy as np
 
 from milepost.query import typed
 from milepost.query.kinds import BOOLEAN, BYTES, STRING, Scalar
-from milepost.query.mask import reading
+from milepost.query.mask import paths
+from milepost.query.mask.aggregates import fold
 from milepost.query.mask.arithmetic import calculation, conversion, negation
-from milepost.query.mask.comparing import Membership, compared, comparison, constants_of
-from milepost.query.mask.folding import fold
+from milepost.query.mask.comparison import Membership, compared, comparison, constants_of
 from milepost.query.mask.frame import Frame
 from milepost.query.mask.functions import function
 from milepost.query.mask.logic import conjunction, disjunction
@@ -123,7 +123,7 @@ class Program:
 
     def _null(self, node: Typed) -> Holds:
         if isinstance(node, typed.Read) and not isinstance(node.kind, Scalar):
-            return lambda frame: ~reading.present(node, frame)
+            return lambda frame: ~paths.present(node, frame)
         evaluate = self.vector(node)
 
         def null(frame: Frame) -> Bools:
@@ -147,7 +147,7 @@ class Program:
             case typed.Header(name):
                 return lambda frame: _header(name, frame)
             case typed.CaseName():
-                return lambda frame: reading.case_name(node, frame)
+                return lambda frame: paths.case_name(node, frame)
             case typed.Negate(operand, kind):
                 return self._changed(operand, negation(kind))
             case typed.Convert(operand, kind):
@@ -188,7 +188,7 @@ class Program:
 
         def evaluate(frame: Frame) -> Vector | None:
             if number not in frame.memo:
-                vector = frame.memo[number] = reading.read(node, frame)
+                vector = frame.memo[number] = paths.read(node, frame)
                 if vector is not None and copied and frame.outer is not None:
                     frame.origin.spend(text_bytes(vector, frame.n))
             return frame.memo[number]
@@ -324,7 +324,7 @@ class _Unchecked(Program):
 
     def _read(self, node: typed.Read) -> Evaluate:
         def evaluate(frame: Frame) -> Vector | None:
-            vector, valid = reading.unchecked(node, frame)
+            vector, valid = paths.unchecked(node, frame)
             if valid is not None:
                 frame.pending.append(valid)
             return vector

@@ -1,4 +1,4 @@
-"""How postings are tested against rows: the parts that the kernels of `probing` are made of.
+"""How postings are tested against rows: the parts that the kernels of `probe` are made of.
 
 A segment is handed over as one row of numbers, mostly addresses of its arrays: a snapshot has a few dozen segments with
 thirty arrays each, and passing them as arguments would cost more than asking them. Who calls keeps the arrays alive.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from milepost.kernels.kernel import kernel, part
-from milepost.match.probing import REACH, mixed, rank_of
-from milepost.match.scanning import BLOCK, NEAR_GREATEST, NEAR_NULL, NEAR_STEPS, near_code
+from milepost.match.probe import REACH, mixed, rank_of
+from milepost.match.scan import BLOCK, NEAR_GREATEST, NEAR_NULL, NEAR_STEPS, near_code
 from milepost.match.ways import ALWAYS, EQUAL, RANGE
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1  # a first term that holds for every code

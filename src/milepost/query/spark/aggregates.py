@@ -10,7 +10,7 @@ from pyspark.sql import types as s
 
 from milepost.query import kinds
 from milepost.query.spark.arithmetic import DIGITS, UNITS, doubled, from_units, number, units
-from milepost.query.spark.reading import Frame, Spot
+from milepost.query.spark.paths import Frame, Spot
 from milepost.query.spark.types import spark_type
 from milepost.query.spark.value import BOOLEAN, DOUBLE, LONG, Value, whole
 from milepost.query.typed import Binding, Fold, Typed, scalar

@@ -19,7 +19,7 @@ from milepost import limits
 from milepost.query.kinds import BYTES, DOUBLE, INTEGER, STRING, UUID, Nodes, Scalar
 from milepost.query.mask import exact
 from milepost.query.mask.frame import Frame
-from milepost.query.mask.reading import numbers
+from milepost.query.mask.paths import numbers
 from milepost.query.mask.spot import Spot, follow
 from milepost.query.mask.vector import Bools, Index, Part, TooMuch, Vector, both, gathered, merged, spread
 from milepost.query.typed import Binding, Fold, cost, scalar

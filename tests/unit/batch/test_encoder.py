@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.batch import Batch
-from milepost.batch.encode import Encoder
+from milepost.batch.encoder import Encoder
 from milepost.batch.format import format_of
 from milepost.errors import InvalidValue
 from milepost.schema.text import parse

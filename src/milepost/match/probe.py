@@ -8,7 +8,7 @@ import numpy as np
 
 from milepost.kernels.kernel import kernel, part
 
-from milepost.match.scanning import (  # fmt: skip  # isort: skip
+from milepost.match.scan import (  # fmt: skip  # isort: skip
     ALWAYS, ALWAYS_END, BLOCK, BOUNDS, BUCKETS, CLUSTERS, EQUAL_COLUMNS, EQUAL_COUNT, FEW, GRID_COUNT, GRIDS, NULL,
     SCRATCH, SLOT_MASK, SLOTS, SORTED, WIDTH, address, ints, longs, near_row, roomy, scan_all, scan_cluster, scan_few,
     scan_new,
