@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Group(NamedTuple):
+class CaseGroup(NamedTuple):
     """The rows of one flat-tuple case: their columns, and their places in the batch (None: all rows, in order)."""
 
     code: int  # multi-choice code, or BOXED
@@ -50,7 +50,7 @@ class Batch:
     other batches.
     """
 
-    def __init__(self, form: Format, data: Buffer, rows: int, groups: tuple[Group, ...], ids: Ids | None) -> None:
+    def __init__(self, form: Format, data: Buffer, rows: int, groups: tuple[CaseGroup, ...], ids: Ids | None) -> None:
         self._form = form
         self.data: Final = data  # what travels and is stored; `bytes(batch)` copies it where bytes are needed
         self.groups: Final = groups
@@ -81,9 +81,9 @@ class Batch:
             return cls.from_arrow(schema, record_batch(schema, source), ids)
         rows = source if isinstance(source, list) else listed(source)
         limits.require("BATCH_ROWS", len(rows), "the rows of a batch")
-        if len(rows) == 1 and form.single is not None:
+        if len(rows) == 1 and form.row_codec is not None:
             try:
-                body = form.single.pack(rows[0])
+                body = form.row_codec.pack(rows[0])
                 return cls._sealed(form, [body], len(body), 1, ids)
             except REFUSED:
                 pass  # the way by columns takes it, or says what is wrong with it
@@ -180,26 +180,26 @@ class Batch:
         data = seal(parts, rows, ids is not None, form.schema.fingerprint, draft)
         if form.has_cases:
             return cls.trusted(data, form.schema)
-        return cls(form, data, rows, (Group(0, Block(form.layout(), data, HEADER.size, rows), None),), ids)
+        return cls(form, data, rows, (CaseGroup(0, Block(form.layout(), data, HEADER.size, rows), None),), ids)
 
     @classmethod
     def lone(cls, form: Format, layout: Layout, data: bytes, ids: Ids) -> Batch:
         """A batch of one flat row that this process has just written, with its ID."""
-        return cls(form, data, 1, (_new(Group, (0, Block(layout, data, HEADER.size, 1), None)),), ids)
+        return cls(form, data, 1, (_new(CaseGroup, (0, Block(layout, data, HEADER.size, 1), None)),), ids)
 
     @classmethod
     def decode(cls, data: Buffer, schema: Schema, *, _depth: int = 0) -> Batch:
         """A batch from bytes of unknown origin, checked once and completely; `MalformedBatch` says what is wrong."""
         if type(schema) is Schema and type(data) in (bytes, bytearray, memoryview):
             form = format_of(schema)
-            single = form.single
-            if single is not None and type(data) is bytes and (at := single.first(data)):
-                group = _new(Group, (0, Block(single.layout, data, HEADER.size, 1), None))
+            codec = form.row_codec
+            if codec is not None and type(data) is bytes and (at := codec.first(data)):
+                group = _new(CaseGroup, (0, Block(codec.layout, data, HEADER.size, 1), None))
                 return cls(form, data, 1, (group,), Ids.read_one(data, at))
-            several = form.several
-            if several is not None and (found := several.found(data)) is not None:
+            validator = form.flat_validator
+            if validator is not None and (found := validator.check(data)) is not None:
                 rows, end, at = found
-                group = _new(Group, (0, Block(several.layout, data, HEADER.size, rows, ((), (), end)), None))
+                group = _new(CaseGroup, (0, Block(validator.layout, data, HEADER.size, rows, ((), (), end)), None))
                 return cls(form, data, rows, (group,), Ids.read_run(data, at, rows))
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidValue(f"decode takes the bytes of a batch, not a {type(data).__name__}")
@@ -222,13 +222,13 @@ class Batch:
     @classmethod
     def _opened(cls, form: Format, data: Buffer, header: Header, checked: bool, depth: int) -> Batch:
         rows = header.rows
-        if rows == 1 and form.single is not None and (end := form.single.end(data, HEADER.size)) is not None:
+        if rows == 1 and form.row_codec is not None and (end := form.row_codec.end(data, HEADER.size)) is not None:
             # The short way for a message that travels alone; what it cannot take is left to the other.
             first = aligned(end)
             if not any(data[end:first]) if header.with_ids else end == len(data):
                 ids = Ids.unpack(data, first, 1) if header.with_ids else None
                 block = Block(form.layout(), data, HEADER.size, 1, ((), (), end))
-                return cls(form, data, 1, (Group(0, block, None),), ids)
+                return cls(form, data, 1, (CaseGroup(0, block, None),), ids)
         found = directory.read(form, data, rows)
         reader = Validator(form, data, len(data), depth)
         groups = []
@@ -241,7 +241,7 @@ class Batch:
                 block = reader.block(layout, aligned(position), n)
             else:
                 block = Block(layout, data, aligned(position), n)
-            groups.append(Group(code, block, mine))
+            groups.append(CaseGroup(code, block, mine))
             if checked or header.with_ids or len(found.groups) > 1:
                 position = block.end
         ids = None
@@ -319,7 +319,7 @@ class Batch:
     def __repr__(self) -> str:
         return f"<Batch of {self._rows} {self.schema.name}, {len(self.data)} bytes>"
 
-    def _place(self, row: int) -> tuple[Group, int]:
+    def _place(self, row: int) -> tuple[CaseGroup, int]:
         if self.groups[0].rows is None:
             return self.groups[0], row
         return self.groups[self._owner[row]], int(self._rank[row])
@@ -509,7 +509,7 @@ class Batch:
         batch for each: a log of them is read several times as fast.
         """
         form = format_of(schema)
-        if form.single is not None and len(datas) > 1 and form.single.are_rows(datas):
+        if form.row_codec is not None and len(datas) > 1 and form.row_codec.are_rows(datas):
             ids = ids_of_rows(datas)
             if ids is not None:
                 columns = gather.concat_rows(form.layout(), datas, HEADER.size)
@@ -527,7 +527,7 @@ class Batch:
         return replace(self, path, values)
 
 
-def _all_rows(group: Group) -> npt.NDArray[np.intp]:
+def _all_rows(group: CaseGroup) -> npt.NDArray[np.intp]:
     return group.rows if group.rows is not None else np.arange(group.block.n)
 
 

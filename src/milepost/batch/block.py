@@ -1,6 +1,6 @@
 """One level of a batch as columns over its bytes: nothing is copied that need not be.
 
-A block trusts its bytes. Those from outside go through `validate` first, which reads them with the same block.
+A block trusts its bytes. Those from outside go through `validator` first, which reads them with the same block.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ FLAGS: Final = VERSION | WITH_IDS
 _RUN: Final = struct.Struct("<IIII")  # one run, the row after its last, publisher, broker
 
 
-class Found(NamedTuple):
+class FlatParts(NamedTuple):
     """A batch that is right."""
 
     rows: int
@@ -32,7 +32,7 @@ class Found(NamedTuple):
     ids: int  # where stamps begin
 
 
-class Several:
+class FlatValidator:
     """How batches of one layout, of atoms alone, are checked."""
 
     def __init__(self, layout: Layout, fingerprint: int) -> None:
@@ -49,7 +49,7 @@ class Several:
         self._ranges = [(shape, DTYPES[kind], *atoms.RANGES[kind]) for shape, kind in kinds if kind in atoms.RANGES]
         self._never = layout.empty or any(kind == "decimal" for _, kind in kinds)
 
-    def found(self, data: Buffer) -> Found | None:
+    def check(self, data: Buffer) -> FlatParts | None:
         """Where its parts are, if the batch is right in every way; None leaves it to the full validation."""
         size = len(data)
         if self._never or not HEADER.size <= size <= limits.BATCH_BYTES:
@@ -81,4 +81,4 @@ class Several:
         runs = ids + 8 * n
         if runs + _RUN.size != size or any(data[end:ids]) or _RUN.unpack_from(data, runs)[:2] != (1, n):
             return None
-        return Found(n, end, ids)
+        return FlatParts(n, end, ids)

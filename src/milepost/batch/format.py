@@ -8,10 +8,10 @@ from threading import Lock
 from typing import Final
 
 from milepost import limits
-from milepost.batch.flat_validator import Several
+from milepost.batch.flat_validator import FlatValidator
 from milepost.batch.header import HEADER
 from milepost.batch.layout import Layout
-from milepost.batch.row_codec import Single
+from milepost.batch.row_codec import RowCodec
 from milepost.schema.flat import SuperVariant, boxed, super_variant
 from milepost.schema.types import Dynamic, Field, Ref, Schema, Tuple, Type, walk
 
@@ -62,16 +62,16 @@ class Format:
         return Layout(boxed(self.schema))
 
     @cached_property
-    def single(self) -> Single | None:
+    def row_codec(self) -> RowCodec | None:
         """The packing of one row alone, where the schema allows it."""
         if self.has_cases or self.schema.message_type is not None:
             return None
-        return Single.compile(self.layout(), self.schema.fingerprint)
+        return RowCodec.compile(self.layout(), self.schema.fingerprint)
 
     @cached_property
-    def several(self) -> Several | None:
+    def flat_validator(self) -> FlatValidator | None:
         """How rows that travel together are checked in one go, where the schema allows it."""
-        return None if self.single is None else Several(self.layout(), self.schema.fingerprint)
+        return None if self.row_codec is None else FlatValidator(self.layout(), self.schema.fingerprint)
 
     def referred(self, ref: Ref) -> Schema:
         """The schema of a value stored for a recursive reference; wrapped in a tuple when it is none."""

@@ -62,7 +62,7 @@ class MessageId(NamedTuple):
         return cls(int(text[:8], 16), int(text[8:16], 16), int(text[16:], 16))
 
 
-class Run(NamedTuple):
+class IdRun(NamedTuple):
     """Rows of one publisher that entered through one broker; `end` is the row after the last."""
 
     end: int
@@ -79,7 +79,7 @@ class Ids:
 
     __slots__ = ("_at", "_raw", "_rows", "_stamps", "runs")
 
-    def __init__(self, runs: tuple[Run, ...], stamps: npt.NDArray[np.uint64]) -> None:
+    def __init__(self, runs: tuple[IdRun, ...], stamps: npt.NDArray[np.uint64]) -> None:
         start = 0
         for run in runs:
             if run.end <= start:
@@ -106,20 +106,20 @@ class Ids:
     def single(cls, publisher: int, broker: int, stamps: Sequence[int] | npt.NDArray[np.uint64]) -> Ids:
         """IDs of one publisher."""
         column = np.asarray(stamps, dtype=np.uint64)
-        return cls((Run(len(column), publisher, broker),) if len(column) else (), column)
+        return cls((IdRun(len(column), publisher, broker),) if len(column) else (), column)
 
     @classmethod
     def one(cls, publisher: int, broker: int, stamp: int) -> Ids:
         """The ID of a message that travels alone."""
         if not (0 <= publisher < 1 << 32 and 0 <= broker < 1 << 32 and 0 <= stamp < _STAMP_END):
             raise InvalidValue("publisher and broker are 32-bit numbers, a stamp has 64 bits")
-        return cls._read((Run(1, publisher, broker),), _STAMP.pack(stamp), 0, 1)
+        return cls._read((IdRun(1, publisher, broker),), _STAMP.pack(stamp), 0, 1)
 
     @classmethod
     def read_one(cls, data: bytes, at: int) -> Ids:
         """The ID of a message that travels alone, at a position of a batch that was found to be right."""
         made = cls.__new__(cls)
-        made.runs = (tuple.__new__(Run, _RUN.unpack_from(data, at + 12)),)  # type: ignore[misc]
+        made.runs = (tuple.__new__(IdRun, _RUN.unpack_from(data, at + 12)),)  # type: ignore[misc]
         made._stamps = None
         made._raw = data
         made._at = at
@@ -129,10 +129,10 @@ class Ids:
     @classmethod
     def read_run(cls, data: Any, at: int, rows: int) -> Ids:
         """The IDs of one publisher's rows, at a position of a batch that was found to be right."""
-        return cls._read((Run(*_RUN.unpack_from(data, at + 8 * rows + _COUNT.size)),), data, at, rows)
+        return cls._read((IdRun(*_RUN.unpack_from(data, at + 8 * rows + _COUNT.size)),), data, at, rows)
 
     @classmethod
-    def _read(cls, runs: tuple[Run, ...], raw: Any, at: int, rows: int) -> Ids:
+    def _read(cls, runs: tuple[IdRun, ...], raw: Any, at: int, rows: int) -> Ids:
         made = cls.__new__(cls)
         made.runs = runs  # type: ignore[misc]
         made._stamps = None
@@ -161,7 +161,7 @@ class Ids:
         at += _COUNT.size
         if count > rows or at + count * _RUN.size != len(data):
             raise MalformedBatch(f"{count} runs of message IDs do not end with the batch")
-        runs = tuple([Run(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count)])
+        runs = tuple([IdRun(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count)])
         if count != 1 or runs[0].end != rows:
             try:
                 return cls(runs, np.frombuffer(data, "<u8", rows, stamps))
@@ -193,20 +193,20 @@ class Ids:
         ends = np.array([run.end for run in self.runs])
         owners = np.searchsorted(ends, rows, side="right")
         cuts = [*(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(rows)] if len(rows) else []
-        runs = (Run(end, *self.runs[owners[end - 1]][1:]) for end in cuts)
+        runs = (IdRun(end, *self.runs[owners[end - 1]][1:]) for end in cuts)
         return Ids(tuple(runs), self.stamps[rows])
 
     @classmethod
     def concat(cls, parts: Iterable[Ids]) -> Ids:
         """IDs one after the other; neighbouring runs of one publisher and broker join."""
-        runs: list[Run] = []
+        runs: list[IdRun] = []
         stamps = []
         start = 0
         for part in parts:
             for run in part.runs:
                 if runs and runs[-1][1:] == run[1:]:
                     runs.pop()
-                runs.append(Run(start + run.end, run.publisher, run.broker))
+                runs.append(IdRun(start + run.end, run.publisher, run.broker))
             start += len(part)
             stamps.append(part.stamps)
         return cls(tuple(runs), np.concatenate(stamps) if stamps else np.zeros(0, np.uint64))
@@ -220,7 +220,7 @@ def ids_of_rows(datas: Sequence[Any]) -> Ids | None:
     who = found["who"]
     ends = [*(np.flatnonzero(who[1:] != who[:-1]) + 1).tolist(), len(found)]
     publishers, brokers = (who & np.uint64(0xFFFFFFFF)).tolist(), (who >> np.uint64(32)).tolist()
-    runs = tuple([Run(end, publishers[end - 1], brokers[end - 1]) for end in ends])
+    runs = tuple([IdRun(end, publishers[end - 1], brokers[end - 1]) for end in ends])
     return Ids(runs, np.ascontiguousarray(found["stamp"]))
 
 

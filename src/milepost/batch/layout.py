@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from milepost.batch import atoms
-from milepost.batch.row_codec import Single
+from milepost.batch.row_codec import RowCodec
 from milepost.schema.flat import AtomShape, BoxShape, FlatTuple, ListShape, width
 from milepost.schema.types import Atom
 
@@ -61,9 +61,9 @@ class Layout:
     # What the validator would otherwise find out again for each batch
 
     @cached_property
-    def single(self) -> Single | None:
+    def row_codec(self) -> RowCodec | None:
         """How one element alone is checked in one go; None where it holds more than atoms."""
-        return Single.compile(self, 0)
+        return RowCodec.compile(self, 0)
 
     @cached_property
     def ranged(self) -> tuple[AtomShape, ...]:

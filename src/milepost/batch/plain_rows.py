@@ -20,8 +20,8 @@ CHARS: Final = 1 << 20  # of one column
 PLANS: Final = 256  # schemas whose members are kept worked out
 
 
-class Loose:
-    """Made by `loosened`."""
+class PlainRows:
+    """Made by `plain_rows`."""
 
     __slots__ = ("columns", "rows", "schema", "size")
 
@@ -81,7 +81,7 @@ def _plan(schema: Schema) -> _Plan | None:
     return _Plan(itemgetter(*(field.name for field in kind.fields)), tuple(members))
 
 
-def loosened(schema: Schema, rows: list[Any]) -> Loose | None:
+def plain_rows(schema: Schema, rows: list[Any]) -> PlainRows | None:
     """Rows that can stay as they are; None when they have to become a batch."""
     plan = _plan(schema)
     if plan is None or not 0 < len(rows) <= ROWS:
@@ -111,4 +111,4 @@ def loosened(schema: Schema, rows: list[Any]) -> Loose | None:
             if len(text) > CHARS or not text.isascii() or "\0" in text:
                 return None
             size += len(text)
-    return Loose(schema, rows, columns, size)
+    return PlainRows(schema, rows, columns, size)

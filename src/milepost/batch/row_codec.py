@@ -26,7 +26,7 @@ _HEAD: Final = struct.Struct("<IQ")  # the header behind its checksum
 IDENTITY: Final = struct.Struct("<QIIII")  # stamp, one run, the row after its last, publisher, broker
 
 
-class Single:
+class RowCodec:
     """The compiled packing of one row of a layout; `compile` gives None when the layout is not of atoms alone."""
 
     def __init__(self, layout: Layout, root: TupleShape, fingerprint: int) -> None:
@@ -61,7 +61,7 @@ class Single:
         return all(data[4:16] == head for data in datas)
 
     @classmethod
-    def compile(cls, layout: Layout, fingerprint: int) -> Single | None:
+    def compile(cls, layout: Layout, fingerprint: int) -> RowCodec | None:
         """The packing for a layout, if it has one."""
         flat = layout.flat
         if flat.lists or flat.boxes or not isinstance(layout.root, TupleShape):

@@ -33,7 +33,7 @@ class Validator:
 
     def block(self, layout: Layout, base: int, n: int) -> Block:
         """The level of `n` elements at `base`, checked with all below it."""
-        if n == 1 and layout.single is not None and (end := layout.single.end(self.data, base)) is not None:
+        if n == 1 and layout.row_codec is not None and (end := layout.row_codec.end(self.data, base)) is not None:
             return Block(layout, self.data, base, 1, ((), (), end))
         what = layout.root.path or self.form.schema.name
         if layout.empty and n > limits.BATCH_EMPTY:

@@ -50,17 +50,17 @@ class Inexact(Exception):
     """Codes cannot say this comparison exactly."""
 
 
-class Span(NamedTuple):
+class CodeSpan(NamedTuple):
     """Codes from `low` to `high`; without null, which is below all."""
 
     low: int
     high: int
 
 
-EVERYTHING: Final = Span(LEAST, GREATEST)
+EVERYTHING: Final = CodeSpan(LEAST, GREATEST)
 
 
-def compared(sign: str, coding: Coding, scale: int, constant: Any, kind: Scalar) -> tuple[Span, bool]:
+def compared(sign: str, coding: Coding, scale: int, constant: Any, kind: Scalar) -> tuple[CodeSpan, bool]:
     """The codes of the values `x` for which `x sign constant`, and whether they are the ones *outside* of the span.
 
     Of numbers, booleans, dates and times. Raises `Never` and `Inexact`.
@@ -80,28 +80,28 @@ def compared(sign: str, coding: Coding, scale: int, constant: Any, kind: Scalar)
     return _encoded(floor + 1 if rest or sign == ">" else floor, None, coding), False
 
 
-def _others(value: int, coding: Coding) -> tuple[Span, bool]:
+def _others(value: int, coding: Coding) -> tuple[CodeSpan, bool]:
     try:
         return _encoded(value, value, coding), True
     except Never:
         return EVERYTHING, False
 
 
-def _ordered(sign: str, code: int) -> tuple[Span, bool]:
+def _ordered(sign: str, code: int) -> tuple[CodeSpan, bool]:
     """The same, of a code whose neighbours are the codes of the next values."""
     match sign:
         case "=":
-            return Span(code, code), False
+            return CodeSpan(code, code), False
         case "<>":
-            return Span(code, code), True
+            return CodeSpan(code, code), True
         case "<":
-            return Span(LEAST, code - 1), False
+            return CodeSpan(LEAST, code - 1), False
         case "<=":
-            return Span(LEAST, code), False
+            return CodeSpan(LEAST, code), False
         case ">":
-            return Span(code + 1, GREATEST), False
+            return CodeSpan(code + 1, GREATEST), False
         case _:
-            return Span(code, GREATEST), False
+            return CodeSpan(code, GREATEST), False
 
 
 def _ratio(constant: Any, kind: Scalar, scale: int) -> tuple[int, int]:
@@ -132,7 +132,7 @@ def _double(constant: Any, kind: Scalar) -> int:
     return bits if bits >= 0 else -(bits & 0x7FFFFFFFFFFFFFFF)
 
 
-def _encoded(low: int | None, high: int | None, coding: Coding) -> Span:
+def _encoded(low: int | None, high: int | None, coding: Coding) -> CodeSpan:
     """The codes of the integers between two; None for no bound."""
     shift, least, most = (0, NULL, GREATEST)
     if coding is Coding.UNSIGNED:
@@ -150,7 +150,7 @@ def _encoded(low: int | None, high: int | None, coding: Coding) -> Span:
             raise Inexact
     elif low == least + 1 or high == least:
         raise Inexact
-    return Span(first, last)
+    return CodeSpan(first, last)
 
 
 def start(text: bytes) -> int:
@@ -162,7 +162,7 @@ def _start(head: bytes, size: int) -> int:
     return int.from_bytes(head.ljust(START_BYTES, b"\0") + bytes((size,)), "big") + 1 - (1 << 63)
 
 
-def compared_text(sign: str, text: bytes) -> tuple[Span, bool, bool]:
+def compared_text(sign: str, text: bytes) -> tuple[CodeSpan, bool, bool]:
     """The start codes of the texts `x` for which `x sign text`; whether those outside; whether exactly these."""
     span, outside = _ordered(sign, start(text))
     if len(text) <= START_BYTES:
@@ -170,12 +170,12 @@ def compared_text(sign: str, text: bytes) -> tuple[Span, bool, bool]:
     if sign == "<>":
         raise Inexact
     # The code is shared by other long texts, on both sides of this one.
-    return Span(min(span.low, start(text)), max(span.high, start(text))), False, False
+    return CodeSpan(min(span.low, start(text)), max(span.high, start(text))), False, False
 
 
-def beginning(text: bytes) -> tuple[Span, bool]:
+def beginning(text: bytes) -> tuple[CodeSpan, bool]:
     """The start codes of the texts that begin with one, and whether exactly these."""
     if len(text) > START_BYTES:
-        return Span(start(text), start(text)), False
+        return CodeSpan(start(text), start(text)), False
     last = int.from_bytes(text.ljust(START_BYTES, b"\xff") + bytes((START_BYTES + 1,)), "big") + 1 - (1 << 63)
-    return Span(_start(text, len(text)), last), True
+    return CodeSpan(_start(text, len(text)), last), True

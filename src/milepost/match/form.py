@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from milepost.match import codes
-from milepost.match.codes import EVERYTHING, GREATEST, LEAST, NULL, Coding, Inexact, Never, Span
-from milepost.match.columns import Columns, Field
+from milepost.match.codes import EVERYTHING, GREATEST, LEAST, NULL, CodeSpan, Coding, Inexact, Never
+from milepost.match.columns import CodeColumns, IndexedField
 from milepost.query import typed
 from milepost.query.like import Pattern
 from milepost.query.typed import Typed
@@ -43,10 +43,10 @@ NOTHING: Final = Form(())
 ANYTHING: Final = Form(((),))
 
 
-class Former:
+class FormBuilder:
     """Finds the forms of predicates, and makes the columns they need."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: CodeColumns) -> None:
         self._columns = columns
         self._forms: dict[type, Any] = {
             typed.And: self._and,
@@ -58,7 +58,7 @@ class Former:
             typed.IsNull: self._is_null,
             typed.IsTrue: self._is_true,
             typed.Not: lambda node, wanted: self.form(node.operand, not wanted),
-            typed.Read: self._read,
+            typed.ReadPath: self._read,
             typed.Const: lambda node, wanted: ANYTHING if node.value is wanted else NOTHING,
             typed.Call: self._call,
         }
@@ -133,7 +133,7 @@ class Former:
         assert isinstance(right, typed.Const)
         return None if field is None else self._compared(field, sign if wanted else _NOT[sign], right)
 
-    def _compared(self, field: Field, sign: str, constant: typed.Const) -> Form | None:
+    def _compared(self, field: IndexedField, sign: str, constant: typed.Const) -> Form | None:
         value = constant.value
         if value is None:
             return NOTHING
@@ -149,7 +149,7 @@ class Former:
         span, outside = codes.compared(sign, field.coding, field.scale, value, constant.kind)
         return self._one(field, field.coding, span, outside)
 
-    def _compared_text(self, field: Field, sign: str, text: bytes) -> Form | None:
+    def _compared_text(self, field: IndexedField, sign: str, text: bytes) -> Form | None:
         if sign in ("=", "<>") and (len(text) > codes.START_BYTES or field.coding is Coding.NUMBER):
             column = self._columns.number(field, Coding.NUMBER)
             if column is None:
@@ -161,7 +161,9 @@ class Former:
         span, outside, exact = codes.compared_text(sign, text)
         return self._one(field, Coding.START, span, outside, exact)
 
-    def _one(self, field: Field, coding: Coding, span: Span, outside: bool = False, exact: bool = True) -> Form | None:
+    def _one(
+        self, field: IndexedField, coding: Coding, span: CodeSpan, outside: bool = False, exact: bool = True
+    ) -> Form | None:
         """The form of one term."""
         column = self._columns.number(field, coding)
         if column is None:
@@ -217,7 +219,7 @@ class Former:
             return None
         return self._pattern(field, node.pattern, wanted)
 
-    def _pattern(self, field: Field, pattern: Pattern, wanted: bool) -> Form | None:
+    def _pattern(self, field: IndexedField, pattern: Pattern, wanted: bool) -> Form | None:
         pieces = pattern.pieces
         if pieces is not None and len(pieces) == 1:
             return self._compared_text(field, "=" if wanted else "<>", pieces[0].encode())
@@ -231,7 +233,7 @@ class Former:
         whole = pieces is not None and len(pieces) == 2 and pieces[1] == ""
         return self._head(field, head.encode(), wanted, whole) if head else None
 
-    def _head(self, field: Field, head: bytes, wanted: bool, whole: bool) -> Form | None:
+    def _head(self, field: IndexedField, head: bytes, wanted: bool, whole: bool) -> Form | None:
         span, exact = codes.beginning(head)
         if not wanted and not (exact and whole):
             return None
@@ -250,11 +252,11 @@ class Former:
         field = self._columns.field(node.operand)
         if field is None:
             return None
-        return self._one(field, field.coding, Span(NULL, NULL) if wanted else EVERYTHING)
+        return self._one(field, field.coding, CodeSpan(NULL, NULL) if wanted else EVERYTHING)
 
-    def _read(self, node: typed.Read, wanted: bool) -> Form | None:
+    def _read(self, node: typed.ReadPath, wanted: bool) -> Form | None:
         field = self._columns.field(node)
-        return None if field is None else self._one(field, field.coding, Span(int(wanted), int(wanted)))
+        return None if field is None else self._one(field, field.coding, CodeSpan(int(wanted), int(wanted)))
 
 
 def _bytes(value: Any) -> bytes:

@@ -17,7 +17,7 @@ from milepost.query import Predicate
 _FIRST: Final = 4  # keys that there is room for at first: most predicates have one subscriber
 
 
-class Group:
+class PredicateGroup:
     """One predicate. `keys` only grows, and those that left have died; so snapshots share it, as they do segments."""
 
     __slots__ = ("count", "dead", "died", "evaluated", "indexed", "keys", "number", "places", "predicate")

@@ -21,10 +21,10 @@ from milepost import kernels
 from milepost.errors import QueryError
 from milepost.match.access import Chooser
 from milepost.match.codes import Coding
-from milepost.match.columns import Columns
+from milepost.match.columns import CodeColumns
 from milepost.match.delta import Delta
-from milepost.match.form import Former
-from milepost.match.group import Group
+from milepost.match.form import FormBuilder
+from milepost.match.group import PredicateGroup
 from milepost.match.masks import Masks, MaskSnapshot
 from milepost.match.segment import ALIVE, Merge, Segment
 from milepost.match.snapshot import NO_GROUPS, Snapshot
@@ -83,8 +83,8 @@ class Index:
         self._ready = ready
         self._masks = None if ready() else Masks(schema)
         self._texts = Texts()
-        self._columns = Columns(schema, self._texts)
-        self._former = Former(self._columns)
+        self._columns = CodeColumns(schema, self._texts)
+        self._former = FormBuilder(self._columns)
         self._chooser = Chooser()
         self._now = 0
         self._count = 0
@@ -96,12 +96,12 @@ class Index:
         # Where the entry of each key is: number of the segment, and of the entry in it, or of the group.
         self._segment_of = np.full(64, _NOWHERE, np.int32)
         self._entry_of = np.zeros(64, np.int32)
-        self._groups: dict[int, Group] = {}
-        self._group_of: dict[Predicate, Group] = {}
+        self._groups: dict[int, PredicateGroup] = {}
+        self._group_of: dict[Predicate, PredicateGroup] = {}
         self._free: list[int] = []  # numbers of groups that are gone
         self._group_place = np.full((16, 2), _NOWHERE, np.int32)  # the same for the entries of groups
         self._frozen_groups = NO_GROUPS
-        self._changed_groups: dict[int, Group | None] = {}  # since the last snapshot; None: gone
+        self._changed_groups: dict[int, PredicateGroup | None] = {}  # since the last snapshot; None: gone
         self._snapshot: Snapshot | MaskSnapshot | None = None
         self._quiet = 0  # snapshots that were asked for since the last change
         self._merge: Merge | None = None
@@ -199,12 +199,12 @@ class Index:
         if isinstance(segment, Segment) and not segment.merging and 2 * segment.dead > len(segment.died):
             self._tidy()
 
-    def _group(self, predicate: Predicate, form: Any) -> Group:
+    def _group(self, predicate: Predicate, form: Any) -> PredicateGroup:
         group = self._group_of.get(predicate)
         if group is not None:
             return group
         number = self._free.pop() if self._free else len(self._groups)
-        group = Group(number, predicate, form is not None, form is None or not form.exact)
+        group = PredicateGroup(number, predicate, form is not None, form is None or not form.exact)
         self._groups[number] = self._group_of[predicate] = group
         self.evaluated += group.evaluated
         if form is not None:
@@ -216,7 +216,7 @@ class Index:
             self._group_place[number] = self._delta.number, self._delta.add(~number, postings)
         return group
 
-    def _dissolve(self, group: Group) -> None:
+    def _dissolve(self, group: PredicateGroup) -> None:
         del self._groups[group.number], self._group_of[group.predicate]
         self._free.append(group.number)
         self.evaluated -= group.evaluated

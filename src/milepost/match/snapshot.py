@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.errors import MilepostError
-from milepost.match.columns import Codes, Columns
+from milepost.match.columns import CodeColumns, Codes
 from milepost.match.evaluation import Rows, is_long, require_schema, satisfying, views_of
-from milepost.match.group import Group
+from milepost.match.group import PredicateGroup
 from milepost.match.matches import Matches
-from milepost.match.texts import Table
+from milepost.match.texts import TextTable
 from milepost.query import Predicate
 
 MANY_ROWS: Final = 64  # from here on it pays to put rows in an order before asking
@@ -22,7 +22,7 @@ MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches anyway
 _EXPECTED: Final = 16.0  # targets of a row, before one knows
 
 
-class Groups:
+class FrozenGroups:
     """The groups of a moment: the arrays of their keys, and the predicates to evaluate. Immutable once it is in use."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Groups:
         self.evaluated = evaluated
         self.unindexed = unindexed
 
-    def after(self, changed: Mapping[int, Group | None], size: int) -> Groups:
+    def after(self, changed: Mapping[int, PredicateGroup | None], size: int) -> FrozenGroups:
         """The groups after some have changed, or are gone; numbers are below `size`."""
         room = len(self.table)
         table = self.table.copy() if size <= room else np.zeros((2 * size, 3), np.int64)
@@ -59,7 +59,7 @@ class Groups:
                 evaluated[number] = group.predicate
             if other and not group.indexed:
                 unindexed.append(number)
-        return Groups(table, held, evaluated, unindexed)
+        return FrozenGroups(table, held, evaluated, unindexed)
 
     def keys(self, number: int, now: int) -> list[int]:
         """The keys of a group."""
@@ -68,14 +68,14 @@ class Groups:
 
 
 Keys = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], int]
-NO_GROUPS: Final = Groups(np.zeros((0, 3), np.int64), {}, {}, [])
+NO_GROUPS: Final = FrozenGroups(np.zeros((0, 3), np.int64), {}, {}, [])
 
 
 class Snapshot:
     """The subscriptions of a moment."""
 
     def __init__(
-        self, now: int, columns: Columns, table: Table, segments: Codes, held: list[Any], groups: Groups
+        self, now: int, columns: CodeColumns, table: TextTable, segments: Codes, held: list[Any], groups: FrozenGroups
     ) -> None:
         from milepost.match import assembly, probe
         from milepost.match.scan import ALWAYS_END as POSTINGS
@@ -127,7 +127,7 @@ class Snapshot:
         batch: Batch,
         offsets: npt.NDArray[np.int64],
         targets: Rows,
-        groups: Groups,
+        groups: FrozenGroups,
         pause: Callable[[], None] | None,
     ) -> Matches:
         numbers, starts, rows = self._split(offsets, targets, len(groups.table))

@@ -17,7 +17,7 @@ _FIRST_SLOTS: Final = 64
 _FIRST_BYTES: Final = 1024
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """What a kernel looks texts up in: slots of hash, number and place, and the bytes at those places.
 
     Texts are entered in place. A reader with an older snapshot may then meet texts that are newer than the snapshot;
@@ -36,7 +36,7 @@ class Texts:
         self._numbers: dict[bytes, int] = {}
         self._next = 1
         self._used = 0
-        self._table = Table(np.zeros((_FIRST_SLOTS, 3), np.int64), np.zeros(_FIRST_BYTES, np.uint8))
+        self._table = TextTable(np.zeros((_FIRST_SLOTS, 3), np.int64), np.zeros(_FIRST_BYTES, np.uint8))
         self._waiting: list[tuple[int, bytes]] = []  # numbered, and not in the table yet
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Texts:
         return self._table.slots.nbytes + self._table.pool.nbytes + 150 * len(self._numbers)
 
     @property
-    def table(self) -> Table:
+    def table(self) -> TextTable:
         """The table of all texts so far. They are entered here and not one by one: there may be no kernels before."""
         if self._waiting:
             size = sum(len(text) for _, text in self._waiting)
@@ -80,7 +80,7 @@ class Texts:
         while size < 4 * len(self._numbers):
             size *= 2
         room = max(_FIRST_BYTES, 2 * sum(map(len, self._numbers)))
-        self._table = Table(np.zeros((size, 3), np.int64), np.zeros(room, np.uint8))
+        self._table = TextTable(np.zeros((size, 3), np.int64), np.zeros(room, np.uint8))
         self._used = 0
         self._enter([(number, text) for text, number in self._numbers.items()])
 

@@ -24,7 +24,7 @@ from milepost.query.functions import AGGREGATES, FUNCTIONS, SPECIAL
 from milepost.query.header import ATTRIBUTES
 from milepost.query.ordering import Ordering, ordering
 from milepost.query.rules import decode, encode, enforce, parse_schema, rules
-from milepost.query.selection import Query, parse_query
+from milepost.query.selection import CompiledQuery, parse_query
 
 __all__ = [
     "compile",
@@ -33,7 +33,7 @@ __all__ = [
     "ordering",
     "Predicate",
     "Expression",
-    "Query",
+    "CompiledQuery",
     "Ordering",
     "encode",
     "decode",

@@ -25,7 +25,7 @@ from milepost import limits
 from milepost.errors import SchemaError
 from milepost.schema.annotation import ANNOTATED, UNANNOTATED, Case, Named, annotated
 from milepost.schema.components import circular
-from milepost.schema.python import PYTHON_TYPES, Scope, class_name, require_attribute
+from milepost.schema.python import PYTHON_TYPES, GlobalNames, class_name, require_attribute
 from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant, walk
 
 _ANNOTATION: Final = "milepost.schema.annotation"
@@ -256,7 +256,7 @@ class _Printer:
 
     def __init__(self, built: _Builder) -> None:
         self.built = built
-        self.scope = Scope(built.taken)
+        self.scope = GlobalNames(built.taken)
 
     def module(self) -> str:
         classes = ["\n".join(self._class(cls)) for cls in self.built.classes]

@@ -13,7 +13,7 @@ from typing import Any, Final
 from milepost.errors import did_you_mean
 from milepost.schema.messagetype import Attribute, Member, MessageType, NodeType, Reference
 from milepost.schema.node import Node, References
-from milepost.schema.python import PYTHON_TYPES, Scope, class_name, require_attribute
+from milepost.schema.python import PYTHON_TYPES, GlobalNames, class_name, require_attribute
 from milepost.schema.types import Atom, Optional
 
 _RESERVED: Final = frozenset(dir(Node))
@@ -111,7 +111,7 @@ class _Printer:
         self.message_type = message_type
         self.named = _class_names(message_type)
         classes = {name for item in self.named.values() for name in (item, f"{item}References")}
-        self.scope = Scope(classes | _members(message_type))
+        self.scope = GlobalNames(classes | _members(message_type))
         self.node = self.scope.imported("milepost.schema.node", "Node")
         self.origin = self.scope.free("MESSAGE_TYPE")
         self.this = self.scope.free("self")

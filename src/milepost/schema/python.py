@@ -49,7 +49,7 @@ def class_name(name: str) -> str:
     return f"{camel}_" if keyword.iskeyword(camel) else camel
 
 
-class Scope:
+class GlobalNames:
     """The global names of a Python source that is being written; none of them is one of the names `taken`.
 
     A class body resolves names in itself first: with an attribute called `date` or `int`, the annotations after

@@ -12,6 +12,6 @@
     batches     from a batch to a mask or a column of its rows
 """
 
-from milepost.query.mask.batches import Column, column, column_of, mask
+from milepost.query.mask.batches import RowValues, column, column_of, mask
 
-__all__ = ["Column", "column", "column_of", "mask"]
+__all__ = ["RowValues", "column", "column_of", "mask"]

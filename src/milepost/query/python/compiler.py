@@ -19,9 +19,9 @@ def compiled(node: Typed) -> Evaluate:
     match node:
         case typed.Const(value):
             return lambda moment: value
-        case typed.Read():
+        case typed.ReadPath():
             return read(node)
-        case typed.Header():
+        case typed.HeaderField():
             return header(node)
         case typed.CaseName():
             return case_name(node)

@@ -15,6 +15,6 @@ Only values that are bound come from a query or a message: the text has names of
 """
 
 from milepost.query.sql.compiler import Sql, compile, order_by
-from milepost.query.sql.tables import Column, Table, Tables
+from milepost.query.sql.tables import SqlColumn, SqlTable, Tables
 
-__all__ = ["compile", "order_by", "Sql", "Tables", "Table", "Column"]
+__all__ = ["compile", "order_by", "Sql", "Tables", "SqlTable", "SqlColumn"]
