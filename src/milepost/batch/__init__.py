@@ -1,6 +1,6 @@
 """Messages as rows of columns: encode, view, take, concat, Arrow.
 
-`Batch` is the noun; `layout` draws the bytes of a level, `header` those of the whole.
+Begin with `batch`. `layout` draws the bytes of a level, `header` the bytes of a whole batch.
 """
 
 from milepost.batch.batch import Batch, CaseGroup

@@ -1,7 +1,7 @@
-"""The columns of an index: what its terms read of a message, each as one code a row.
+"""The columns of an index: the values of messages that its terms test, one code a row.
 
-A column is made when a subscription first needs it, and stays. What a column reads is a path that ends at a single
-value, or the name of a variant's case.
+A column is made when a subscription first needs it, and stays. It reads a path to a single value, or the name of a
+variant's case.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from milepost.schema.types import Atom, Schema
 
 Codes: TypeAlias = npt.NDArray[np.int64]
 
-COLUMNS: Final = 256  # of one index; a message of so many rows' codes is read for each batch, so paths must not pile up
+COLUMNS: Final = 256  # of one index; each is decoded for every batch, so their number must be bounded
 WIDE_DIGITS: Final = 18  # decimals up to here fit into 64 bits
 
 _SORTS: Final = {
     "int8": 1, "int16": 2, "int": 3, "date": 3, "long": 4, "timestamp": 4, "ident": 4, "uint8": 5, "uint16": 6,
     "uint32": 7, "uint64": 8, "float": 9, "double": 10, "bool": 11, "decimal": 12, "uuid": 15,
 }  # fmt: skip
-_ABSENT, _START, _NUMBERED, _ELSEWHERE = 0, 13, 14, 16  # as `decoder` has them
+_ABSENT, _START, _NUMBERED, _ELSEWHERE = 0, 13, 14, 16  # as in `decoder`
 _NOWHERE: Final = np.zeros(0, np.int64)
 
 
 class CodeColumn(NamedTuple):
-    """What is read, and how it becomes codes."""
+    """A path, and how its values become codes."""
 
     node: ReadPath | CaseName
     coding: Coding
 
 
 class IndexedField:
-    """What a path leads to, with the columns that exist for it by now."""
+    """The field at the end of a path, with the columns that exist for it so far."""
 
     __slots__ = ("coding", "node", "numbers", "plain", "scale")
 
     def __init__(self, node: ReadPath | CaseName, coding: Coding, scale: int) -> None:
         self.node = node
-        self.coding = coding  # of texts START, although they may have a column of numbers beside it
+        self.coding = coding  # START for texts, which may have a column of numbers too
         self.scale = scale
         self.plain = coding is Coding.SIGNED and not scale  # integers that are their own codes
         self.numbers: dict[Coding, int] = {}
 
 
 class CodeColumns:
-    """All columns of an index, by number. Only ever grows, so snapshots share it."""
+    """All columns of an index, by number. It only grows, so snapshots share it."""
 
     def __init__(self, schema: Schema, texts: Texts) -> None:
         self.schema: Final = schema
@@ -70,12 +70,12 @@ class CodeColumns:
         return len(self.all)
 
     def field(self, node: Any) -> IndexedField | None:
-        """The field that a node reads; None when it is not one, or one without codes."""
+        """The field that a node reads; None when it reads no field, or one without codes."""
         if type(node) is ReadPath:
             if node.variable != ROOT:
                 return None
             steps = node.steps
-            if len(steps) == 1 and type(steps[0]) is FieldStep:  # hashing a node takes longer than all the rest
+            if len(steps) == 1 and type(steps[0]) is FieldStep:  # hashing a node would take longer than all the rest
                 name = steps[0].name
                 if name not in self._by_name:
                     self._by_name[name] = self._field(node)
@@ -83,7 +83,7 @@ class CodeColumns:
         elif type(node) is not CaseName or node.variant.variable != ROOT:
             return None
         if node not in self._by_node:
-            if len(self._by_node) > 4 * COLUMNS:  # elements of lists: there is no end of them
+            if len(self._by_node) > 4 * COLUMNS:  # elements of lists: there may be any number
                 return None
             self._by_node[node] = self._field(node)
         return self._by_node[node]
@@ -133,7 +133,7 @@ class CodeColumns:
             n = block.n
             if not n:
                 continue
-            plan = self._plan(block.layout, min(count, len(self.all)))  # a table has a column also when there is none
+            plan = self._plan(block.layout, min(count, len(self.all)))  # `count` is 1 for an index without columns
             rows = _NOWHERE if group.rows is None else group.rows
             data = block._bytes
             if data.flags.writeable:
@@ -153,7 +153,7 @@ class CodeColumns:
         return known[2]
 
     def _elsewhere(self, number: int, group: CaseGroup, table: TextTable) -> Codes:
-        """The codes of a column that is in a box, a list or a node, by way of the mask back end."""
+        """The codes of a column that is in a box, a list or a node, by the mask back end."""
         from milepost.query.mask import paths as vectors
         from milepost.query.mask.frame import Origin, RowFrame
 
@@ -184,7 +184,7 @@ class CodeColumns:
             data = data.view()
             data.flags.writeable = False
             out = np.empty(len(values), np.int64)
-            # An Arrow buffer cannot be written, and its view is the kernel's type; offsets are copied to be of it too.
+            # The kernel takes bytes that are read-only, as an Arrow buffer is, and offsets that are not: copy these.
             numbered = coding is Coding.NUMBER
             text_codes(offsets.copy(), data, numbered, table.slots, table.pool, self.texts.seed, out)
             return out
@@ -200,7 +200,7 @@ class CodeColumns:
 
 
 class ReadPlan:
-    """Where the columns are in one layout, for `read_codes`."""
+    """The positions of the columns in one layout, for `read_codes`."""
 
     def __init__(self, layout: Layout, columns: list[CodeColumn], schema: Schema) -> None:
         self._layout = layout
@@ -214,7 +214,7 @@ class ReadPlan:
         self._last: tuple[int, Codes, Codes] = (-1, _NOWHERE, _NOWHERE)
 
     def at(self, n: int) -> tuple[Codes, Codes]:
-        """Where columns and validity bits start when there are n rows; what was asked last is kept."""
+        """Where columns and validity bits start when there are n rows; the last answer is cached."""
         last = self._last
         if last[0] == n:
             return last[1], last[2]
@@ -237,7 +237,7 @@ class ReadPlan:
 
 
 def _found(shape: Shape, column: CodeColumn) -> tuple[int, AtomShape | None, list[int]]:
-    """How a column is stored in a layout, its shape, and the bit columns that say whether it is there."""
+    """How a column is stored in a layout, its shape, and its validity bit columns."""
     node = column.node
     if isinstance(node, CaseName):
         return _ELSEWHERE, None, []

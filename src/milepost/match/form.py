@@ -1,11 +1,11 @@
 """The indexable form of a predicate: alternatives, each a conjunction of terms over columns.
 
 A term is `(column, low, high)`: the code of the column is between the two; where the column is a complement, `~column`,
-the code is outside, and not null. Where a predicate has parts that no term can say, the form says what must hold at
-least (`exact` is false), and who finds a row by it evaluates the predicate itself.
+the code is outside, and not null. If terms cannot express a part of a predicate, the form is only a necessary condition
+(`exact` is false), and the predicate itself is evaluated for the rows found.
 
-Only what makes a predicate *true* is looked at, or under `not`, what makes its operand *false*. Null is neither, so
-every term fails on it unless it asks for it.
+A form describes when a predicate is *true*, or under `not`, when its operand is *false*. Null is neither, so a null
+satisfies no term but `is null`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from milepost.query.typed import Typed
 Term: TypeAlias = tuple[int, int, int]
 Clause: TypeAlias = tuple[Term, ...]
 
-CLAUSES: Final = 64  # alternatives of one predicate: `in` lists multiply, and each alternative is a posting of its own
-OUTSIDE: Final = 4  # items of a `not in` that become terms, which are looked at one by one
+CLAUSES: Final = 64  # alternatives of one predicate at most: `in` lists multiply, and each alternative is a posting
+OUTSIDE: Final = 4  # items of a `not in` that become terms; these are tested one by one
 
-_SAFE: Final = 1 << 62  # integers within are nowhere near the codes that are shared
+_SAFE: Final = 1 << 62  # integers below are far from the shared codes
 
 _NOT: Final = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Form(NamedTuple):
-    """Alternatives. No alternative at all: no row. `disjoint`: no row satisfies two of them."""
+    """Alternatives; without any, no row matches. `disjoint`: no row satisfies two of them."""
 
     clauses: tuple[Clause, ...]
     exact: bool = True
@@ -44,7 +44,7 @@ ANYTHING: Final = Form(((),))
 
 
 class FormBuilder:
-    """Finds the forms of predicates, and makes the columns they need."""
+    """Builds the forms of predicates, and makes the columns they need."""
 
     def __init__(self, columns: CodeColumns) -> None:
         self._columns = columns
@@ -64,7 +64,7 @@ class FormBuilder:
         }
 
     def form(self, node: Typed, wanted: bool = True) -> Form | None:
-        """What must hold for a node to be known as `wanted`; None when terms can say nothing about it."""
+        """The form of "this node is `wanted`"; None when terms cannot express any part of it."""
         find = self._forms.get(type(node))
         if find is None:
             return None
@@ -138,7 +138,7 @@ class FormBuilder:
         if value is None:
             return NOTHING
         if field.plain and constant.kind.name == "integer" and -_SAFE < value < _SAFE and sign != "<>":
-            # What most terms are, in a tenth of the time that the general way takes.
+            # The most common term, in a tenth of the time of the general way.
             low = value if sign in ("=", ">=") else value + 1 if sign == ">" else LEAST
             high = value if sign in ("=", "<=") else value - 1 if sign == "<" else GREATEST
             column = field.numbers.get(Coding.SIGNED)
@@ -157,7 +157,7 @@ class FormBuilder:
             number = self._columns.texts.number(text)
             return Form((((column if sign == "=" else ~column, number, number),),))
         if field.coding is Coding.NUMBER:
-            return None  # the order of uuids
+            return None  # UUIDs have numbers, which are not in order
         span, outside, exact = codes.compared_text(sign, text)
         return self._one(field, Coding.START, span, outside, exact)
 
@@ -191,7 +191,7 @@ class FormBuilder:
             return found
         if node.low.value is None or node.high.value is None:
             return found
-        # Below the one or above the other: both only where the ends are the wrong way round.
+        # Below one end or above the other: a value can be both only if the ends are the wrong way round.
         return found if _meet(found.clauses) else found._replace(disjoint=True)
 
     def _in(self, node: typed.In, wanted: bool) -> Form | None:
@@ -266,7 +266,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _joined(clause: Clause) -> Clause | None:
-    """The clause with the terms of each column in one; None when they contradict each other."""
+    """The clause with the terms of each column joined; None when they contradict each other."""
     if len(clause) < 2:
         return clause
     found: dict[int, tuple[int, int]] = {}

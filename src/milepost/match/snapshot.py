@@ -1,4 +1,4 @@
-"""A snapshot of an index: immutable, and asked by any thread."""
+"""A snapshot of an index: immutable, for any thread."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from milepost.match.matches import Matches
 from milepost.match.texts import TextTable
 from milepost.query import Predicate
 
-MANY_ROWS: Final = 64  # from here on it pays to put rows in an order before asking
-MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches anyway
-_EXPECTED: Final = 16.0  # targets of a row, before one knows
+MANY_ROWS: Final = 64  # from here on `sweep` pays, which sorts rows first
+MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches
+_EXPECTED: Final = 16.0  # targets of a row, as a first estimate
 
 
 class FrozenGroups:
-    """The groups of a moment: the arrays of their keys, and the predicates to evaluate. Immutable once it is in use."""
+    """The groups at one moment: the arrays of their keys, and the predicates to evaluate. Immutable once in use."""
 
     def __init__(
         self, table: Codes, keys: dict[int, Keys], evaluated: dict[int, Predicate], unindexed: list[int]
     ) -> None:
         self.table = table  # for `assemble`
-        self.held = keys  # so that the addresses in the table hold
+        self.held = keys  # keeps the arrays alive whose addresses are in the table
         self.evaluated = evaluated
         self.unindexed = unindexed
 
     def after(self, changed: Mapping[int, PredicateGroup | None], size: int) -> FrozenGroups:
-        """The groups after some have changed, or are gone; numbers are below `size`."""
+        """The groups after some have changed or were removed; numbers are below `size`."""
         room = len(self.table)
         table = self.table.copy() if size <= room else np.zeros((2 * size, 3), np.int64)
         table[:room] = self.table
         held, evaluated, unindexed = self.held.copy(), self.evaluated, self.unindexed
-        # Rare beside keys that come and go, so these are copied only when predicates do; all of them at once.
+        # Predicates change more rarely than keys, so these are copied only when predicates change; all at once.
         other = [
             number
             for number, group in changed.items()
@@ -72,7 +72,7 @@ NO_GROUPS: Final = FrozenGroups(np.zeros((0, 3), np.int64), {}, {}, [])
 
 
 class Snapshot:
-    """The subscriptions of a moment."""
+    """The subscriptions at one moment."""
 
     def __init__(
         self, now: int, columns: CodeColumns, table: TextTable, segments: Codes, held: list[Any], groups: FrozenGroups
@@ -85,7 +85,7 @@ class Snapshot:
         self._width = max(1, len(columns))
         self._table = table
         self._segments = segments
-        self._held = held  # the arrays that `segments` has the addresses of
+        self._held = held  # keeps the arrays alive whose addresses are in `segments`
         self._groups = groups
         self._postings = int(segments[:, POSTINGS].sum())
         self._expected = _EXPECTED
@@ -96,7 +96,7 @@ class Snapshot:
 
     @property
     def evaluations(self) -> int:
-        """Distinct predicates that may have to be evaluated for a batch: what a match costs beside the index."""
+        """Distinct predicates that may have to be evaluated for a batch: the cost of a match besides the index."""
         return len(self._groups.evaluated)
 
     def long(self, rows: int) -> bool:
@@ -104,7 +104,7 @@ class Snapshot:
         return is_long(self.evaluations, rows)
 
     def match(self, batch: Batch, pause: Callable[[], None] | None = None) -> Matches:
-        """Which rows satisfy which keys. `pause` is called between evaluations: a thread lets others run there."""
+        """Which rows satisfy which keys. `pause` is called between evaluations, so that other threads can run."""
         require_schema(self._columns.schema, batch)
         offsets, targets = self._found(batch)
         if not self._groups.held:
@@ -167,7 +167,7 @@ class Snapshot:
         views: dict[int, Any],
         failed: list[Any],
     ) -> Rows:
-        """The rows in which a predicate holds, of those given, or of all; none when it fails."""
+        """The rows in which a predicate holds, of the given ones or of all; none when it fails."""
         try:
             return satisfying(predicate, batch, rows, views)
         except MilepostError as error:

@@ -23,7 +23,7 @@ _NOT_FORWARDED: Final = frozenset(dir(References))
 def classes(message_type: MessageType) -> dict[str, type[Node]]:
     """A class for each node type, by the node type's name.
 
-    Constructors take members by keyword; optional attributes may be left out, and references are empty then.
+    Constructors take members by keyword. Optional attributes and references may be left out.
     """
     named = _class_names(message_type)
     collections = {
@@ -81,7 +81,7 @@ def _python_type(attribute: Attribute) -> tuple[type, bool]:
 
 
 def _class_names(message_type: MessageType) -> dict[str, str]:
-    """The class of each node type: camel case, and an underscore where that name is taken already."""
+    """The class name of each node type: camel case, with an underscore where that name is taken."""
     taken = _members(message_type)
     named: dict[str, str] = {}
     for kind in message_type.nodes:
@@ -105,7 +105,7 @@ def python_source(message_type: MessageType) -> str:
 
 
 class _Printer:
-    """One module on its way to text."""
+    """Prints one module as source."""
 
     def __init__(self, message_type: MessageType) -> None:
         self.message_type = message_type

@@ -197,7 +197,7 @@ def test_what_is_required_must_be_there() -> None:
 def test_a_reference_to_a_node_that_is_not_there_is_refused() -> None:
     batch = Batch.encode(GRAPH, [{"x": 7, "bs": [{"y": "s"}]}])
     position = batch.groups[0].block.items[0].items[0].base  # of the only reference
-    with pytest.raises(MalformedBatch, match=r"a.bs: .* b that is not there"):
+    with pytest.raises(MalformedBatch, match=r"a.bs: .* b that does not exist"):
         Batch.decode(changed(batch, position, b"\x09"), GRAPH)
 
 
