@@ -40,8 +40,8 @@ CHURN_CHANGES = 20  # additions and removals between two batches
 
 SCHEMA = parse(f"event: [{', '.join(f'a{i}: int' for i in range(ATTRIBUTES))}]")
 MIXED = parse(f"event: [{', '.join(f'a{i}: int' for i in range(ATTRIBUTES))}, name: string]")
-READS = [typed.Read(typed.ROOT, (typed.Get(f"a{i}"),), INTEGER) for i in range(ATTRIBUTES)]
-NAME = typed.Read(typed.ROOT, (typed.Get("name"),), STRING)
+READS = [typed.ReadPath(typed.ROOT, (typed.FieldStep(f"a{i}"),), INTEGER) for i in range(ATTRIBUTES)]
+NAME = typed.ReadPath(typed.ROOT, (typed.FieldStep("name"),), STRING)
 TREE = ast.Literal("boolean", True)  # nobody looks at the text of these predicates
 
 Random = np.random.Generator

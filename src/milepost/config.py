@@ -15,7 +15,7 @@ from milepost.errors import ConfigError, did_you_mean
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `defaults.toml` explains."""
+    """Each field is explained in `defaults.toml`."""
 
     name: str
     listen: str
@@ -65,14 +65,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 MINIMUM_FRAME = 65_536  # bytes: clients gather rows of some hundred bytes into a frame without measuring each
-MINIMUM_MEMORY = 1 << 20  # bytes for all connections: answers have some room even when there is none
-MINIMUM_BYTES = 1024  # of a window: less would stop traffic altogether
+MINIMUM_MEMORY = 1 << 20  # bytes for all connections: enough for answers when everything else is in use
+MINIMUM_BYTES = 1024  # of a window: a smaller one would stop all traffic
 
 
 def settings(file: Path | None = None, **changes: Any) -> Settings:
-    """The defaults, changed by a file and then by name; None among the changes means: as it is.
+    """The defaults, changed by a file and then by name. A change that is None leaves the setting unchanged.
 
-    Raises `ConfigError` with the name that is wrong.
+    Raises `ConfigError` that names the wrong setting.
     """
     values = dict(_defaults())
     if file is not None:
@@ -80,7 +80,7 @@ def settings(file: Path | None = None, **changes: Any) -> Settings:
     values |= {name: value for name, value in changes.items() if value is not None}
     for name in values:
         if name not in Settings.__struct_fields__:
-            raise ConfigError(f"no setting is called {name!r}{did_you_mean(name, Settings.__struct_fields__)}")
+            raise ConfigError(f"unknown setting {name!r}{did_you_mean(name, Settings.__struct_fields__)}")
     try:
         return msgspec.convert(values, Settings)
     except msgspec.ValidationError as error:
@@ -96,7 +96,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     broker = found.pop("broker", {})
     if found or not isinstance(broker, dict):
-        raise ConfigError(f"{file}: settings stand under [broker], and nothing beside it")
+        raise ConfigError(f"{file}: put all settings under [broker], and remove everything else")
     return broker
 
 

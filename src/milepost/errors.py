@@ -3,11 +3,11 @@
 ::
 
     MilepostError
-    ├── SchemaError               a schema that cannot be
+    ├── SchemaError               an invalid schema
     │   ├── SchemaSyntaxError     its text does not parse: line, caret, expectation
     │   ├── IncompatibleSchema    a new version that would break readers: the paths
-    │   └── UnknownSchema         a name or fingerprint nobody registered
-    ├── QueryError                a query that cannot be
+    │   └── UnknownSchema         a name or fingerprint that is not registered
+    ├── QueryError                an invalid query
     │   ├── QuerySyntaxError      its text does not parse: line, caret, expectation
     │   └── QueryTypeError        it parses, but not against this schema
     ├── InvalidValue              a value that does not fit its schema: the path
@@ -15,53 +15,53 @@
     ├── MalformedBatch            bytes that are not a batch of this schema
     ├── LimitExceeded             input larger or deeper than a named limit allows
     │   └── QueryTooCostly        a query that took more steps, or longer, than its budget
-    ├── BrokerError               a broker that says no, or cannot be talked to
-    │   ├── UnknownTopic          a topic nobody declared
-    │   ├── UnknownSubscription   a subscription that is not there, or no longer
+    ├── BrokerError               a broker refused a request, or cannot be reached
+    │   ├── UnknownTopic          a topic that is not declared
+    │   ├── UnknownSubscription   a subscription that does not exist, or no longer
     │   ├── SubscriptionExists    a name that another subscription has
-    │   │   └── TopicMismatch     … and that is one to another topic
+    │   │   └── TopicMismatch     … to another topic
     │   ├── DuplicateMessage      a put whose key was seen before: it is stored already
-    │   ├── NotExpectingAck       an acknowledgement when nothing is waiting for one
-    │   │   └── AckMismatch       … of a message that was not handed out, or not to you
-    │   ├── NothingThere          no message to get just now
-    │   ├── RowsGone              rows that were to be read, and are kept no more
-    │   ├── UnknownRequest        a request that nobody knows
-    │   ├── NotDurable            a topic that is kept nowhere, asked for what is kept
-    │   ├── StagingLost           rows that were staged are not there: stage them again
-    │   ├── UnknownQueue          a queue that nobody declared
-    │   ├── QueueExists           a queue of this name is there, and is another one
-    │   ├── QueueInUse            a queue that cannot go while transactions have its messages
-    │   ├── UnknownType           a message type that nobody declared
-    │   ├── TypeExists            a type of this name is there, and is another one
-    │   ├── TypeInUse             a type that cannot go while queues take it
+    │   ├── NotExpectingAck       an acknowledgement without a message to acknowledge
+    │   │   └── AckMismatch       … of a message that this consumer was not handed
+    │   ├── NothingThere          no message to get now
+    │   ├── RowsGone              rows of a read were removed from the log
+    │   ├── UnknownRequest        a request of an unknown type
+    │   ├── NotDurable            an operation on a log, asked of a live topic
+    │   ├── StagingLost           staged rows are gone: stage them again
+    │   ├── UnknownQueue          a queue that is not declared
+    │   ├── QueueExists           another queue has this name
+    │   ├── QueueInUse            a queue cannot be deleted while transactions hold its messages
+    │   ├── UnknownType           a message type that is not declared
+    │   ├── TypeExists            another type has this name
+    │   ├── TypeInUse             a type cannot be deleted while queues take it
     │   ├── WrongType             a message of a type that its queue does not take
-    │   ├── NoTransaction         queues are used in a transaction, and this is none, or over
-    │   ├── TransactionAborted    the broker has undone a transaction: run it again
-    │   ├── OutcomeUnknown        a commit that nobody waited for to the end: done, or not
-    │   ├── BlockIncomplete       a commit in the middle of what a writer wrote together
-    │   ├── StateLost             the broker came back without what it had stored
+    │   ├── NoTransaction         a queue used outside a transaction, or after its end
+    │   ├── TransactionAborted    the broker rolled a transaction back: run it again
+    │   ├── OutcomeUnknown        a commit whose caller stopped waiting: done, or not
+    │   ├── BlockIncomplete       a commit in the middle of a writer's block
+    │   ├── StateLost             the broker restarted without its stored state
     │   ├── ServedElsewhere       another broker of the cell serves this subscription
-    │   ├── StoreError            the broker's database says no
+    │   ├── StoreError            the broker's database refused a statement
     │   │   ├── StoreUnavailable  it cannot be reached, or does not answer
-    │   │   │   └── InDoubt       … and whether it did what it was asked will be known later
+    │   │   │   └── InDoubt       … during a commit: the outcome will be known later
     │   │   ├── StoreFull         its disk is full
-    │   │   └── CorruptLog        what it holds is not what was written
-    │   ├── ProtocolError         bytes that are not of the protocol
-    │   ├── HandshakeRefused      a version or a name that the broker does not take
-    │   │   └── NotAuthenticated  credentials that it does not take
+    │   │   └── CorruptLog        stored bytes differ from the written ones
+    │   ├── ProtocolError         bytes that do not follow the protocol
+    │   ├── HandshakeRefused      a version or a name that the broker does not accept
+    │   │   └── NotAuthenticated  missing or wrong credentials
     │   ├── Fenced                a newer client of the same name took over
     │   ├── ConnectionLost        the peer or the network broke the connection
-    │   ├── SlowConsumer          the broker closed it: messages were not taken fast enough
-    │   ├── Overloaded            the broker has no room for it now: memory, or connections
+    │   ├── SlowConsumer          the broker closed the connection of a slow consumer
+    │   ├── Overloaded            the broker has no memory or no connections left
     │   └── TimedOut              the broker did not answer in time
-    ├── PipelineFailed            a part of a pipeline that fails again and again
+    ├── PipelineFailed            a part of a pipeline that fails repeatedly
     ├── Closed                    you closed it, and then used it
-    └── ConfigError               settings that cannot be
+    └── ConfigError               invalid settings
         ├── MissingPackage        a package of an extra that is not installed
-        └── PipelineError         a pipeline that cannot run: everything that is wrong with it
+        └── PipelineError         an invalid pipeline: all of its problems
 
-Each class carries ``code``, which is stable and travels on the wire, and ``retriable``: whether doing
-the same thing again can help. Messages say what happened, to what, and what to do next.
+Each class carries ``code``, which is stable and travels on the wire, and ``retriable``: whether a
+retry can help. Messages say what happened, to what, and what to do next.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ class QueryError(MilepostError):
 
 
 class SourceError(MilepostError):
-    """An error with a place in a text: `str(error)` shows the line, a caret, and what was expected.
+    """An error at a position in a text: `str(error)` shows the line, a caret, and what was expected.
 
     Mixed into the syntax errors and into `QueryTypeError`. `line` and `column` count from 1;
-    both are 0 when the place is unknown.
+    both are 0 when the position is unknown.
     """
 
     def __init__(self, message: str, text: str = "", line: int = 0, column: int = 0) -> None:
@@ -105,7 +105,7 @@ class SourceError(MilepostError):
         super().__init__(self._drawn())
 
     def _drawn(self) -> str:
-        lines = self.text.split("\n")  # as lark counts; splitlines() knows eight more line ends
+        lines = self.text.split("\n")  # as lark counts; splitlines() splits at eight more characters
         if not 1 <= self.line <= len(lines):
             return self.message
         shown = lines[self.line - 1]
@@ -165,7 +165,7 @@ class InvalidValue(MilepostError, ValueError):
 
 
 class CheckFailed(MilepostError, ValueError):
-    """A message breaks a `check` rule of its schema; `rows` lists the first offenders."""
+    """A message breaks a `check` rule of its schema; `rows` lists the first such messages."""
 
     code = "check_failed"
 
@@ -176,7 +176,7 @@ class CheckFailed(MilepostError, ValueError):
 
 
 class MalformedBatch(MilepostError, ValueError):
-    """Bytes that are not a batch of the schema they claim; nothing of them was used."""
+    """Bytes that are not a batch of the schema they name. None of their rows was used."""
 
     code = "malformed_batch"
 
@@ -196,116 +196,116 @@ class LimitExceeded(MilepostError, ValueError):
         super().__init__(f"{what}: {value} is over {limit} = {maximum}; {advice or self.advice}")
 
     def __reduce__(self) -> tuple[type[LimitExceeded], tuple[str, int, int, str, str]]:
-        # It crosses processes, as in Spark.
+        # Spark pickles errors to send them between processes.
         return type(self), (self.limit, self.value, self.maximum, self.what, self._advice)
 
 
 class QueryTooCostly(LimitExceeded):
-    """Evaluating a query went over its budget, which `limit` names; the evaluation was ended."""
+    """The evaluation of a query exceeded its budget, which `limit` names, and was ended."""
 
     code = "query_too_costly"
     advice = "nest fewer quantifiers, let them range over shorter lists, or ask for less at once"
 
 
 class BrokerError(MilepostError):
-    """A broker refused something, or could not be talked to."""
+    """A broker refused a request, or could not be reached."""
 
     code = "broker"
 
 
 class UnknownTopic(BrokerError, LookupError):
-    """A topic that nobody has declared, or that was deleted."""
+    """A topic that is not declared, or was deleted."""
 
     code = "unknown_topic"
 
 
 class UnknownSubscription(BrokerError, LookupError):
-    """A subscription that is not there, or no longer."""
+    """A subscription that does not exist, or no longer."""
 
     code = "unknown_subscription"
 
 
 class SubscriptionExists(BrokerError):
-    """Another durable subscription has this name, with another filter or another beginning."""
+    """A durable subscription of this name exists, with another filter or another start."""
 
     code = "subscription_exists"
 
 
 class TopicMismatch(SubscriptionExists):
-    """A durable subscription has this name, and it is one to another topic."""
+    """A durable subscription of this name exists, to another topic."""
 
     code = "topic_mismatch"
 
 
 class DuplicateMessage(BrokerError):
-    """A put with a key that was seen before: the message is stored already, and was not stored again."""
+    """A put with a key that was used before: the message is stored already, and was not stored again."""
 
     code = "duplicate_message"
 
 
 class NotExpectingAck(BrokerError):
-    """An acknowledgement when nothing is waiting for one: get first. What was handed out before comes again."""
+    """An acknowledgement without a message to acknowledge: get one first. Unacknowledged messages are redelivered."""
 
     code = "not_expecting_ack"
 
 
 class AckMismatch(NotExpectingAck):
-    """An acknowledgement of a message that was not handed out, or that another consumer has by now."""
+    """An acknowledgement of a message that was not handed out, or that another consumer has got meanwhile."""
 
     code = "ack_mismatch"
 
 
 class NothingThere(BrokerError, LookupError):
-    """There is no message to get just now; ask again later."""
+    """There is no message to get now; ask again later."""
 
     code = "nothing_there"
     retriable = True
 
 
 class RowsGone(BrokerError, LookupError):
-    """Rows of a range that was to be read are kept no more: retention or an operator removed them."""
+    """Rows of the range to read are gone: retention or an operator removed them."""
 
     code = "rows_gone"
 
 
 class UnknownRequest(BrokerError):
-    """A request of a type that nobody knows."""
+    """A request of a type that the broker does not know."""
 
     code = "unknown_request"
 
 
 class NotDurable(BrokerError):
-    """A live topic is kept nowhere: it has no log, no offsets and no named subscriptions. Declare it durable."""
+    """A live topic is not stored: it has no log, no offsets and no named subscriptions. Declare it durable."""
 
     code = "not_durable"
 
 
 class StagingLost(BrokerError):
-    """Rows that were staged for a sink are not there, or not all of them: nothing was published.
+    """Some or all of the rows that a sink staged are gone: nothing was published.
 
-    They were thrown away by `unstage`, by another client that staged under the same numbers, or because the sink was
-    silent for long; or a piece before them failed. Doing the same again does not help: stage under a new attempt.
+    `unstage` removed them, another client staged under the same numbers, the sink was silent for too long, or an
+    earlier piece failed. A retry of the publish does not help: stage the rows again under a new attempt.
     """
 
     code = "staging_lost"
 
 
 class UnknownQueue(BrokerError, LookupError):
-    """A queue that nobody has declared, or that was deleted: declare it, or look at the names that there are."""
+    """A queue that is not declared, or was deleted: declare it, or list the queues to find its name."""
 
     code = "unknown_queue"
 
 
 class QueueExists(BrokerError):
-    """A queue of this name is there, with other types or other rules: take another name, or delete it first."""
+    """A queue of this name exists, with other types or other rules: choose another name, or delete it first."""
 
     code = "queue_exists"
 
 
 class QueueInUse(BrokerError):
-    """A queue has messages that transactions under way have written or taken, or another queue sends its dead there.
+    """Open transactions have written or taken messages of this queue, or it is the dead-letter queue of another.
 
-    Wait until they are done, and delete it then.
+    Wait until the transactions end, or change the other queue, and delete it then.
     """
 
     code = "queue_in_use"
@@ -313,13 +313,13 @@ class QueueInUse(BrokerError):
 
 
 class UnknownType(BrokerError, LookupError):
-    """A message type that nobody has declared, or that was deleted: declare it first."""
+    """A message type that is not declared, or was deleted: declare it first."""
 
     code = "unknown_type"
 
 
 class TypeExists(BrokerError):
-    """A message type of this name is there, and has another definition: take another name, or delete it first."""
+    """A message type of this name exists, with another definition: choose another name, or delete it first."""
 
     code = "type_exists"
 
@@ -331,21 +331,21 @@ class TypeInUse(BrokerError):
 
 
 class WrongType(BrokerError):
-    """A message of a type that its queue does not take: declare the queue with that type, or take another queue."""
+    """A message of a type that its queue does not take: declare the queue with that type, or use another queue."""
 
     code = "wrong_type"
 
 
 class NoTransaction(BrokerError):
-    """Queues are written and read in a transaction, and this is none, or it is over: begin one with transaction()."""
+    """A queue was used outside a transaction, or after the transaction's end: begin one with transaction()."""
 
     code = "no_transaction"
 
 
 class TransactionAborted(BrokerError):
-    """The broker has undone a transaction: its messages are where they were, and what it wrote is gone.
+    """The broker rolled a transaction back: messages it took are in their queues again, messages it wrote are gone.
 
-    Its client was away for longer than its lease, its broker started anew, or one of its steps failed. Run the whole
+    Its client was away for longer than its lease, its broker restarted, or one of its steps failed. Run the whole
     transaction again.
     """
 
@@ -354,125 +354,125 @@ class TransactionAborted(BrokerError):
 
 
 class OutcomeUnknown(BrokerError):
-    """A commit was on its way when its caller stopped waiting for it: it was done, or it was not.
+    """The caller of a commit stopped waiting for it: the transaction may or may not be committed.
 
-    Look whether its messages are there, or are gone, before the transaction is run again.
+    Look into its queues before running the transaction again.
     """
 
     code = "outcome_unknown"
 
 
 class BlockIncomplete(BrokerError):
-    """A reader of a blockwise queue commits only when it has taken all that a writer's transaction wrote.
+    """A reader of a blockwise queue can commit only after taking every message that a writer's transaction wrote.
 
-    The message names what remains: dequeue that too, and commit then; or abort.
+    The error names the messages that remain: dequeue them too and commit, or abort.
     """
 
     code = "block_incomplete"
 
 
 class StateLost(BrokerError):
-    """The broker came back without what it had stored: messages that it had acknowledged may be gone for good.
+    """The broker restarted without its stored state: messages that it had acknowledged may be lost.
 
-    Whoever knows what was lost decides how to go on; a new client starts on the new state.
+    The application decides how to go on. A new client starts on the new state.
     """
 
     code = "state_lost"
 
 
 class ServedElsewhere(BrokerError):
-    """Another broker of the cell serves this subscription at the moment; connect there, or try again."""
+    """Another broker of the cell serves this subscription now; connect to it, or try again."""
 
     code = "served_elsewhere"
     retriable = True
 
 
 class StoreError(BrokerError):
-    """The broker's database refused something. Nothing that was acknowledged is lost."""
+    """The broker's database refused a statement. No acknowledged message is lost."""
 
     code = "store"
 
 
 class StoreUnavailable(StoreError):
-    """The broker's database cannot be reached or does not answer. Nothing was done: do it again later."""
+    """The broker's database cannot be reached or does not answer. Nothing was done: try again later."""
 
     code = "store_unavailable"
     retriable = True
 
 
 class InDoubt(StoreUnavailable):
-    """The broker's database went away in the middle of a commit: the next connection tells what came of it."""
+    """The broker's database went away during a commit: the next connection tells whether it was done."""
 
     code = "in_doubt"
 
 
 class StoreFull(StoreError):
-    """The disk of the broker's database is full: nothing was stored. Make room, then do it again."""
+    """The disk of the broker's database is full: nothing was stored. Free some space, then try again."""
 
     code = "store_full"
     retriable = True
 
 
 class CorruptLog(StoreError):
-    """The log holds bytes that are not what was written. They are never skipped in silence."""
+    """The log holds bytes that differ from the written ones. Such bytes are never skipped silently."""
 
     code = "corrupt_log"
 
 
 class ProtocolError(BrokerError):
-    """Bytes that are not of the protocol: another program on the port, or a fault in one of the two ends."""
+    """Bytes that do not follow the protocol: another program has the port, or one of the two ends has a fault."""
 
     code = "protocol"
 
 
 class HandshakeRefused(BrokerError):
-    """The broker does not take this client: another protocol version, or a name that cannot be."""
+    """The broker does not accept this client: another protocol version, or an invalid name."""
 
     code = "handshake_refused"
 
 
 class NotAuthenticated(HandshakeRefused):
-    """The broker asks for credentials, or does not take the ones it got."""
+    """The broker requires credentials, or does not accept the ones it got."""
 
     code = "not_authenticated"
 
 
 class Fenced(BrokerError):
-    """A newer client of the same name has connected, and this one was closed. Names of clients are unique."""
+    """A newer client of the same name has connected, and this one was closed. Client names are unique."""
 
     code = "fenced"
 
 
 class ConnectionLost(BrokerError, ConnectionError):
-    """The peer or the network broke the connection. A client connects again by itself, unless told not to."""
+    """The peer or the network broke the connection. A client reconnects by itself, unless configured not to."""
 
     code = "connection_lost"
     retriable = True
 
 
 class SlowConsumer(BrokerError):
-    """The broker closed the connection: its messages were not taken as fast as the topic's policy wants."""
+    """The broker closed the connection: the client took messages more slowly than the topic's policy allows."""
 
     code = "slow_consumer"
     retriable = True
 
 
 class Overloaded(BrokerError):
-    """The broker has no room for what is asked: its memory or its connections are in use. Try again later."""
+    """The broker has no memory or no connections left for the request. Try again later."""
 
     code = "overloaded"
     retriable = True
 
 
 class TimedOut(BrokerError, TimeoutError):
-    """The broker did not answer in time; what was asked may or may not have happened."""
+    """The broker did not answer in time; the request may or may not have been carried out."""
 
     code = "timed_out"
     retriable = True
 
 
 class PipelineFailed(MilepostError):
-    """A lane or the second tier of a pipeline was started several times, and failed each time at once."""
+    """A lane or the second tier of a pipeline was started several times, and failed at once each time."""
 
     code = "pipeline_failed"
     retriable = True
@@ -485,19 +485,19 @@ class Closed(MilepostError):
 
 
 class ConfigError(MilepostError, ValueError):
-    """Settings that contradict each other, or that nobody knows."""
+    """Settings that are unknown, invalid, or contradict each other."""
 
     code = "config"
 
 
 class MissingPackage(ModuleNotFoundError, ConfigError):
-    """A package that a part of Milepost needs is not installed: `name` is its module, the message names the extra."""
+    """A package that a part of Milepost needs is not installed. `name` is its module; the message names the extra."""
 
     code = "missing_package"
 
 
 class PipelineError(ConfigError):
-    """A pipeline that cannot run. The message lists every problem; `problems` has them apart, as (place, text)."""
+    """An invalid pipeline. The message lists every problem; `problems` has them one by one, as (place, text)."""
 
     code = "pipeline"
 
@@ -514,12 +514,12 @@ class PipelineError(ConfigError):
 
 
 def from_code(code: str, message: str) -> MilepostError:
-    """The error with a code, in words that came over the wire or say more; an unknown code gives a `BrokerError`."""
+    """The error of a code, with the message that came over the wire; an unknown code gives a `BrokerError`."""
     found = _BY_CODE.get(code)
     if found is None:
         return BrokerError(message)
     made = found.__new__(found)
-    Exception.__init__(made, message)  # the words are already drawn; constructors would draw them again
+    Exception.__init__(made, message)  # the message is complete; a constructor would add to it
     return made
 
 
@@ -529,14 +529,14 @@ def _tree(root: type[MilepostError]) -> Iterable[type[MilepostError]]:
         yield from _tree(below)
 
 
-_BY_CODE = {kind.code: kind for kind in reversed(list(_tree(MilepostError)))}  # of two with one code, the upper
+_BY_CODE = {kind.code: kind for kind in reversed(list(_tree(MilepostError)))}  # of two classes with one code, the base
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: "; did you mean 'price'?", or nothing when nothing is near.
+    """The end of a message about an unknown name: "; did you mean 'price'?", or "" when no known name is near.
 
     Compares with at most a thousand names of about the same length: `difflib` is slow, and both the
-    name and what is known may come from a stranger.
+    name and the known names may come from an untrusted peer.
     """
     similar = [item for item in known if abs(len(item) - len(name)) <= max(3, len(name) // 3)][:_NAMES_COMPARED]
     found = [item for item in similar if item.lower() == name.lower()] or get_close_matches(name, similar, n=1)

@@ -1,7 +1,7 @@
-"""Extras: packages that only a part of Milepost needs, and what to install where one is missing.
+"""Extras: packages that only a part of Milepost needs, and the command that installs a missing one.
 
-`pyproject.toml` says which packages an extra has. A part that needs one says so where users come in:
-in the package of the broker, in a command, in a function that a user calls.
+`pyproject.toml` lists the packages of each extra. A part that needs an extra requires it where users enter:
+in the broker's package, in a command, in a public function.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CALLED: Final = {"bson": "pymongo", "zmq": "pyzmq", "prometheus_client": "prome
 
 
 def installed(*modules: str) -> bool:
-    """Whether modules are there, without importing them."""
+    """Whether modules are installed, without importing them."""
     return all(find_spec(each) is not None for each in modules)
 
 
@@ -27,9 +27,9 @@ def install(name: str) -> str:
 
 
 def require(words: str, name: str, *modules: str) -> None:
-    """Refuse to go on without modules of the extra `name`: `MissingPackage` says what to install.
+    """Raise `MissingPackage`, with the command to install, unless the modules of the extra `name` are installed.
 
-    `words` begin its sentence, as in "a broker needs".
+    `words` begin the message, as in "a broker needs".
     """
     for module in modules:
         if not installed(module):
@@ -38,14 +38,14 @@ def require(words: str, name: str, *modules: str) -> None:
 
 @contextmanager
 def extra(words: str, name: str) -> Iterator[None]:
-    """The same for modules that are imported within."""
+    """`require` for the modules that the block imports."""
     try:
         yield
     except MissingPackage:
         raise
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
-        if module in ("", "milepost"):  # a fault of ours
+        if module in ("", "milepost"):  # a fault of Milepost
             raise
         raise _missing(words, name, module) from None
 

@@ -1,14 +1,14 @@
 """Messages as rows of columns: encode, view, take, concat, Arrow.
 
-`Batch` is the noun; `layout` draws the bytes of a level, `header` those of the whole.
+Begin with `batch`. `layout` draws the bytes of a level, `header` the bytes of a whole batch.
 """
 
-from milepost.batch.batch import Batch, Group
+from milepost.batch.batch import Batch, CaseGroup
 from milepost.batch.collector import Collector
 from milepost.batch.copier import Copier
 from milepost.batch.draft import Draft
 from milepost.batch.dynamic import DynamicValue
-from milepost.batch.ids import Ids, MessageId, Run, Stamper
+from milepost.batch.ids import IdRun, Ids, MessageId, Stamper
 from milepost.batch.inference import schema_of
 from milepost.batch.reader import projection, reader
 from milepost.batch.row import ListView, Row, TupleView, VariantView
@@ -19,12 +19,12 @@ __all__ = [
     "Copier",
     "Draft",
     "DynamicValue",
-    "Group",
+    "CaseGroup",
     "Ids",
     "ListView",
     "MessageId",
     "Row",
-    "Run",
+    "IdRun",
     "Stamper",
     "TupleView",
     "VariantView",

@@ -1,10 +1,10 @@
 """Batches as Arrow record batches: the same columns under Arrow's names.
 
-Every fixed-width column, text and validity bit is passed on where it lies; only batches of several flat-tuple
-cases are gathered. The way back is in `from_arrow`.
+Fixed-width columns, text and validity bits are not copied; only batches of several flat-tuple cases are gathered.
+`from_arrow` is the inverse.
 
-A tuple is a struct, a list a list, a variant a dense union with one child per case (and one of Arrow's null type,
-with an empty name, when it is optional). Types that Arrow lacks are marked in the field's metadata.
+A tuple is a struct, a list a list, and a variant a dense union with one child per case. An optional variant has one
+more child, of Arrow's null type and with an empty name. Types that Arrow lacks are marked in the field's metadata.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ABSENT: Final = ""  # the name of the child that stands for an absent variant
 # Schemas
 
 
-@lru_cache(FORMATS)  # it is asked for with each batch, and costs as much as all the columns of a small one
+@lru_cache(FORMATS)  # needed for each batch, and as costly as all the columns of a small one
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of a batch's record batch."""
     cases = SuperVariant(schema.type, schema)
@@ -128,7 +128,7 @@ def _package(name: str) -> Any:
 
 
 def _framed(batch: Batch) -> tuple[pa.RecordBatch, list[tuple[int, str, list[Any]]]]:
-    """The columns that frames have types for, and those with variants, as Python objects: place, name, values."""
+    """The columns that frames have types for, and the others (with variants) as place, name and Python values."""
     table = to_arrow(batch)
     odd = [(place, field.name) for place, field in enumerate(table.schema) if _has_union(field.type)]
     if not odd:
@@ -228,7 +228,7 @@ def _box_to_arrow(form: Format, block: Block, shape: BoxShape) -> pa.Array:
         chunks[number].append(shape_to_arrow(form, elements, root.shape))
     absent = tags == 0
     if bool(absent.any()):
-        number = 0  # the child for absence; without one (inside an absent tuple) any value fills the place
+        number = 0  # the child for absence; without one (inside an absent tuple) any child will do
         places[absent] = sum(len(chunk) for chunk in chunks[number])
         if shape.optional:
             places[absent] = np.arange(int(absent.sum()), dtype=np.int32)
@@ -242,7 +242,7 @@ def _box_to_arrow(form: Format, block: Block, shape: BoxShape) -> pa.Array:
     for number, child in enumerate(children):
         mine = np.flatnonzero(codes == number)
         found = places[mine]
-        if bool((found[1:] < found[:-1]).any()):  # Arrow wants places in order: several tags may be of one case
+        if bool((found[1:] < found[:-1]).any()):  # Arrow requires ascending offsets: several tags may be of one case
             children[number] = child.take(pa.array(found))
             places[mine] = np.arange(len(mine), dtype=np.int32)
     return _dense(kind, codes, places, children)

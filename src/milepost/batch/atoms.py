@@ -1,7 +1,7 @@
 """Python values of atomic types <-> the bytes of a column.
 
-The packers take a whole column at once and let the interpreter's C code do the work of each value. They raise
-whatever it raises; `bad_value` then finds the culprit and says it in words.
+The packers take a whole column at once and leave the work per value to the interpreter's C code. They raise its
+errors; `bad_value` then finds the wrong value and makes the message.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Values = Sequence[Any]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-# The span of Python's datetime, which is also what SQL stores: other numbers in these columns are refused.
+# The range of Python's datetime and of SQL: other numbers in these columns are refused.
 DATE_RANGE: Final = (date.min.toordinal() - EPOCH_DAY, date.max.toordinal() - EPOCH_DAY)
 TIMESTAMP_RANGE: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 RANGES: Final = {"date": DATE_RANGE, "timestamp": TIMESTAMP_RANGE}
-# Exact or an error: more digits than any decimal has, and nothing rounded in silence.
+# Exact or an error: more digits than any decimal has, so that nothing is rounded.
 _EXACT: Final = Context(prec=100, traps=[Inexact, InvalidOperation])
 
 CODES: Final = {
@@ -38,7 +38,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "bool": False, "float": 0.0, "double": 0.0, "decimal": Decimal(0), "string": "", "bytes": b"",
     "date": date(1970, 1, 1), "timestamp": EPOCH, "uuid": UUID(int=0),
 } | dict.fromkeys(INTEGER_RANGES, 0)  # fmt: skip
-"""What fills the slot of an absent value: always zero bytes."""
+"""The value in the slot of an absent one: always zero bytes."""
 
 
 def _numbers(kind: Atom, values: Values) -> bytes:
@@ -48,13 +48,13 @@ def _numbers(kind: Atom, values: Values) -> bytes:
 def days(value: date) -> int:
     """A date as its column holds it."""
     if isinstance(value, datetime):
-        raise TypeError("a datetime is no date; use .date()")
+        raise TypeError("a datetime is not a date; use .date()")
     return value.toordinal() - EPOCH_DAY
 
 
 def micros(value: datetime) -> int:
     """A timestamp as its column holds it."""
-    since = value - EPOCH  # a naive datetime raises TypeError here, on purpose: its instant is a guess
+    since = value - EPOCH  # raises TypeError for a naive datetime, as intended: its instant is unknown
     number = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     if not TIMESTAMP_RANGE[0] <= number <= TIMESTAMP_RANGE[1]:  # a year 9999 in one zone may be 10000 in UTC
         raise OverflowError("outside the years 1 to 9999 in UTC")
@@ -64,7 +64,7 @@ def micros(value: datetime) -> int:
 def unscaled(kind: Atom, value: Decimal | int) -> int:
     """A decimal as its column holds it: the number of units of the last digit."""
     if isinstance(value, float):
-        raise TypeError("a float is no decimal; use Decimal(str(value))")
+        raise TypeError("a float is not a decimal; use Decimal(str(value))")
     number = int(_EXACT.to_integral_exact(_EXACT.scaleb(_EXACT.create_decimal(value), kind.scale)))
     if abs(number) >= 10**kind.precision:
         raise OverflowError(f"more than {kind.precision} digits")
@@ -98,7 +98,7 @@ PACKERS: Final[dict[str, Callable[[Atom, Values], bytes]]] = dict.fromkeys(CODES
     "decimal": _decimals,
     "uuid": _uuids,
 }
-# What a packer may raise for a value that does not fit.
+# The errors of a packer for a value that does not fit.
 REFUSED: Final = (struct.error, TypeError, ValueError, OverflowError, AttributeError, ArithmeticError)
 
 
@@ -139,7 +139,7 @@ def _hint(kind: Atom, value: Any, reason: Exception) -> str:
     if isinstance(reason, Inexact):
         return f": it has more than {kind.scale} digits after the point"
     if isinstance(reason, UnicodeEncodeError):
-        return ": a lone surrogate is no character"
+        return ": a lone surrogate is not a character"
     if type(reason) in (TypeError, OverflowError) and kind.kind in ("date", "decimal", "timestamp"):
         return f": {reason}"
     return f" (a {type(value).__name__})"

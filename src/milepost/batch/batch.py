@@ -1,4 +1,4 @@
-"""A batch: messages of one schema as rows of columns, in the bytes they travel and are stored in."""
+"""A batch: messages of one schema as rows of columns. Its bytes are the same in memory, on the wire and in the log."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from milepost.batch import directory, gather, graph
 from milepost.batch.block import Block
 from milepost.batch.columns import Bytes, Columns
 from milepost.batch.conversion import converted
-from milepost.batch.encode import Encoder
+from milepost.batch.encoder import Encoder
 from milepost.batch.format import BOXED, Format, format_of
 from milepost.batch.header import HEADER, Buffer, Header, seal, unseal
 from milepost.batch.ids import Ids, MessageId, ids_of_rows
 from milepost.batch.layout import Layout, aligned
 from milepost.batch.plain import plain
 from milepost.batch.row import MessageHeader, row_class
-from milepost.batch.single import REFUSED
-from milepost.batch.validate import Validator
+from milepost.batch.row_codec import REFUSED
+from milepost.batch.validator import Validator
 from milepost.errors import InvalidValue, MalformedBatch
 from milepost.schema.messagetype import MessageType
 from milepost.schema.relax import known
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Group(NamedTuple):
+class CaseGroup(NamedTuple):
     """The rows of one flat-tuple case: their columns, and their places in the batch (None: all rows, in order)."""
 
     code: int  # multi-choice code, or BOXED
@@ -40,26 +40,26 @@ class Group(NamedTuple):
     rows: npt.NDArray[np.intp] | None
 
 
-_new: Final = tuple.__new__  # of a named tuple, without the Python function that its own constructor is
+_new: Final = tuple.__new__  # makes a named tuple without calling its constructor, which is a Python function
 
 
 class Batch:
-    """Rows of one schema. Immutable; `data` holds the bytes, and everything else is read out of them.
+    """Rows of one schema. Immutable; `data` holds the bytes, and everything else is read from them.
 
     Made by `encode` from values, by `decode` from bytes, and by `take`, `slice`, `concat` and `replace` from
     other batches.
     """
 
-    def __init__(self, form: Format, data: Buffer, rows: int, groups: tuple[Group, ...], ids: Ids | None) -> None:
+    def __init__(self, form: Format, data: Buffer, rows: int, groups: tuple[CaseGroup, ...], ids: Ids | None) -> None:
         self._form = form
-        self.data: Final = data  # what travels and is stored; `bytes(batch)` copies it where bytes are needed
+        self.data: Final = data  # as sent and stored; `bytes(batch)` copies it
         self.groups: Final = groups
         self.ids: Final = ids
         self._rows = rows
 
     @property
     def schema(self) -> Schema:
-        """What the rows may contain."""
+        """The schema of the rows."""
         return self._form.schema
 
     # Making
@@ -69,9 +69,9 @@ class Batch:
         """A batch from rows, columns or a frame.
 
         `source` is an iterable of rows (dicts, dataclasses, nodes of a message type, rows of other batches), a
-        mapping of names to columns (NumPy arrays, lists, Arrow arrays), or anything that speaks Arrow: a record
-        batch, a table, a pandas or Polars frame. One message alone is a list of one row. Timestamps without a time
-        zone are refused in rows, and are UTC in a frame, which often cannot say.
+        mapping of names to columns (NumPy arrays, lists, Arrow arrays), or an object with the Arrow interface: a
+        record batch, a table, a pandas or Polars frame. A single message is a list of one row. Timestamps without a
+        time zone are refused in rows, and are UTC in a frame.
         """
         schema = as_schema(schema)
         form = format_of(schema)
@@ -81,12 +81,12 @@ class Batch:
             return cls.from_arrow(schema, record_batch(schema, source), ids)
         rows = source if isinstance(source, list) else listed(source)
         limits.require("BATCH_ROWS", len(rows), "the rows of a batch")
-        if len(rows) == 1 and form.single is not None:
+        if len(rows) == 1 and form.row_codec is not None:
             try:
-                body = form.single.pack(rows[0])
+                body = form.row_codec.pack(rows[0])
                 return cls._sealed(form, [body], len(body), 1, ids)
             except REFUSED:
-                pass  # the way by columns takes it, or says what is wrong with it
+                pass  # the encoding by columns takes it, or raises the right error
         if schema.message_type is not None:
             rows = graph.unlinked_rows(schema.message_type, rows)
         try:
@@ -124,7 +124,7 @@ class Batch:
         limits.require("BATCH_ROWS", table.num_rows, "the rows of a batch")
         made = cls.assemble(form, table.num_rows, groups_of(form, table), ids)
         try:
-            if form.has_cells:  # bytes that somebody else made: look at them as at any other
+            if form.has_cells:  # dynamic values are bytes from outside: check them
                 return cls.decode(made.data, schema)
             graph.check(made)
         except MalformedBatch as error:
@@ -151,8 +151,8 @@ class Batch:
         ids: Ids | None,
         draft: bool = False,
     ) -> Batch:
-        """A batch from the columns of each case that occurs, with the rows they belong to."""
-        if not groups:  # no rows, and so no case: the boxed form needs none
+        """A batch from the columns of each case that occurs, with the rows of each."""
+        if not groups:  # no rows, so no case: the boxed form needs none
             groups = {BOXED: (Encoder(form).columns(form.boxed, []), None)}
         parts: list[Bytes] = (
             [directory.written(rows, {code: mine for code, (_, mine) in groups.items()})] if form.has_cases else []
@@ -168,7 +168,7 @@ class Batch:
     def _sealed(
         cls, form: Format, parts: list[Bytes], size: int, rows: int, ids: Ids | None, draft: bool = False
     ) -> Batch:
-        """Header, groups and IDs as one batch; `size` is that of the groups."""
+        """Header, groups and IDs as one batch; `size` is the size of the groups in bytes."""
         limits.require("BATCH_ROWS", rows, "the rows of a batch")
         if ids is not None:
             if len(ids) != rows:
@@ -180,26 +180,26 @@ class Batch:
         data = seal(parts, rows, ids is not None, form.schema.fingerprint, draft)
         if form.has_cases:
             return cls.trusted(data, form.schema)
-        return cls(form, data, rows, (Group(0, Block(form.layout(), data, HEADER.size, rows), None),), ids)
+        return cls(form, data, rows, (CaseGroup(0, Block(form.layout(), data, HEADER.size, rows), None),), ids)
 
     @classmethod
     def lone(cls, form: Format, layout: Layout, data: bytes, ids: Ids) -> Batch:
         """A batch of one flat row that this process has just written, with its ID."""
-        return cls(form, data, 1, (_new(Group, (0, Block(layout, data, HEADER.size, 1), None)),), ids)
+        return cls(form, data, 1, (_new(CaseGroup, (0, Block(layout, data, HEADER.size, 1), None)),), ids)
 
     @classmethod
     def decode(cls, data: Buffer, schema: Schema, *, _depth: int = 0) -> Batch:
-        """A batch from bytes of unknown origin, checked once and completely; `MalformedBatch` says what is wrong."""
+        """A batch from bytes of unknown origin, checked completely. Raises `MalformedBatch`."""
         if type(schema) is Schema and type(data) in (bytes, bytearray, memoryview):
             form = format_of(schema)
-            single = form.single
-            if single is not None and type(data) is bytes and (at := single.first(data)):
-                group = _new(Group, (0, Block(single.layout, data, HEADER.size, 1), None))
+            codec = form.row_codec
+            if codec is not None and type(data) is bytes and (at := codec.first(data)):
+                group = _new(CaseGroup, (0, Block(codec.layout, data, HEADER.size, 1), None))
                 return cls(form, data, 1, (group,), Ids.read_one(data, at))
-            several = form.several
-            if several is not None and (found := several.found(data)) is not None:
+            validator = form.flat_validator
+            if validator is not None and (found := validator.check(data)) is not None:
                 rows, end, at = found
-                group = _new(Group, (0, Block(several.layout, data, HEADER.size, rows, ((), (), end)), None))
+                group = _new(CaseGroup, (0, Block(validator.layout, data, HEADER.size, rows, ((), (), end)), None))
                 return cls(form, data, rows, (group,), Ids.read_run(data, at, rows))
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidValue(f"decode takes the bytes of a batch, not a {type(data).__name__}")
@@ -222,13 +222,13 @@ class Batch:
     @classmethod
     def _opened(cls, form: Format, data: Buffer, header: Header, checked: bool, depth: int) -> Batch:
         rows = header.rows
-        if rows == 1 and form.single is not None and (end := form.single.end(data, HEADER.size)) is not None:
-            # The short way for a message that travels alone; what it cannot take is left to the other.
+        if rows == 1 and form.row_codec is not None and (end := form.row_codec.end(data, HEADER.size)) is not None:
+            # The fast path for a single message; it leaves the rows that it cannot take to the general one.
             first = aligned(end)
             if not any(data[end:first]) if header.with_ids else end == len(data):
                 ids = Ids.unpack(data, first, 1) if header.with_ids else None
                 block = Block(form.layout(), data, HEADER.size, 1, ((), (), end))
-                return cls(form, data, 1, (Group(0, block, None),), ids)
+                return cls(form, data, 1, (CaseGroup(0, block, None),), ids)
         found = directory.read(form, data, rows)
         reader = Validator(form, data, len(data), depth)
         groups = []
@@ -241,7 +241,7 @@ class Batch:
                 block = reader.block(layout, aligned(position), n)
             else:
                 block = Block(layout, data, aligned(position), n)
-            groups.append(Group(code, block, mine))
+            groups.append(CaseGroup(code, block, mine))
             if checked or header.with_ids or len(found.groups) > 1:
                 position = block.end
         ids = None
@@ -282,7 +282,7 @@ class Batch:
         return row_class(self._form, group.block.layout)(group.block, self, index, int(row))
 
     def only(self) -> Any:
-        """The message of a batch of one row: what indexing gives, by fewer calls."""
+        """The message of a batch of one row: the same as `batch[0]`, with fewer calls."""
         block = self.groups[0].block
         made = block.layout.row_class
         if made is None or self._form.schema.message_type is not None:
@@ -290,17 +290,17 @@ class Batch:
         return made(block, self, 0, 0)
 
     def header(self, row: int) -> MessageHeader:
-        """What is known of a message beside what it contains."""
+        """The header of one message."""
         return MessageHeader(None if self.ids is None else self.ids[row])
 
     def __iter__(self) -> Iterator[Any]:
         return self.messages(range(self._rows))
 
     def messages(self, rows: Iterable[int]) -> Iterator[Any]:
-        """Some rows, one after the other, as indexing gives them; row numbers count from 0 and are in the batch."""
+        """Some rows in order, each as by indexing. Row numbers count from 0 and must be in the batch."""
         if self.schema.message_type is not None or self.groups[0].rows is not None:
             return map(self.__getitem__, rows)
-        # No Python frame but the view's own constructor: programs that read row by row spend their time here.
+        # The view's constructor is the only Python call per row: programs that read row by row spend their time here.
         block = self.groups[0].block
         return map(partial(row_class(self._form, block.layout), block, self), rows)
 
@@ -319,7 +319,7 @@ class Batch:
     def __repr__(self) -> str:
         return f"<Batch of {self._rows} {self.schema.name}, {len(self.data)} bytes>"
 
-    def _place(self, row: int) -> tuple[Group, int]:
+    def _place(self, row: int) -> tuple[CaseGroup, int]:
         if self.groups[0].rows is None:
             return self.groups[0], row
         return self.groups[self._owner[row]], int(self._rank[row])
@@ -334,7 +334,7 @@ class Batch:
 
     @cached_property
     def _rank(self) -> npt.NDArray[np.intp]:
-        """The place of each row within its group."""
+        """The position of each row within its group."""
         rank = np.arange(self._rows)
         for group in self.groups:
             if group.rows is not None:
@@ -399,38 +399,38 @@ class Batch:
 
         return arrow(self, path)
 
-    # Remaking
+    # New batches from this one
 
     def read_as(self, schema: Schema) -> Batch:
         """The rows as a reader of another version of the schema sees them.
 
-        What the reader does not know is left out; what the writer did not know is absent, in a field that the
-        result's schema makes optional. `IncompatibleSchema` when the versions differ in something that both have.
+        Fields that the reader does not know are left out. Fields that the writer did not know are absent, and optional
+        in the result's schema. Raises `IncompatibleSchema` if a field that both versions have differs.
         """
         schema = as_schema(schema)
         if schema == self.schema:
             return self
         form, columns = converted(schema, self.schema)
         if form.schema == self.schema:
-            return self  # it was read as this version before
+            return self  # already read as this version
         if columns is not None:
             return self.assemble(form, self._rows, {0: (columns.columns(self.groups[0].block), None)}, self.ids)
         if form.schema.recursive or self.schema.recursive:
-            # Values inside values are batches of their own, and may be stored so in one version only.
+            # Dynamic values are batches of their own, and a field may be stored as one in one version only.
             return self.from_flat(form.schema, [known(form.schema, row) for row in self._flat_pylist()], self.ids)
         from milepost.batch.from_arrow import groups_of
 
         return self.assemble(form, self._rows, groups_of(form, self.to_arrow(), lenient=True), self.ids)
 
     def take(self, rows: Sequence[int] | npt.NDArray[Any]) -> Batch:
-        """The given rows, in the given order, repeated if repeated; or the rows where a mask is true."""
+        """The given rows, in the given order and with repetitions; or the rows where a mask is true."""
         index = np.asarray(rows)
         if index.dtype == np.bool_:
             if len(index) != self._rows:
                 raise InvalidValue(f"a mask of {len(index)} for {self._rows} rows")
             index = np.flatnonzero(index)
         elif index.dtype.kind not in "iu" and len(index):
-            raise InvalidValue(f"rows are taken by number or by a mask, not by {index.dtype}")
+            raise InvalidValue(f"take() needs row numbers or a mask, not {index.dtype}")
         index = index.astype(np.intp, copy=False)
         if len(index) and (index.min() < -self._rows or index.max() >= self._rows):
             raise IndexError(f"rows beyond the {self._rows} of the batch")
@@ -448,11 +448,11 @@ class Batch:
         return self._gathered(np.arange(start, stop), stop - start, ids)
 
     def stamped(self, ids: Ids, start: int = 0, stop: int | None = None) -> Batch:
-        """The rows from `start` up to but not including `stop`, under IDs of their own; written once."""
+        """The rows from `start` up to but not including `stop`, with new IDs; written once."""
         start, stop, _ = slice(start, stop).indices(self._rows)
         stop = max(start, stop)
         if self.ids is None and stop - start == self._rows > 0:
-            body = memoryview(self.data)[HEADER.size :]  # IDs stand behind the columns, which stay as they are
+            body = memoryview(self.data)[HEADER.size :]  # IDs follow the columns, which stay unchanged
             return Batch._sealed(self._form, [body], len(body), stop, ids)
         if self.groups[0].rows is None:
             return self._gathered(slice(start, stop), stop - start, ids)
@@ -476,12 +476,12 @@ class Batch:
         """The rows of batches of one schema, one batch after the other."""
         parts = list(batches)
         if not parts:
-            raise InvalidValue("nothing to join: concat takes at least one batch")
+            raise InvalidValue("concat needs at least one batch")
         form = parts[0]._form
         if any(part.schema != parts[0].schema for part in parts):
-            raise InvalidValue("batches of different schemas do not join")
+            raise InvalidValue("concat cannot join batches of different schemas")
         if len({part.ids is None for part in parts}) > 1:
-            raise InvalidValue("batches with and without message IDs do not join")
+            raise InvalidValue("concat cannot join batches with and without message IDs")
         parts = [part for part in parts if len(part)] or parts[:1]
         ids = Ids.concat(part.ids for part in parts if part.ids is not None) if parts[0].ids is not None else None
         rows = sum(len(part) for part in parts)
@@ -503,13 +503,13 @@ class Batch:
 
     @classmethod
     def joined(cls, datas: Sequence[bytes], schema: Schema) -> Batch:
-        """The rows of batches that this process has checked before, as bytes, one batch after the other.
+        """The rows of batches given as bytes, in order; this process must have checked the bytes before.
 
-        The same as `concat` of what `trusted` makes of them. Rows that were written one by one are joined without a
-        batch for each: a log of them is read several times as fast.
+        The same as `concat` of `trusted` batches. Batches of one row are joined without making a `Batch` of each: a log
+        of them is read several times as fast.
         """
         form = format_of(schema)
-        if form.single is not None and len(datas) > 1 and form.single.are_rows(datas):
+        if form.row_codec is not None and len(datas) > 1 and form.row_codec.are_rows(datas):
             ids = ids_of_rows(datas)
             if ids is not None:
                 columns = gather.concat_rows(form.layout(), datas, HEADER.size)
@@ -519,20 +519,20 @@ class Batch:
     def replace(self, path: str, values: Any) -> Batch:
         """The same rows with one field of each changed; the other columns are copied as they are.
 
-        `values` has a value for each row; a single value (no list or array) goes into every row. Where a part on the
-        way is absent, nothing is there to be changed.
+        `values` has a value for each row; a single value (no list or array) goes into every row. Rows where a part of
+        the path is absent stay unchanged.
         """
         from milepost.batch.column import replace
 
         return replace(self, path, values)
 
 
-def _all_rows(group: Group) -> npt.NDArray[np.intp]:
+def _all_rows(group: CaseGroup) -> npt.NDArray[np.intp]:
     return group.rows if group.rows is not None else np.arange(group.block.n)
 
 
 def as_schema(schema: Any) -> Schema:
-    """A schema, or the one of a message type; text is refused, because parsing it at every call would be a trap."""
+    """A schema, or the schema of a message type. Text is refused: parsing it at every call would be slow."""
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, MessageType):
@@ -543,7 +543,7 @@ def as_schema(schema: Any) -> Schema:
 
 
 def listed(source: Any) -> list[Any]:
-    """Rows of any iterable, as a list; `InvalidValue` for what is none."""
+    """The rows of an iterable as a list. Raises `InvalidValue` for other objects."""
     if isinstance(source, str | bytes):
         raise InvalidValue(f"expected rows, got {source!r:.60}")
     try:

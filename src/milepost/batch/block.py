@@ -1,6 +1,6 @@
-"""One level of a batch as columns over its bytes: nothing is copied that need not be.
+"""One level of a batch as columns over its bytes, with as few copies as possible.
 
-A block trusts its bytes. Those from outside go through `validate` first, which reads them with the same block.
+A block trusts its bytes. `validator` checks bytes from outside first, and reads them with the same block.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ARROW: Final[dict[str, pa.DataType]] = {
 
 
 Below: TypeAlias = "tuple[tuple[Block, ...], tuple[dict[int, Block], ...], int]"
-"""The elements of each list, the elements of each tag of each box, and where the bytes of them all end."""
+"""The elements of each list, the elements of each tag of each box, and the end of all their bytes."""
 
 
 class Block:
@@ -61,7 +61,7 @@ class Block:
         self.asked: dict[Any, int] = {}  # by shape: how many values were read one by one …
         self.read: dict[Any, list[Any]] = {}  # … until the whole column was; see `row`
         if below is not None:
-            self._below = below  # whoever has walked the levels below need not walk them again
+            self._below = below  # the caller has walked the levels below already
 
     def values(self, shape: AtomShape) -> Array:
         """A fixed-width column (a view), or a bool column (unpacked). Slots of absent values hold zeros."""
@@ -82,11 +82,11 @@ class Block:
         return np.unpackbits(packed, count=self.n, bitorder="little").view(np.bool_)
 
     def valid(self, shape: AtomShape | TupleShape | ListShape) -> npt.NDArray[np.bool_] | None:
-        """Which elements are present, by this shape's own validity bit; None when it is not optional."""
+        """Which elements are present by this shape's own validity bit; None if it is not optional."""
         return None if shape.valid is None else self.bits(shape.valid)
 
     def var(self, shape: AtomShape) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-        """A variable-length column: n + 1 offsets, and the bytes of the whole batch, which they are positions in."""
+        """A variable-length column: n + 1 offsets, which are positions in the bytes of the whole batch, and these."""
         at = self.base + self.layout.var_at(self.n) + 4 * shape.slot * self.n
         return np.frombuffer(self.data, OFFSET, self.n + 1, at), self._bytes
 
@@ -144,12 +144,12 @@ class Block:
 
     @property
     def end(self) -> int:
-        """Where the bytes of this level and of all below it end."""
+        """The end of the bytes of this level and of all below it."""
         return self._below[2]
 
     @cached_property
     def _below(self) -> Below:
-        """The levels below, found by walking: each starts where the one before ends."""
+        """The levels below. Each starts where the one before ends, so all are walked."""
         end = self.var_end
         items = []
         for shape, layout in zip(self.layout.flat.lists, self.layout.items, strict=True):
@@ -169,7 +169,7 @@ class Block:
 
     @cached_property
     def _buffer(self) -> pa.Buffer:
-        """The bytes as Arrow holds them, once for all columns."""
+        """The bytes as an Arrow buffer, made once for all columns."""
         return pa.py_buffer(self.data)
 
     def arrow(self, shape: AtomShape) -> pa.Array:

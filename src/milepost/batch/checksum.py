@@ -1,8 +1,8 @@
-"""CRC-32 as zlib computes it, by whoever is quickest here.
+"""CRC-32 as zlib computes it, by the fastest library installed.
 
-A batch is summed by its publisher, by every broker on its way and by every subscriber, which was a quarter and more of
-what columns of 10,000 rows cost each of them. ISA-L folds many bytes at once with an instruction made for it: 58 GB/s,
-where zlib's tables give 4. It is installed where it comes compiled; elsewhere zlib does.
+The publisher, every broker on the route and every subscriber checksum a batch. With zlib that was at least a quarter
+of their cost for columns of 10,000 rows. ISA-L uses a special instruction: 58 GB/s, where zlib's tables give 4. It is
+installed on platforms with compiled wheels; elsewhere zlib is used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from zlib import crc32 as _by_tables
 
 Crc32 = Callable[..., int]
-"""Of some bytes; a second argument is the checksum of what came before them."""
+"""The checksum of some bytes; a second argument is the checksum of the bytes before them."""
 
 
 def _quickest() -> Crc32:

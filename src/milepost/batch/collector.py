@@ -1,9 +1,9 @@
-"""Rows that come one at a time and leave together.
+"""Rows that are added one at a time and encoded together.
 
-A publisher that puts one row after the other wants each of them checked at once, and all of them encoded as columns.
-A collector takes a row by one `struct.pack`, which checks types and ranges as the columns themselves would, and
-copies what it takes: the caller may change its dict afterwards. Whatever it does not take, for whatever reason, it
-refuses; `Batch.encode` then takes it, or says what is wrong with it.
+A publisher that puts single rows needs each checked at once, and all of them encoded as columns. A collector packs a
+row by one `struct.pack`, which checks types and ranges as the columns would. It copies the row: the caller may change
+its dict afterwards. It refuses every row that it cannot pack; `Batch.encode` then takes the row, or raises the right
+error.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from milepost.batch.batch import Batch
 from milepost.batch.block import DTYPES, OFFSET
 from milepost.batch.checksum import crc32
 from milepost.batch.columns import Columns, pack_bits
-from milepost.batch.encode import NOT_OBJECTS
+from milepost.batch.encoder import NOT_OBJECTS
 from milepost.batch.format import Format, format_of
 from milepost.batch.ids import Ids
-from milepost.batch.single import IDENTITY, REFUSED, STAMPED_ROW
+from milepost.batch.row_codec import IDENTITY, REFUSED, STAMPED_ROW
 from milepost.schema.flat import AtomShape, TupleShape, width
 from milepost.schema.types import Atom, Schema
 
 __all__ = ["REFUSED", "Collector"]
 
-FIELDS: Final = 200  # of a schema that rows are collected of; the code that takes a row grows with them
+FIELDS: Final = 200  # of a schema at most; the generated code grows with them
 _PADDING: Final = tuple(bytes(size) for size in range(8))
 Alone = Callable[[Any, int, int, int], bytes]
-"""With publisher, broker and stamp: the bytes of a batch of one row."""
+"""Takes a row, publisher, broker and stamp; returns the bytes of a batch of one row."""
 
-TEXT_BYTES: Final = 1_024  # of text and bytes in one row: larger rows gain little, and would need a count of bytes
+TEXT_BYTES: Final = 1_024  # of text and bytes in one row: larger rows gain little, and need a count of bytes
 
 
 class Collector:
-    """Rows of one flat schema. `add` raises one of `REFUSED` and then has taken nothing."""
+    """Rows of one flat schema. `add` raises one of `REFUSED` for a row that it refuses, and keeps nothing of it."""
 
     def __init__(self, form: Format, root: TupleShape) -> None:
         self._form = form
-        self._fixed: list[tuple[AtomShape, str]] = []  # columns, and their names in a row's fixed part
+        self._fixed: list[tuple[AtomShape, str]] = []  # columns, and their variables in a row's fixed part
         self._bits: list[tuple[int, str]] = []
         self._texts: list[tuple[AtomShape, str]] = []  # with the name of the length
-        # What was taken: of each row its fixed part, then its texts. One flat list, and not a tuple for each row, so
-        # that the garbage collector has nothing to look at. Callers in a hurry count it themselves, by `width`.
+        # The rows: of each its fixed part, then its texts. One flat list, not a tuple for each row, so that the garbage
+        # collector has nothing to traverse. Fast callers compute the number of rows themselves, from `width`.
         self.parts: Final[list[Any]] = []
-        self.row_bytes = 0  # the most that one row takes
+        self.row_bytes = 0  # of the largest row
         self.width = 1  # parts of a row
         self._layout = form.layout()
         self.add: Callable[[Any], None]
-        self.alone: Alone  # of a row
-        self._lone: Alone  # of the parts of one
+        self.alone: Alone  # takes a row
+        self._lone: Alone  # takes the parts of a row
         self._write(root)
 
     @classmethod
@@ -74,7 +74,7 @@ class Collector:
 
     @property
     def schema(self) -> Schema:
-        """Of the rows."""
+        """The schema of the rows."""
         return self._form.schema
 
     def batch(self, ids: Ids | None = None) -> Batch:
@@ -97,11 +97,11 @@ class Collector:
         return Batch.assemble(self._form, rows, {0: (columns, None)}, ids)
 
     def _write(self, root: TupleShape) -> None:
-        """Write the functions that take a row, out for its fields; a loop over them would take twice as long.
+        """Generate the functions that take a row, unrolled over its fields; a loop would take twice as long.
 
-        `add` keeps it for later; `alone` makes it a batch of its own, with no object on the way but its bytes; `lone`
-        does so with what `add` has kept. Their text is made of numbers, of positions in the schema, alone: no name and
-        no value from outside gets into it.
+        `add` keeps the row; `alone` makes a batch of it, without further objects; `lone` does so with a row that `add`
+        has kept. The generated text contains only numbers and positions in the schema: no name and no value from
+        outside.
         """
         names = tuple(root.fields)
         scope: dict[str, Any] = {
@@ -111,7 +111,7 @@ class Collector:
         }  # fmt: skip
         flat = self._layout.flat
         fixed, bits, ends = [""] * len(flat.fixed), [""] * len(flat.bits), [""] * len(flat.var)  # terms, by slot
-        kept_fixed, kept_bits = fixed.copy(), bits.copy()  # the same of a row that was kept: names of words
+        kept_fixed, kept_bits = fixed.copy(), bits.copy()  # the same for a row that was kept: its variables
         checks: list[str] = []
         terms: list[str] = []
         codes: list[str] = []
@@ -180,11 +180,11 @@ class Collector:
             begin.append("        raise TypeError")
         lines = ["def add(row):", *begin]
         if texts:
-            # One call for all parts: an interrupt between two would leave half a row.
+            # One call for all parts: an interrupt between two calls would leave half a row.
             lines.append(f"    extend((pack({', '.join(terms)}), {', '.join(texts)}))")
         else:
             lines.append(f"    append(pack({', '.join(terms)}))")
-        # The columns of one row, in the order of `layout`: behind the header, so that one `pack` writes both.
+        # The columns of one row, in the order of `layout` and after the header, so that one `pack` writes both.
         wide = [place for place, shape in enumerate(flat.fixed) if width(shape) >= 4]
         codes = [atoms.CODES.get(shape.type.kind, "16s") for shape in flat.fixed]  # type: ignore[union-attr]
         offsets = [f"e{place}" for place in range(len(ends) + 1)] if ends else []
@@ -194,9 +194,9 @@ class Collector:
         head = [str(STAMPED_ROW), str(self.schema.fingerprint)]
 
         def whole(fixed: list[str], bits: list[str]) -> Iterator[str]:
-            """The lines that make a batch of words and texts."""
+            """The lines that make a batch from words and texts."""
             words = [*head, *fixed[: len(wide)], *offsets, *fixed[len(wide) :], *bits]
-            yield f"    e0 = {4 + row.size}"  # the checksum stands before it
+            yield f"    e0 = {4 + row.size}"  # after the checksum
             for place, text in enumerate(ends):
                 yield f"    e{place + 1} = e{place} + len({text})"
             parts = "".join(f"{text}, " for text in ends)

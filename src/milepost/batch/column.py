@@ -15,7 +15,7 @@ from milepost.batch import atoms, gather
 from milepost.batch.arrow import shape_to_arrow
 from milepost.batch.block import DTYPES, Block
 from milepost.batch.columns import pack_bits
-from milepost.batch.encode import Encoder
+from milepost.batch.encoder import Encoder
 from milepost.batch.format import Format
 from milepost.batch.plain import cell
 from milepost.errors import InvalidValue, did_you_mean
@@ -39,14 +39,14 @@ def steps(path: str) -> list[Step]:
     while at < len(path) or not found:
         match = _STEP.match(path, at)
         if match is None:
-            raise InvalidValue(f"no path at character {at + 1}: write names and positions as in lines[0].price", path)
+            raise InvalidValue(f"invalid path at character {at + 1}: write names and positions: lines[0].price", path)
         found.append(match[1] if match[1] is not None else int(match[2]))
         at = match.end()
     return found
 
 
 def type_at(schema: Schema, path: str) -> Type:
-    """The type a path leads to; says what is there instead when it leads nowhere."""
+    """The type at the end of a path. Raises `InvalidValue` that describes the type at the wrong step."""
     kind: Type = schema.type
     for step in steps(path):
         kind = _bare(schema, kind)
@@ -72,8 +72,8 @@ def _bare(schema: Schema, kind: Type) -> Type:
 
 def _no_way(step: Step, kind: Type) -> str:
     if isinstance(kind, List):
-        return f"before {step!r} stands a list: say which element, as in [0]"
-    return f"nothing leads on from a value of type {kind!s:.40} to {step!r}"
+        return f"{step!r} follows a list: choose an element, as in [0]"
+    return f"a value of type {kind!s:.40} has no {step!r}"
 
 
 def arrow(batch: Batch, path: str) -> pa.Array:
@@ -87,14 +87,14 @@ def arrow(batch: Batch, path: str) -> pa.Array:
         block = batch.groups[0].block
         shape, rest = _descend(block.layout.root, way)
         array = shape_to_arrow(batch._form, block, shape)
-    there: Mask = None  # where all tuples on the way are present; Arrow keeps that apart from their members
+    there: Mask = None  # where all tuples of the path are present; Arrow keeps this apart from their members
     for step in rest:
         array, there = _element(array, there, step) if isinstance(step, int) else _member(array, there, step)
     return array if there is None or bool(there.all()) else _masked(array, there)
 
 
 def _descend(shape: Shape, way: list[Step]) -> tuple[Shape, list[Step]]:
-    """Through tuples that are always present, which are nothing but names."""
+    """Skip tuples that are always present: they are only names."""
     while way and isinstance(shape, TupleShape) and shape.valid is None and isinstance(way[0], str):
         shape, way = shape.fields[way[0]], way[1:]
     return shape, way
@@ -132,7 +132,7 @@ def _picked(array: pa.Array, places: npt.NDArray[Any]) -> pa.Array:
 
 
 def _masked(array: pa.Array, there: npt.NDArray[np.bool_]) -> pa.Array:
-    """The same values, absent also where a part on the way is. Of numbers and text, only validity bits are made."""
+    """The same values, absent also where a part of the path is. Numbers and text only get new validity bits."""
     both = there if not array.null_count else there & np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
     if pa.types.is_nested(array.type) or pa.types.is_union(array.type):
         return array.take(pa.array(np.arange(len(array)), mask=~both))
@@ -169,7 +169,7 @@ def _object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
 
 
 def _walk(value: Any, way: Sequence[Step]) -> Any:
-    """Follow a path in a plain value; None where it does not lead on."""
+    """Follow a path in a plain value; None where it ends early."""
     for step in way:
         if isinstance(step, int):
             value = value[step] if value is not None and step < len(value) else None
@@ -212,7 +212,7 @@ def replace(batch: Batch, path: str, values: Any) -> Batch:
     for group in batch.groups:
         shape, rest = _descend(group.block.layout.root, way)
         if rest or _decided(shape) or batch.schema.message_type is not None:
-            # Inside an optional tuple, a list or a variant a new value may change more than its own columns.
+            # Inside an optional tuple, a list or a variant, a new value may change other columns too.
             return _replace_rows(batch, way, given)
         mine = given if group.rows is None else [given[row] for row in group.rows.tolist()]
         groups[group.code] = _replaced(batch._form, group.block, shape, mine), group.rows
@@ -220,7 +220,7 @@ def replace(batch: Batch, path: str, values: Any) -> Batch:
 
 
 def _decided(shape: Shape) -> bool:
-    """Whether the flat-tuple case decides about something inside, so that a new value may need another case."""
+    """Whether the flat-tuple case depends on something inside, so that a new value may need another case."""
     if isinstance(shape, TupleShape):
         return any(_decided(inner) for inner in shape.fields.values())
     return isinstance(shape, ChoiceShape)

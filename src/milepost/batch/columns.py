@@ -1,4 +1,4 @@
-"""The columns of one level, ready to be written: what rows, Arrow arrays, `take`, `concat` and `replace` all make."""
+"""The columns of one level, ready to be written. Rows, Arrow arrays, `take`, `concat` and `replace` all make them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milepost.batch.block import OFFSET
 from milepost.batch.layout import Layout
 from milepost.schema.flat import width
 
-Bytes = Any  # whatever has a buffer: bytes, memoryview, a NumPy array, an Arrow buffer
+Bytes = Any  # any object with a buffer: bytes, memoryview, a NumPy array, an Arrow buffer
 _ZEROS = bytes(8)
 
 
@@ -27,7 +27,7 @@ class Columns:
         self.n = n
         self.fixed: list[Bytes] = [b""] * len(flat.fixed)
         self.bits: list[Bytes] = [b""] * len(flat.bits)
-        # Offsets may start anywhere in their data: only what lies between the first and the last is written.
+        # Offsets may start anywhere in their data: only the bytes between the first and the last are written.
         self.var: list[tuple[npt.NDArray[np.int32], Bytes]] = [(_NO_OFFSETS, b"")] * len(flat.var)
         self.lists: list[tuple[npt.NDArray[np.int32], Columns]] = [(_NO_OFFSETS, self)] * len(flat.lists)
         self.boxes: list[dict[int, Columns]] = [{} for _ in flat.boxes]
@@ -44,7 +44,7 @@ class Columns:
         if flat.var:
             parts.append(self._shared_offsets(position + self.layout.data_at(self.n)))
         parts += self.fixed[len(wide) :]
-        parts.append(b"".join(self.bits))  # one small part, since each is summed and counted by itself
+        parts.append(b"".join(self.bits))  # one part for all, since each part has a cost of its own
         parts += [memoryview(data)[offsets[0] : offsets[-1]] for offsets, data in self.var]
         position += sum(memoryview(part).nbytes for part in parts[start:])
         for _, item in self.lists:
@@ -60,7 +60,7 @@ class Columns:
         return self.write(parts, position + padding)
 
     def _shared_offsets(self, base: int) -> npt.NDArray[np.int32]:
-        """One run of V·n + 1 offsets: where a column ends the next begins. `base` is where the first begins."""
+        """One run of V·n + 1 offsets: each column begins where the one before ends, and the first at `base`."""
         total = sum(int(offsets[-1]) - int(offsets[0]) for offsets, _ in self.var)
         limits.require("BATCH_BYTES", base + total, "the bytes of a batch")
         shared = np.empty(len(self.var) * self.n + 1, OFFSET)

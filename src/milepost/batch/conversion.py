@@ -1,6 +1,6 @@
 """Rows of one version of a schema as columns of another: whole columns are moved, and absent ones are zeros.
 
-Schemas with variants have another way, by Arrow, which costs ten times as much for a few rows.
+Schemas with variants are converted through Arrow instead, which costs ten times as much for a few rows.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from milepost.schema.types import Atom, Schema
 
 CONVERSIONS: Final = 1_024  # pairs of versions kept
 
-_Bits = int | tuple[int, ...] | None  # a bit column of the writer's; or set where all of these are; None: zeros
+_Bits = int | tuple[int, ...] | None  # a bit column of the writer; or several, joined by `and`; None: zeros
 
 
 class Converted(NamedTuple):
-    """How a reader of one schema gets rows of another: in which format, and by which columns, if whole ones will do."""
+    """How a reader of one schema gets rows of another: the format, and the conversion if whole columns can be moved."""
 
     form: Format
     columns: Conversion | None
@@ -32,7 +32,7 @@ class Converted(NamedTuple):
 
 @lru_cache(maxsize=CONVERSIONS)
 def converted(reader: Schema, writer: Schema) -> Converted:
-    """The same for every batch of these versions; `IncompatibleSchema` when they do not agree."""
+    """How rows of `writer` are read as `reader`. Raises `IncompatibleSchema` when they do not agree."""
     form, written = format_of(relaxed(reader, writer)), format_of(writer)
     if form.has_cases or written.has_cases or form.schema.recursive or writer.recursive:
         return Converted(form, None)
@@ -40,7 +40,7 @@ def converted(reader: Schema, writer: Schema) -> Converted:
 
 
 class Conversion:
-    """One level: for each column of the reader's the one of the writer's, or None for what the writer lacks."""
+    """One level: for each column of the reader the one of the writer, or None where the writer has none."""
 
     def __init__(self, reader: Layout) -> None:
         self.layout: Final = reader
@@ -51,14 +51,14 @@ class Conversion:
 
     @classmethod
     def between(cls, reader: Layout, writer: Layout) -> Conversion | None:
-        """The columns of two layouts; None where one has boxes, whose cases have numbers of their own."""
+        """The conversion between two layouts; None where one has boxes, since their cases are numbered differently."""
         if reader.flat.boxes or writer.flat.boxes:
             return None
         made = cls(reader)
         return made if made._match(reader.root, writer.root, writer, ()) else None
 
     def _match(self, shape: Shape, written: Shape, writer: Layout, around: tuple[int, ...]) -> bool:
-        """Note where a part comes from; `around` are the validity bits of the writer's tuples around it."""
+        """Record the source of a part; `around` are the validity bits of the writer's tuples around it."""
         match shape, written:
             case AtomShape(), AtomShape():
                 self._valid(shape, written, around)
@@ -96,7 +96,7 @@ class Conversion:
         return around if written.valid is None else (*around, written.valid)
 
     def columns(self, block: Block) -> Columns:
-        """The columns of the writer's block as the reader's."""
+        """The reader's columns of the writer's block."""
         n, data, base, layout = block.n, memoryview(block.data), block.base, block.layout
         made = Columns(self.layout, n)
         size = (n + 7) >> 3
@@ -130,7 +130,7 @@ class Conversion:
 
 
 def _nothing(layout: Layout) -> Columns:
-    """No elements."""
+    """The columns of no elements."""
     made = Columns(layout, 0)
     made.lists = [(np.zeros(1, OFFSET), _nothing(item)) for item in layout.items]
     return made

@@ -1,8 +1,8 @@
-"""Rows with parts within parts, taken one at a time and encoded together.
+"""Nested rows that are added one at a time and encoded together.
 
-What `Collector` is to tuples of plain values, this is to lists, tuples in tuples and variants: a row is copied whole,
-and every value of it checked on the way, so that the columns are sure to take it later. As there, whatever is not
-plainly right is refused and left to `Batch.encode`.
+The counterpart of `Collector` for lists, tuples in tuples and variants. A row is copied, and every value is checked on
+the way, so that the columns are sure to take it later. As there, a row that is not plainly valid is refused and left
+to `Batch.encode`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from milepost.batch.batch import Batch
 from milepost.batch.ids import Ids
 from milepost.schema.types import INTEGER_RANGES, Atom, List, Optional, Ref, Schema, Tuple, Type, Variant, walk
 
-ROW_ROOM: Final = (
-    1_024  # bytes of text, and elements of lists, in one row: larger ones gain little, and would need counting
-)
-FLOAT_MOST: Final = 3.4028234e38  # what four bytes hold
-INTEGER_MOST: Final = 1 << 53  # whole numbers that are doubles exactly
+ROW_ROOM: Final = 1_024  # bytes of text, and elements of lists, in one row: larger rows gain little
+FLOAT_MOST: Final = 3.4028234e38  # the greatest that four bytes hold
+INTEGER_MOST: Final = 1 << 53  # integers up to here are exact doubles
 
 Copy = Callable[[Any], Any]
 
 
 class Copier:
-    """Rows of one schema. `add` raises one of `collector.REFUSED` and then has taken nothing."""
+    """Rows of one schema. `add` raises one of `collector.REFUSED` for a row that it refuses, and keeps none of it."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema: Final = schema
@@ -39,7 +37,7 @@ class Copier:
 
     @classmethod
     def of(cls, schema: Schema) -> Copier | None:
-        """A copier for a schema; None for message types, rules, recursion, dynamic values, and tuples of nothing."""
+        """A copier for a schema; None for message types, rules, recursion, dynamic values, and empty tuples."""
         if schema.message_type is not None or schema.checks or schema.recursive:
             return None
         types = (schema.type, *(item.type for item in schema.definitions))
@@ -133,7 +131,7 @@ class Copier:
             raise TypeError
         self._spend(len(value))
         if not value.isascii():
-            value.encode()  # a lone surrogate is no character
+            value.encode()  # raises for a lone surrogate
         return value
 
     def _bytes(self, value: Any) -> bytes:
@@ -159,7 +157,7 @@ def _double(value: Any) -> float | int:
 
 
 def _float(value: Any) -> float:
-    if type(value) is float and (-FLOAT_MOST <= value <= FLOAT_MOST):  # the rest, NaN included, goes the other way
+    if type(value) is float and (-FLOAT_MOST <= value <= FLOAT_MOST):  # `Batch.encode` takes the rest, NaN included
         return value
     raise TypeError
 

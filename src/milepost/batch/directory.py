@@ -1,6 +1,6 @@
-"""Which cases occur in a batch, and which rows are in each: the part behind the header of a schema with variants.
+"""The directory of a batch: which cases occur, and which rows are in each. It follows the header.
 
-`header` draws its bytes. A batch of a schema without variants has none.
+`header` draws its bytes. A batch of a schema without variants has no directory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Places = npt.NDArray[np.intp] | None
 
 
 class Directory(NamedTuple):
-    """The groups by code, with their rows, and where the directory ends; the first group follows, aligned."""
+    """The groups by code, with their rows, and the end of the directory; the first group follows, aligned."""
 
     groups: list[tuple[int, Places]]
     end: int
@@ -60,7 +60,7 @@ def _groups(form: Format, data: Buffer, rows: int, count: int) -> Directory:
     at = HEADER.size + 4
     if count > limits.BATCH_GROUPS or form.always_boxed:
         most = 0 if form.always_boxed else limits.BATCH_GROUPS
-        raise MalformedBatch(f"{count} groups in one batch, where at most {most} may be")
+        raise MalformedBatch(f"{count} groups in one batch, and at most {most} are allowed")
     if len(data) < at + 4 * count + (rows if count > 1 else 0):
         raise MalformedBatch("the directory of cases is cut off")
     codes = struct.unpack_from(f"<{count}I", data, at)

@@ -1,7 +1,7 @@
-"""Rows that are still to be given IDs: checked, as columns, and not yet written as a batch.
+"""Rows without IDs yet: checked, as columns, and not yet written as a batch.
 
-A put of many rows waits for its turn between being checked and being written, and gets its IDs at the end of that. As a
-batch it would be written twice, a megabyte for ten thousand rows each time.
+A put of many rows waits for its turn after the check, and gets its IDs just before it is written. As a batch it would
+be written twice, a megabyte for ten thousand rows each time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from milepost import limits
 from milepost.batch.batch import Batch, as_schema, listed
 from milepost.batch.columns import Columns
-from milepost.batch.encode import Encoder
+from milepost.batch.encoder import Encoder
 from milepost.batch.format import Format, format_of
 from milepost.batch.ids import Ids
 from milepost.errors import InvalidValue
@@ -23,7 +23,7 @@ from milepost.schema.types import Schema
 
 
 class Draft:
-    """What a put needs of a batch. The memory of the source is used until it is stamped: leave it as it is so long."""
+    """Rows of a put. They use the memory of the source, which must not change before they are stamped."""
 
     __slots__ = ("_batch", "_form", "_groups", "_rows", "_size", "schema")
 
@@ -39,14 +39,14 @@ class Draft:
 
     @classmethod
     def of(cls, schema: Schema, source: Any) -> Draft | Batch:
-        """Rows from whatever `Batch.encode` takes, checked; a batch, where only a batch can be."""
+        """Rows from any source of `Batch.encode`, checked; a batch where the schema does not allow a draft."""
         schema = as_schema(schema)
         form = format_of(schema)
         columns = isinstance(source, Mapping)
         if not columns and not hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__arrow_c_array__"):
             return cls._of_rows(form, source)
         if form.has_cells or schema.message_type is not None or schema.checks:
-            return Batch.encode(schema, source)  # values of these are looked at once they are together
+            return Batch.encode(schema, source)  # their values can be checked only in a batch
         from milepost.batch.from_arrow import groups_of, record_batch
 
         table = record_batch(schema, source)
@@ -55,7 +55,7 @@ class Draft:
 
     @classmethod
     def _of_rows(cls, form: Format, source: Any) -> Draft | Batch:
-        """Flat rows as columns. Whatever else there is, and what is wrong with a row, `Batch.encode` knows."""
+        """Flat rows as columns. `Batch.encode` takes all other rows, and raises the errors of wrong ones."""
         schema = form.schema
         rows = source if isinstance(source, list) else listed(source)
         if len(rows) < 2 or form.has_cases or form.has_cells or schema.message_type is not None or schema.checks:
@@ -73,14 +73,14 @@ class Draft:
 
     @staticmethod
     def bytes_of(rows: Draft | Batch) -> int:
-        """The bytes of rows under IDs, in a batch; of a draft roughly."""
+        """The size of rows in bytes, as a batch with IDs; an estimate for a draft."""
         return (rows._size if isinstance(rows, Draft) else len(rows.data)) + 8 * len(rows)
 
     def __len__(self) -> int:
         return self._rows
 
     def stamped(self, ids: Ids, start: int = 0, stop: int | None = None) -> Batch:
-        """The rows from `start` up to but not including `stop`, under IDs; all of them are written once."""
+        """The rows from `start` up to but not including `stop`, with IDs. Each row is written once."""
         start, stop, _ = slice(start, stop).indices(self._rows)
         if stop - start == self._rows and self._batch is None:
             return Batch.assemble(self._form, self._rows, self._groups, ids)

@@ -16,8 +16,8 @@ Resolver = Callable[[int], Schema]
 class DynamicValue:
     """A value with its schema. Made from both, or, when read from a message, from bytes.
 
-    The bytes of a value that was read are opaque until `decode` is told the schema or where to look it up; they
-    pass on unchanged meanwhile. Two are equal when their bytes are.
+    The bytes of a value that was read are opaque until `decode` gets the schema or a way to look it up; they are
+    forwarded unchanged. Two values are equal when their bytes are.
     """
 
     __slots__ = ("_data", "_schema", "_value")
@@ -43,7 +43,7 @@ class DynamicValue:
         return self.encoded(0)
 
     def encoded(self, depth: int) -> bytes:
-        """The value as a batch of one row that lies inside `depth` others."""
+        """The value as a batch of one row, nested in `depth` others."""
         if self._data is None:
             from milepost.batch.batch import Batch
 
@@ -53,7 +53,7 @@ class DynamicValue:
 
     @property
     def fingerprint(self) -> int:
-        """Of the value's schema."""
+        """The fingerprint of the value's schema."""
         return self._schema.fingerprint if self._schema is not None else fingerprint_of(self.data)
 
     def decode(self, schema: Schema | Resolver) -> Any:

@@ -1,4 +1,4 @@
-"""How the messages of one schema become bytes: everything derived from a schema, derived once."""
+"""How the messages of one schema become bytes: everything that is derived from a schema, derived once."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from threading import Lock
 from typing import Final
 
 from milepost import limits
+from milepost.batch.flat_validator import FlatValidator
 from milepost.batch.header import HEADER
 from milepost.batch.layout import Layout
-from milepost.batch.several import Several
-from milepost.batch.single import Single
+from milepost.batch.row_codec import RowCodec
 from milepost.schema.flat import SuperVariant, boxed, super_variant
 from milepost.schema.types import Dynamic, Field, Ref, Schema, Tuple, Type, walk
 
-BOXED: Final = -1  # stands for a multi-choice code where a batch is in boxed form
-FORMATS: Final = 512  # schemas kept derived; a broker with more of them in use at once derives again
+BOXED: Final = -1  # in place of a multi-choice code: the batch is in boxed form
+FORMATS: Final = 512  # formats kept; a broker with more schemas in use at once derives some again
 
 
 class Format:
@@ -27,7 +27,7 @@ class Format:
         self.cases: Final[SuperVariant] = super_variant(schema)
         self.has_cases: Final = self.cases.count > 1
         self.always_boxed: Final = self.cases.count > limits.CASE_CODES
-        # Where the first group starts when there is one group: the place of every field follows from it.
+        # The start of the first group when it is the only one: the place of every field follows from it.
         self.body: Final = HEADER.size + 8 * self.has_cases
         self._layouts: OrderedDict[int, Layout] = OrderedDict()
         self._refs: dict[str, Schema] = {}
@@ -53,7 +53,7 @@ class Format:
         return bool(self.schema.recursive) or any(isinstance(part, Dynamic) for kind in types for part in walk(kind))
 
     def derived(self) -> int:
-        """How many cases' layouts are held at the moment."""
+        """How many layouts of cases are held now."""
         return len(self._layouts)
 
     @cached_property
@@ -62,19 +62,19 @@ class Format:
         return Layout(boxed(self.schema))
 
     @cached_property
-    def single(self) -> Single | None:
-        """The packing of one row alone, where the schema allows it."""
+    def row_codec(self) -> RowCodec | None:
+        """The codec of a single row, where the schema allows it."""
         if self.has_cases or self.schema.message_type is not None:
             return None
-        return Single.compile(self.layout(), self.schema.fingerprint)
+        return RowCodec.compile(self.layout(), self.schema.fingerprint)
 
     @cached_property
-    def several(self) -> Several | None:
-        """How rows that travel together are checked in one go, where the schema allows it."""
-        return None if self.single is None else Several(self.layout(), self.schema.fingerprint)
+    def flat_validator(self) -> FlatValidator | None:
+        """The fast check of several rows, where the schema allows it."""
+        return None if self.row_codec is None else FlatValidator(self.layout(), self.schema.fingerprint)
 
     def referred(self, ref: Ref) -> Schema:
-        """The schema of a value stored for a recursive reference; wrapped in a tuple when it is none."""
+        """The schema of a value stored for a recursive reference; wrapped in a tuple unless it is one."""
         if ref.name not in self._refs:
             self._refs[ref.name] = self._referred(ref)
         return self._refs[ref.name]
@@ -83,7 +83,7 @@ class Format:
         schema = self.schema
         kind = schema.resolve(ref)
         named = (Field(schema.name, schema.type), *schema.definitions)
-        # The same from wherever it is referred to: definitions by name, and without a wrapper that may be around here.
+        # The same schema for every reference to it: definitions by name, without a wrapper that this schema may have.
         named = tuple(sorted((item for item in named if item.type != _wrapped(kind)), key=lambda item: item.name))
         if isinstance(kind, Tuple):
             return Schema(ref.name, kind, tuple(item for item in named if item.name != ref.name))
@@ -97,7 +97,7 @@ def _wrapped(kind: Type) -> Tuple:
     return Tuple((Field(WRAPPED, kind),))
 
 
-WRAPPED: Final = "value"  # the field that holds a recursive value which is no tuple
+WRAPPED: Final = "value"  # the field that holds a recursive value that is not a tuple
 
 
 @lru_cache(maxsize=FORMATS)

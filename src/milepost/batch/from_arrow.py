@@ -1,7 +1,7 @@
-"""Arrow record batches, and whatever else speaks Arrow -> columns. Each column is copied once, into its place.
+"""Arrow record batches, and other objects with the Arrow interface -> columns. Each column is copied once.
 
-Arrow says less than a schema: which values may be absent, and that a null struct's children are nothing. What the
-schema requires is checked here; what lies under a null is zeroed, so that equal messages have equal bytes.
+Arrow is less strict than a schema: any value may be null, and the children of a null struct may have any value. So
+required values are checked here, and values under a null become zero: equal messages have equal bytes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Mask = npt.NDArray[np.bool_] | None
 
 
 def record_batch(schema: Schema, source: Any) -> pa.RecordBatch:
-    """Whatever speaks Arrow, or a mapping of columns, as one record batch with the schema's columns in order."""
+    """An Arrow object, or a mapping of columns, as one record batch with the schema's columns in order."""
     assert isinstance(schema.type, Tuple)
     names = [item.name for item in schema.type.fields]
     if isinstance(source, Mapping):
         _known(source.keys(), names)
         for name, values in source.items():
             if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
-                raise InvalidValue(f"{values!r:.60} is no column; write [message] for one message", name)
+                raise InvalidValue(f"{values!r:.60} is not a column; write [message] for one message", name)
         cases = SuperVariant(schema.type, schema)
         columns = {
             item.name: _as_array(source[item.name], field_type(cases, item.type), item.name)
@@ -88,7 +88,7 @@ def _as_array(values: Any, kind: pa.DataType, path: str) -> pa.Array:
         return values
     try:
         if isinstance(values, np.ndarray):
-            # A masked array says itself what is absent; NaN stays a value.
+            # The mask of a masked array marks absent values; NaN stays a value.
             mask = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
             data = np.ma.getdata(values)
             as_given = data.dtype != object
@@ -103,14 +103,14 @@ def groups_of(
 ) -> dict[int, tuple[Columns, npt.NDArray[np.intp] | None]]:
     """The columns of each flat-tuple case in a record batch, with their rows.
 
-    Leniently, the table is of another version of the schema: what `form` does not know is passed over.
+    With `lenient`, the table is of another version of the schema, and columns that `form` does not know are ignored.
     """
     reader = _Reader(form, lenient)
     root = table.to_struct_array()
     if not form.has_cases:
         return {0: (reader.columns(form.layout(), root), None)}
     codes = np.zeros(0, np.int64)
-    if not form.always_boxed:  # else they would not fit 64 bits
+    if not form.always_boxed:  # else the codes would not fit 64 bits
         codes = _Codes(form.cases, lenient).codes(form.schema.type, root)
     distinct = np.unique(codes)
     if not 0 < len(distinct) <= limits.BATCH_GROUPS:
@@ -149,7 +149,7 @@ class _Codes:
                     count = self.cases.count_of(item.type)
                     if count > 1:
                         index = array.type.get_field_index(item.name)
-                        # Without a column it is absent; where that may not be, reading the column says so.
+                        # A field without a column is absent; if it is required, reading the column raises the error.
                         codes = codes * count + (self.codes(item.type, array.field(index)) if index >= 0 else 0)
                 return codes
             case Variant():
@@ -169,7 +169,7 @@ class _Codes:
 def _numbers(array: pa.Array, kind: Variant, lenient: bool) -> npt.NDArray[np.int64]:
     """The position of each element's case among the variant's; -1 for absence."""
     if not isinstance(array, pa.UnionArray):
-        raise InvalidValue(f"a variant is a union in Arrow, not {array.type}")
+        raise InvalidValue(f"a variant must be a union in Arrow, not {array.type}")
     names = [item.name for item in kind.cases]
     positions = np.full(128, -2, np.int64)
     for number, code in enumerate(array.type.type_codes):
@@ -179,19 +179,19 @@ def _numbers(array: pa.Array, kind: Variant, lenient: bool) -> npt.NDArray[np.in
     if lenient:
         return np.maximum(found, -1)
     if bool((found == -2).any()):
-        raise InvalidValue(f"a union with a case that is none of {', '.join(names)}")
+        raise InvalidValue(f"a union has a case that is none of {', '.join(names)}")
     return found
 
 
 def _unsliced(array: pa.Array | None) -> pa.Array | None:
-    """A union's codes and offsets are given without regard to a slice of it: copy the slice."""
+    """A copy of a sliced union: Arrow gives the codes and offsets of a union without regard to its slice."""
     if isinstance(array, pa.UnionArray) and (array.offset or len(array.type_codes) != len(array)):
         return array.take(pa.array(np.arange(len(array))))
     return array
 
 
 def _case(array: pa.UnionArray, name: str, rows: npt.NDArray[np.intp]) -> pa.Array:
-    """What some elements of a union, all in one case, hold."""
+    """The values of some elements of a union, all in one case."""
     number = next(number for number in range(array.type.num_fields) if array.type.field(number).name == name)
     child = array.field(number)
     dense = array.type.mode == "dense"
@@ -203,12 +203,12 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
     if bitmap is None or pa.types.is_union(array.type):
         return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=array.offset + len(array), bitorder="little")
-    flags = bits.view(np.bool_)  # an eighth of the time of Arrow's way
+    flags = bits.view(np.bool_)  # eight times as fast as by Arrow
     return flags[array.offset :] if array.offset else flags
 
 
 class _Reader:
-    """Fills columns from Arrow arrays. `outer` says where the tuples around a value are present."""
+    """Fills columns from Arrow arrays. `outer` is a mask: where the tuples around a value are present."""
 
     def __init__(self, form: Format, lenient: bool) -> None:
         self.form = form
@@ -225,7 +225,7 @@ class _Reader:
             array = array.storage
         array = _unsliced(array)
         if array is not None and pa.types.is_null(array.type):
-            array = None  # a column of nothing says as much as no column
+            array = None  # a column of Arrow's null type is the same as no column
         match shape:
             case AtomShape():
                 self._atom(columns, shape, array, outer)
@@ -239,7 +239,7 @@ class _Reader:
                 self._box(columns, shape, array, outer)
 
     def _present(self, columns: Columns, shape: Any, array: pa.Array | None, outer: Mask) -> Mask:
-        """Where there is a value; writes the validity bits. Refuses a null that the schema does not allow."""
+        """Write the validity bits, and return where values are present. Refuses a null in a required field."""
         n = columns.n
         valid: Mask = None
         if array is None:
@@ -275,7 +275,7 @@ class _Reader:
 
     def _tuple(self, columns: Columns, shape: TupleShape, array: pa.Array | None, outer: Mask) -> None:
         if array is not None and not pa.types.is_struct(array.type):
-            raise InvalidValue(f"a tuple is a struct in Arrow, not {array.type}", shape.path)
+            raise InvalidValue(f"a tuple must be a struct in Arrow, not {array.type}", shape.path)
         present = self._present(columns, shape, array, outer)
         if array is not None and not self.lenient:
             _known([array.type.field(number).name for number in range(array.type.num_fields)], list(shape.fields))
@@ -286,7 +286,7 @@ class _Reader:
     def _list(self, columns: Columns, shape: ListShape, array: pa.Array | None, outer: Mask) -> None:
         layout = columns.layout.items[shape.slot]
         if array is None and self.lenient and shape.valid is None:
-            # Only in a message type: nodes or references that the writer's version did not have.
+            # Only in a message type: nodes or references that the writer's version does not have.
             array = pa.Array.from_buffers(
                 pa.list_(pa.null()), columns.n, [None, pa.py_buffer(bytes(4 * columns.n + 4))], children=[pa.nulls(0)]
             )
@@ -295,12 +295,12 @@ class _Reader:
             array = pa.nulls(columns.n, pa.list_(pa.null()))
         if not pa.types.is_list(array.type):
             if not (pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type)):
-                raise InvalidValue(f"a list is a list in Arrow, not {array.type}", shape.path)
+                raise InvalidValue(f"a list must be a list in Arrow, not {array.type}", shape.path)
             array = array.cast(pa.list_(array.type.value_field))
         offsets = np.frombuffer(array.buffers()[1] or bytes(4), OFFSET)[array.offset :][: len(array) + 1]
         values = array.values
         if present is not None and not present.all():
-            # Arrow lets a null list have elements; they belong to nobody.
+            # Arrow lets a null list have elements: leave them out.
             starts, sizes = offsets[:-1], np.where(present, np.diff(offsets), 0)
             ends = np.concatenate(([0], np.cumsum(sizes)))
             values = values.take(pa.array(np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1])))
@@ -354,7 +354,7 @@ class _Reader:
 
 
 def _store(columns: Columns, shape: AtomShape, array: pa.Array, present: Mask) -> None:
-    """Copy a column into its slot, with zeros where nothing is present."""
+    """Copy a column into its slot, with zeros for absent values."""
     n = len(array)
     if shape.type == Atom("bool"):
         flags = _validless(array).to_numpy(zero_copy_only=False)
@@ -378,9 +378,9 @@ def _store(columns: Columns, shape: AtomShape, array: pa.Array, present: Mask) -
 
 
 def _zeroed(column: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    """The column's bytes with zeros where nothing is present.
+    """The column's bytes with zeros for absent values.
 
-    By a mask of all ones or all zeros, in a quarter of the time of an assignment. The result's type is an integer.
+    Uses a mask of all ones or all zeros, four times as fast as an assignment. The result's type is an integer.
     """
     mask = -present.view(np.int8)
     if column.dtype.itemsize == 16:
@@ -389,13 +389,13 @@ def _zeroed(column: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> npt.NDA
 
 
 def _numbers_with_nulls(columns: Columns, shape: AtomShape, array: pa.Array, masks: npt.NDArray[Any]) -> None:
-    """What the general way does, for the column that most tables are made of, in half of its time."""
+    """`_store` for the most common column, numbers with nulls, in half the time."""
     n = columns.n
     bitmap, values = array.buffers()
     bits: Bytes = np.frombuffer(bitmap, np.uint8, (n + 7) >> 3)
     assert shape.valid is not None
     mask = masks.take(bits, 0).ravel()
-    if n % 8:  # Arrow's bits are ours, but for those behind the last
+    if n % 8:  # clear the bits behind the last row: Arrow leaves them undefined
         mask = mask[:n]
         bits = pack_bits(mask)
     columns.bits[shape.valid] = bits
@@ -411,11 +411,11 @@ _MASKS: Final = {
     for kind, dtype in DTYPES.items()
     if kind not in (*atoms.RANGES, "uuid", "decimal")
 }
-_BOUNDED: Final = {"date", "timestamp", "decimal"}  # types whose columns cannot hold just any bytes
+_BOUNDED: Final = {"date", "timestamp", "decimal"}  # types for which some bytes are invalid
 
 
 def _validless(array: pa.Array) -> pa.Array:
-    """The same values with the nulls forgotten."""
+    """The same values without the validity bits."""
     return pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], offset=array.offset)
 
 
@@ -439,7 +439,7 @@ def _utf8(array: pa.Array, shape: AtomShape) -> None:
         return
     edges = np.frombuffer(offsets, OFFSET)[array.offset :]
     if bytes(memoryview(data)[edges[0] : edges[len(array)]]).isascii():
-        return  # at memory speed; Arrow's own check takes string by string
+        return  # at memory speed; Arrow's own check goes string by string
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as reason:
@@ -447,10 +447,10 @@ def _utf8(array: pa.Array, shape: AtomShape) -> None:
 
 
 def _cast(array: pa.Array, kind: pa.DataType, shape: AtomShape) -> pa.Array:
-    """A column of a neighbouring type: other widths, other units, dictionaries; never text read as numbers."""
+    """A column converted from a similar type: other widths, other units, dictionaries; never text to numbers."""
     source = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if not any(test(source) and test(kind) for test in _FAMILIES) and not pa.types.is_null(source):
-        raise InvalidValue(f"a column of {array.type} is no column of {shape.type}", shape.path)
+        raise InvalidValue(f"a column of {array.type} cannot become a column of {shape.type}", shape.path)
     try:
         cast = array.cast(kind)
         if pa.types.is_float32(kind) and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(array))).as_py():
@@ -465,7 +465,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_exact(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))  # a float made a decimal would be rounded
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))  # a float as a decimal would be rounded
 
 
 def _is_text(kind: pa.DataType) -> bool:

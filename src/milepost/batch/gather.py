@@ -1,6 +1,6 @@
 """Columns made of other columns: some rows of a block, or several blocks one after the other.
 
-Nothing is decoded. A `slice` of rows copies no byte before the columns are written.
+Nothing is decoded. A `slice` of rows copies nothing before the columns are written.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ def concat(blocks: Sequence[Block]) -> Columns:
 
 
 def concat_rows(layout: Layout, datas: Sequence[Any], base: int) -> Columns:
-    """The same for single rows of atoms, each of which has its fields at the same places: they are read as one table.
+    """`concat` for single rows of atoms. All have their fields at the same places, so they are read as one table.
 
-    A broker that joins what many publishers send does this; a row costs a tenth of what the general way takes. Each
-    row is in the bytes of a batch of its own, and begins there at `base`.
+    A broker joins the messages of many publishers this way: a row costs a tenth of the general way. Each row is in the
+    bytes of a batch of its own, and begins there at `base`.
     """
     columns, flat = Columns(layout, len(datas)), layout.flat
     size = layout.data_at(1)

@@ -1,8 +1,8 @@
 """Messages that are graphs: nodes that refer to nodes <-> one list of tuples per node type.
 
 A reference is stored as positions in the target's list, so a node that is reached twice is stored once, and a
-cycle is a number like any other. The root is the first of its list. Both directions walk with a worklist: a chain
-of a hundred thousand nodes is as good as a bush.
+cycle needs no special form. The root is the first of its list. Both directions use a worklist instead of recursion,
+so that a chain may have a hundred thousand nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def unlinked_rows(message_type: MessageType, rows: list[Any]) -> list[dict[str, list[Any]]]:
-    """Graphs as lists of tuples; those that are a root and nothing else, as most are of such a type, are so already."""
+    """Graphs as lists of tuples. A graph of a root without references, as most are, needs no walk."""
     root = message_type.node(message_type.root)
     if any(isinstance(member, Reference) for member in root.members):
         return [unlinked(message_type, row, number) for number, row in enumerate(rows)]
@@ -39,7 +39,7 @@ def unlinked_rows(message_type: MessageType, rows: list[Any]) -> list[dict[str, 
 def unlinked(message_type: MessageType, root: Any, row: int) -> dict[str, list[dict[str, Any]]]:
     """A graph, given as dicts or as nodes, as lists of tuples. The same object reached twice is one node."""
     lists: dict[str, list[dict[str, Any]]] = {node.name: [] for node in message_type.nodes}
-    places: dict[int, tuple[str, int, Any]] = {}  # the node itself too: an identity is its own only while it lives
+    places: dict[int, tuple[str, int, Any]] = {}  # with the node: `id()` is unique only while the object lives
     todo: list[tuple[NodeType, Any, dict[str, Any]]] = []
 
     def place(kind: NodeType, value: Any, path: str) -> int:
@@ -99,7 +99,7 @@ def _targets(value: Any, path: str, row: int) -> list[Any]:
 
 
 def linked_rows(message_type: MessageType, rows: list[Any]) -> list[dict[str, Any]]:
-    """Lists of tuples as graphs of dicts. The tuples are made use of, and not to be used again."""
+    """Lists of tuples as graphs of dicts. Reuses the tuples: the caller must not use them again."""
     if not message_type.refers:
         return [lists[message_type.root][0] for lists in rows]
     return [linked(message_type, lists) for lists in rows]
@@ -118,12 +118,12 @@ def linked(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]])
 
 
 def node(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]], header: Any) -> Node:
-    """Lists of tuples as generic nodes; gives the root, with the header of the message."""
+    """Lists of tuples as generic nodes. Returns the root, with the header of the message."""
     return build(message_type, linked(message_type, lists), header=header)
 
 
 def check(batch: Batch) -> None:
-    """Refuse a batch of a message type with no root, or with a reference to a node that is not there."""
+    """Refuse a message without a root, or with a reference to a node that does not exist."""
     message_type = batch.schema.message_type
     if message_type is None:
         return
@@ -150,5 +150,5 @@ def check(batch: Batch) -> None:
                 bound = np.repeat(counts[member.target][owners], np.diff(offsets))
                 if bool((positions >= bound).any()):
                     raise MalformedBatch(
-                        f"{kind.name}.{member.name}: a reference to a {member.target} that is not there"
+                        f"{kind.name}.{member.name}: a reference to a {member.target} that does not exist"
                     )

@@ -1,4 +1,4 @@
-"""The first sixteen bytes of a batch, and where its parts begin.
+"""The header of a batch: its first sixteen bytes.
 
 ::
 
@@ -6,15 +6,15 @@
     │ CRC-32  u32 │ rows 24 bits │ flags 8     │ fingerprint  u64 │   then the groups, then the IDs
     └─────────────┴───────────────────────────┴──────────────────┘
 
-    A schema with variants goes on with the cases that occur:
+    In a schema with variants, the cases that occur follow:
     ┌─────────────┬───────────────────┬──────────────────────────────────────────┐
     │ groups  u32 │ code u32 × groups │ group of each row u8 × rows, if groups>1 │ zeros to the next multiple of 8
     └─────────────┴───────────────────┴──────────────────────────────────────────┘
-    One group takes eight bytes here, so its fields stay at constant offsets. Zero groups stand for the boxed form,
-    with one code, 0.
+    One group takes eight bytes here, so its fields stay at constant offsets. Zero groups mean the boxed form, with
+    one code, 0.
 
-All numbers are little-endian. The checksum covers everything behind it: a flipped bit is found, also in a value
-that any bytes would fit, and the log needs no checksum of its own.
+All numbers are little-endian. The checksum covers all bytes after it. It finds a flipped bit even where any bytes are
+valid, and the log needs no checksum of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Header(NamedTuple):
-    """What the first sixteen bytes say."""
+    """The header without its checksum and flags."""
 
     rows: int
     with_ids: bool
@@ -44,9 +44,9 @@ class Header(NamedTuple):
 
 
 def seal(parts: Sequence[Any], rows: int, with_ids: bool, fingerprint: int, draft: bool = False) -> bytes:
-    """Header and body as one batch; `parts` are the buffers that make up the body, joined here and only once.
+    """Header and body as one batch; `parts` are the buffers of the body, joined here and only once.
 
-    A draft has no checksum, for rows that will be written again: that takes a third of the time.
+    A draft, whose rows will be written again, has no checksum: that takes a third of the time.
     """
     flags = VERSION | (WITH_IDS if with_ids else 0)
     head = HEADER.pack(0, rows | flags << 24, fingerprint)[4:]
@@ -59,7 +59,7 @@ def seal(parts: Sequence[Any], rows: int, with_ids: bool, fingerprint: int, draf
 
 
 def unseal(data: Buffer, fingerprint: int, name: str) -> Header:
-    """Check the header and the checksum against the schema the reader expects, which is called `name`."""
+    """Check the checksum, and the header against the schema `name` that the reader expects."""
     if len(data) < HEADER.size:
         raise MalformedBatch(f"{len(data)} bytes are too few: a batch has a header of {HEADER.size}")
     limits.require("BATCH_BYTES", len(data), "the bytes of a batch")
@@ -73,17 +73,17 @@ def unseal(data: Buffer, fingerprint: int, name: str) -> Header:
             "decode it with the schema it was written with, then read_as() another version"
         )
     if crc32(memoryview(data)[4:]) != checksum:
-        raise MalformedBatch("the checksum does not match: the bytes were changed on their way")
+        raise MalformedBatch("the checksum does not match: the bytes were changed in transit")
     return Header(word & limits.BATCH_ROWS, bool(flags & WITH_IDS), found)
 
 
 def fingerprint_of(data: Buffer) -> int:
-    """The schema a batch claims to be of, before anything is known about it."""
+    """The fingerprint in the header of a batch that is not checked yet."""
     if len(data) < HEADER.size:
         raise MalformedBatch(f"{len(data)} bytes are too few: a batch has a header of {HEADER.size}")
     return int(HEADER.unpack_from(data)[2])
 
 
 def rows_of(data: Buffer) -> int:
-    """How many rows a batch claims to have; it is long enough for a header."""
+    """The row count in the header of a batch that is not checked yet, but has at least a header's length."""
     return int(HEADER.unpack_from(data)[1]) & limits.BATCH_ROWS

@@ -1,4 +1,4 @@
-"""Message IDs: who published a message, through which broker, and when.
+"""Message IDs: the publisher of a message, its first broker, and its time.
 
 ::
 
@@ -56,13 +56,13 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
-        """Read what `str()` printed."""
+        """The inverse of `str()`."""
         if not re.fullmatch(r"[0-9a-fA-F]{32}", text):
-            raise InvalidValue(f"{text[:40]!r} is no message ID: it has 32 hexadecimal digits")
+            raise InvalidValue(f"{text[:40]!r} is not a message ID, which has 32 hexadecimal digits")
         return cls(int(text[:8], 16), int(text[8:16], 16), int(text[16:], 16))
 
 
-class Run(NamedTuple):
+class IdRun(NamedTuple):
     """Rows of one publisher that entered through one broker; `end` is the row after the last."""
 
     end: int
@@ -73,13 +73,13 @@ class Run(NamedTuple):
 class Ids:
     """The message IDs of a batch: runs that cover its rows, and one stamp a row. Immutable.
 
-    Stamps that came as bytes stay bytes until somebody asks for the column: a message that travels alone is read and
-    written without NumPy, whose fixed costs are those of the whole rest.
+    Stamps that came as bytes stay bytes until the column is needed: a single message is read and written without
+    NumPy, whose fixed cost would equal all other costs together.
     """
 
     __slots__ = ("_at", "_raw", "_rows", "_stamps", "runs")
 
-    def __init__(self, runs: tuple[Run, ...], stamps: npt.NDArray[np.uint64]) -> None:
+    def __init__(self, runs: tuple[IdRun, ...], stamps: npt.NDArray[np.uint64]) -> None:
         start = 0
         for run in runs:
             if run.end <= start:
@@ -106,20 +106,20 @@ class Ids:
     def single(cls, publisher: int, broker: int, stamps: Sequence[int] | npt.NDArray[np.uint64]) -> Ids:
         """IDs of one publisher."""
         column = np.asarray(stamps, dtype=np.uint64)
-        return cls((Run(len(column), publisher, broker),) if len(column) else (), column)
+        return cls((IdRun(len(column), publisher, broker),) if len(column) else (), column)
 
     @classmethod
     def one(cls, publisher: int, broker: int, stamp: int) -> Ids:
-        """The ID of a message that travels alone."""
+        """The ID of a single message."""
         if not (0 <= publisher < 1 << 32 and 0 <= broker < 1 << 32 and 0 <= stamp < _STAMP_END):
             raise InvalidValue("publisher and broker are 32-bit numbers, a stamp has 64 bits")
-        return cls._read((Run(1, publisher, broker),), _STAMP.pack(stamp), 0, 1)
+        return cls._read((IdRun(1, publisher, broker),), _STAMP.pack(stamp), 0, 1)
 
     @classmethod
     def read_one(cls, data: bytes, at: int) -> Ids:
-        """The ID of a message that travels alone, at a position of a batch that was found to be right."""
+        """The ID of a single message, at a position of a valid batch."""
         made = cls.__new__(cls)
-        made.runs = (tuple.__new__(Run, _RUN.unpack_from(data, at + 12)),)  # type: ignore[misc]
+        made.runs = (tuple.__new__(IdRun, _RUN.unpack_from(data, at + 12)),)  # type: ignore[misc]
         made._stamps = None
         made._raw = data
         made._at = at
@@ -128,11 +128,11 @@ class Ids:
 
     @classmethod
     def read_run(cls, data: Any, at: int, rows: int) -> Ids:
-        """The IDs of one publisher's rows, at a position of a batch that was found to be right."""
-        return cls._read((Run(*_RUN.unpack_from(data, at + 8 * rows + _COUNT.size)),), data, at, rows)
+        """The IDs of one publisher's rows, at a position of a valid batch."""
+        return cls._read((IdRun(*_RUN.unpack_from(data, at + 8 * rows + _COUNT.size)),), data, at, rows)
 
     @classmethod
-    def _read(cls, runs: tuple[Run, ...], raw: Any, at: int, rows: int) -> Ids:
+    def _read(cls, runs: tuple[IdRun, ...], raw: Any, at: int, rows: int) -> Ids:
         made = cls.__new__(cls)
         made.runs = runs  # type: ignore[misc]
         made._stamps = None
@@ -161,7 +161,7 @@ class Ids:
         at += _COUNT.size
         if count > rows or at + count * _RUN.size != len(data):
             raise MalformedBatch(f"{count} runs of message IDs do not end with the batch")
-        runs = tuple([Run(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count)])
+        runs = tuple([IdRun(*_RUN.unpack_from(data, at + number * _RUN.size)) for number in range(count)])
         if count != 1 or runs[0].end != rows:
             try:
                 return cls(runs, np.frombuffer(data, "<u8", rows, stamps))
@@ -193,46 +193,46 @@ class Ids:
         ends = np.array([run.end for run in self.runs])
         owners = np.searchsorted(ends, rows, side="right")
         cuts = [*(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(rows)] if len(rows) else []
-        runs = (Run(end, *self.runs[owners[end - 1]][1:]) for end in cuts)
+        runs = (IdRun(end, *self.runs[owners[end - 1]][1:]) for end in cuts)
         return Ids(tuple(runs), self.stamps[rows])
 
     @classmethod
     def concat(cls, parts: Iterable[Ids]) -> Ids:
         """IDs one after the other; neighbouring runs of one publisher and broker join."""
-        runs: list[Run] = []
+        runs: list[IdRun] = []
         stamps = []
         start = 0
         for part in parts:
             for run in part.runs:
                 if runs and runs[-1][1:] == run[1:]:
                     runs.pop()
-                runs.append(Run(start + run.end, run.publisher, run.broker))
+                runs.append(IdRun(start + run.end, run.publisher, run.broker))
             start += len(part)
             stamps.append(part.stamps)
         return cls(tuple(runs), np.concatenate(stamps) if stamps else np.zeros(0, np.uint64))
 
 
 def ids_of_rows(datas: Sequence[Any]) -> Ids | None:
-    """The IDs of batches of one row each, which end with them; None when one of them is not of that kind."""
+    """The IDs of batches of one row each, from their last bytes; None when one of them has another form."""
     found = np.frombuffer(b"".join([data[-_ROW.itemsize :] for data in datas]), _ROW)
     if len(found) != len(datas) or not (found["runs"] == 1).all() or not (found["end"] == 1).all():
         return None
     who = found["who"]
     ends = [*(np.flatnonzero(who[1:] != who[:-1]) + 1).tolist(), len(found)]
     publishers, brokers = (who & np.uint64(0xFFFFFFFF)).tolist(), (who >> np.uint64(32)).tolist()
-    runs = tuple([Run(end, publishers[end - 1], brokers[end - 1]) for end in ends])
+    runs = tuple([IdRun(end, publishers[end - 1], brokers[end - 1]) for end in ends])
     return Ids(runs, np.ascontiguousarray(found["stamp"]))
 
 
-# The ID at the end of a batch of one row; `who` is publisher and broker, compared as one.
+# The ID at the end of a batch of one row; `who` is publisher and broker as one number, for comparisons.
 _ROW: Final = np.dtype([("stamp", "<u8"), ("runs", "<u4"), ("end", "<u4"), ("who", "<u8")])
 
 
 class Stamper:
-    """Hands out a publisher's stamps: strictly increasing, whatever the clock does.
+    """Makes a publisher's stamps: strictly increasing, whatever the clock does.
 
-    A clock set back leaves the stamps counting on from the last one until the clock has caught up. `last` is the
-    publisher's mark when it continues after a restart.
+    After a clock is set back, stamps count on from the last one until the clock has caught up. `last` is the
+    publisher's high water when it continues after a restart.
     """
 
     def __init__(self, clock_ms: Callable[[], int], last: int = 0) -> None:
@@ -240,7 +240,7 @@ class Stamper:
         self.last = last
 
     def next(self) -> int:
-        """The next stamp, for a message that travels alone."""
+        """The next stamp, for a single message."""
         self.last = stamp = max(self._clock_ms() << COUNTER_BITS, self.last + 1)
         return stamp
 

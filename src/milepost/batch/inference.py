@@ -1,4 +1,4 @@
-"""The schema of something that has none of ours: an Arrow schema, a frame, a dataclass, a few rows."""
+"""The schema of data that has none yet: an Arrow schema, a frame, a dataclass, a few rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from milepost.schema.text import parse
 def schema_of(source: Any, name: str = "message") -> t.Schema:
     """The schema of a batch, or the one that fits a frame, an Arrow table or schema, a dataclass, or some rows.
 
-    Arrow made by `Batch.to_arrow` carries its schema along. For other tables and for rows, a field is optional when
-    a value is missing in what is given; for an Arrow schema alone, when it is nullable.
+    Arrow made by `Batch.to_arrow` carries its schema. For other tables and for rows, a field is optional when a value
+    is missing; for an Arrow schema without data, when it is nullable.
     """
     if isinstance(source, Batch):
         return source.schema
@@ -59,7 +59,7 @@ def _of_rows(source: Iterable[Any], name: str) -> t.Schema:
 def _schema(schema: pa.Schema, name: str, table: pa.Table | None) -> t.Schema:
     if schema.metadata and SCHEMA in schema.metadata:
         made = parse(schema.metadata[SCHEMA].decode())
-        if arrow_schema(made).equals(schema):  # or somebody has changed the columns since
+        if arrow_schema(made).equals(schema):  # else the columns were changed since
             return made
     fields = []
     for number, field in enumerate(schema):
@@ -103,7 +103,8 @@ def _type(field: pa.Field, data: list[pa.Array] | None, path: str) -> t.Type:
         cases = [item for item in _children(kind, data, path) if item.name != ABSENT]
         made = t.Variant(tuple(cases))
         return t.Optional(made) if len(cases) < kind.num_fields else made
-    raise SchemaError(f"{path}: a column of {kind} has no counterpart; convert it first{_HINTS.get(kind.id, '')}")
+    hint = _HINTS.get(kind.id, "")
+    raise SchemaError(f"{path}: no type of a message fits a column of {kind}; convert it first{hint}")
 
 
 def _children(kind: pa.DataType, data: list[pa.Array] | None, path: str) -> Iterable[t.Field]:
@@ -117,7 +118,7 @@ def _children(kind: pa.DataType, data: list[pa.Array] | None, path: str) -> Iter
 
 
 def _present(array: pa.Array, number: int) -> pa.Array:
-    """A member of the structs that are there: under a null everything is null, which says nothing."""
+    """A member of the structs that are present: the members of a null struct are null, whatever their type."""
     if isinstance(array, pa.StructArray) and array.null_count:
         array = array.drop_null()
     return array.field(number)
@@ -137,7 +138,7 @@ _ATOMS: Final[dict[int, t.Atom]] = {
     for kind in of
 }  # fmt: skip
 _HINTS: Final = {
-    pa.null().id: "; there is no value to see its type by",
+    pa.null().id: "; it has no value that shows its type",
     pa.duration("us").id: " to a number of microseconds",
     pa.time64("us").id: " to a number of microseconds",
 }

@@ -1,4 +1,4 @@
-"""Where every column of a flat-tuple sits, as a function of the number of elements.
+"""The position of every column of a flat-tuple, as a function of the number of elements.
 
 ::
 
@@ -10,13 +10,13 @@
     (V: the number of variable-length columns; without any, no var offsets)
 
 Widths fall from left to right, so every value is aligned to its width and no byte is padding. Offsets are
-four-byte columns and stand among them; behind the one-byte columns they would need padding at most values of n.
+four-byte columns and stand among them; behind the one-byte columns they would need padding for most values of n.
 Everything up to the bit columns is a linear function of n; with n = 1 it is a constant, and so is the place of
 each field.
 
 All V variable-length columns share one run of offsets, since the end of one column is the start of the next:
 column k of them is the n + 1 offsets from k·n on. They are positions in the bytes of the batch, so that a string is
-cut out without arithmetic, and Arrow takes them as they are, with the whole batch as the data.
+sliced without arithmetic, and Arrow takes them unchanged, with the whole batch as the data.
 Levels below (the elements of lists, then the cases of boxes that occur) follow the data, each aligned to 8 bytes.
 """
 
@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from milepost.batch import atoms
-from milepost.batch.single import Single
+from milepost.batch.row_codec import RowCodec
 from milepost.schema.flat import AtomShape, BoxShape, FlatTuple, ListShape, width
 from milepost.schema.types import Atom
 
@@ -52,28 +52,28 @@ class Layout:
             else:
                 self._prefix.append(narrow)
                 narrow += size
-        # Whether elements leave no trace in the bytes, so that any number of them would fit.
+        # Whether elements take no bytes, so that any number of them would fit.
         self.empty: Final = not (flat.fixed or flat.bits or flat.var or flat.lists)
         self.wide: Final = wide  # bytes per element of the 16-, 8- and 4-byte columns
         self.narrow: Final = narrow  # … of the 2- and 1-byte columns
-        self.row_class: type[Any] | None = None  # how messages of this layout are viewed: made by `row`, kept here
+        self.row_class: type[Any] | None = None  # the class of this layout's messages: made by `row`, kept here
 
-    # What the validator would otherwise find out again for each batch
+    # For the validator, which would otherwise compute it for each batch
 
     @cached_property
-    def single(self) -> Single | None:
-        """How one element alone is checked in one go; None where it holds more than atoms."""
-        return Single.compile(self, 0)
+    def row_codec(self) -> RowCodec | None:
+        """The codec that checks a single element; None where it holds more than atoms."""
+        return RowCodec.compile(self, 0)
 
     @cached_property
     def ranged(self) -> tuple[AtomShape, ...]:
-        """The fixed-width columns that do not hold just any number."""
+        """The fixed-width columns in which some numbers are invalid."""
         atoms_ = [shape for shape in self.flat.fixed if isinstance(shape, AtomShape) and isinstance(shape.type, Atom)]
         return tuple(each for each in atoms_ if each.type.kind in atoms.RANGES or each.type.kind == "decimal")  # type: ignore[union-attr]
 
     @cached_property
     def demanding(self) -> bool:
-        """Whether it has variants or dynamic values that must be there wherever the tuples around them are."""
+        """Whether it has required variants or dynamic values: present wherever the tuples around them are."""
         boxes, cells = self.flat.boxes, self.flat.var
         return any(not box.optional for box in boxes) or any(not isinstance(cell.type, Atom) for cell in cells)
 
@@ -116,5 +116,5 @@ class Layout:
         return self.narrow_at(n) + n * self.narrow + slot * ((n + 7) >> 3)
 
     def data_at(self, n: int) -> int:
-        """Where the variable-length data starts: the size of everything that depends on n alone."""
+        """Where the variable-length data starts: the size of the parts that depend only on n."""
         return self.bit_at(len(self.flat.bits), n)

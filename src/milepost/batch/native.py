@@ -1,6 +1,6 @@
-"""What is done so often that the interpreter, or a copy too many, is in the way: as builtins.
+"""Builtins for the operations on single messages that are too slow in Python.
 
-All of them leave what is out of the ordinary to the way that is written in Python.
+Each leaves unusual input to its counterpart in Python.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from milepost.kernels.memory import (
     bytes_at,
     bytes_size,
     call,
+    clear_error,
+    decref,
     f64,
-    forgive,
-    hold,
     i32,
     i64,
+    incref,
     item,
-    let_go,
     new_float,
     new_int,
     new_text,
@@ -35,12 +35,12 @@ from milepost.kernels.memory import (
     u32,
 )
 
-# What a field of a projection is, in its plan
+# The kind of a field, in the plan of a projection
 NOTHING, TEXT, INT, LONG, UINT32, UINT64, DOUBLE = range(7)
 
-FIELD: Final = 12  # bytes of a field in it: what it is, where it is, and where the byte is that says it is there, or 0
+FIELD: Final = 12  # bytes of a field in it: its kind, its position, and the position of its validity byte, or 0
 
-# The table of CRC-32 by bytes: the checksum of a byte, without what is done to the first and the last.
+# The table of CRC-32 by bytes: the checksum of a byte, without the initial and the final inversion.
 _CRC: Final = np.array([zlib.crc32(bytes([255 - byte])) ^ 0xFF000000 for byte in range(256)], np.int64)
 _IDENTITY: Final = 24  # bytes: stamp, one run, the row after its last, publisher, broker
 
@@ -49,7 +49,7 @@ _IDENTITY: Final = 24  # bytes: stamp, one run, the row after its last, publishe
 def project(plan: int, arguments: int, count: int) -> Any:
     """Some fields of a batch of one row, as a tuple.
 
-    The plan: the fields, each of `FIELD` bytes; the same in Python, for all that does not fit; None.
+    The plan: the fields, each of `FIELD` bytes; the same function in Python, for all other input; None.
     """
     fallback = item(plan, 1)
     if count != 1:
@@ -57,7 +57,7 @@ def project(plan: int, arguments: int, count: int) -> Any:
     given = i64(arguments)
     data = bytes_at(given)
     if data == 0:  # a view, or no bytes at all
-        forgive()
+        clear_error()
         return call(fallback, arguments, count, 0)
     size = bytes_size(given)
     words, fields = bytes_at(item(plan, 0)), bytes_size(item(plan, 0)) // FIELD
@@ -68,15 +68,15 @@ def project(plan: int, arguments: int, count: int) -> Any:
         field = words + number * FIELD
         what, at, flag = u32(field), u32(field + 4), u32(field + 8)
         if at + (4 if what in (INT, UINT32) else 8) > size or flag >= size:
-            let_go(made)
+            decref(made)
             return call(fallback, arguments, count, 0)
         if what == NOTHING or (flag > 0 and u8(data + flag) == 0):
             value = item(plan, 2)
-            hold(value)
+            incref(value)
         elif what == TEXT:
             start, end = u32(data + at), u32(data + at + 4)
             if end < start or end > size:
-                let_go(made)
+                decref(made)
                 return call(fallback, arguments, count, 0)
             value = new_text(data + start, end - start, 0)
         elif what == INT:
@@ -90,7 +90,7 @@ def project(plan: int, arguments: int, count: int) -> Any:
         else:
             value = new_float(f64(data + at))
         if value == 0:
-            let_go(made)
+            decref(made)
             return 0
         set_item(made, number, value)
     return made
@@ -98,12 +98,12 @@ def project(plan: int, arguments: int, count: int) -> Any:
 
 @builtin
 def read_text(plan: int, arguments: int, count: int) -> Any:
-    """The text of one field of a batch of one row. The plan is as that of `project`, for this field."""
+    """The text of one field of a batch of one row. The plan is that of `project`, for this field."""
     fallback = item(plan, 1)
     given = i64(arguments)
     data = bytes_at(given) if count == 1 else 0
     if data == 0:  # a view, or no bytes at all
-        forgive()
+        clear_error()
         return call(fallback, arguments, count, 0)
     size = bytes_size(given)
     words = bytes_at(item(plan, 0))
@@ -112,7 +112,7 @@ def read_text(plan: int, arguments: int, count: int) -> Any:
         return call(fallback, arguments, count, 0)
     if flag > 0 and u8(data + flag) == 0:
         nothing = item(plan, 2)
-        hold(nothing)
+        incref(nothing)
         return nothing
     start, end = u32(data + at), u32(data + at + 4)
     if end < start or end > size:
@@ -122,17 +122,17 @@ def read_text(plan: int, arguments: int, count: int) -> Any:
 
 @builtin
 def judge(plan: int, arguments: int, count: int) -> Any:
-    """The stamp of a message that travels alone, if the batch around it is right in every way; else 0.
+    """The stamp of a single message if its batch is valid; else 0.
 
-    Called with where the batch starts and ends, and the publisher's last stamp, which this one must be above. The plan:
-    bytes, as `Single.judging` writes them, and the bytearray that messages are read into.
+    Called with the start and the end of the batch, and the publisher's last stamp, which this one must exceed. The
+    plan: bytes, as `RowCodec.judging` writes them, and the bytearray that messages are read into.
     """
     if count != 3:
         return new_int(0)
     start, end, last = as_int(i64(arguments)), as_int(i64(arguments + 8)), as_int(i64(arguments + 16))
     buffer = item(plan, 1)
     if start < 0 or end < start or last < 0 or bytearray_size(buffer) < end:
-        forgive()  # where one of them was no number, there is an error
+        clear_error()  # an argument that was no number has set an error
         return new_int(0)
     data = bytearray_at(buffer)
     words = bytes_at(item(plan, 0))
@@ -184,7 +184,7 @@ def judge(plan: int, arguments: int, count: int) -> Any:
         if u8(data + place) != 0:
             return new_int(0)
     stamp = i64(data + at)
-    # One run, of one row, of this publisher and this broker.
+    # One run of one row, with this publisher and this broker.
     if stamp <= last or i64(data + at + 8) != i64(words + 16) or i64(data + at + 16) != i64(words + 24):
         return new_int(0)
     checksum = 0xFFFFFFFF

@@ -68,7 +68,7 @@ def _leaves(form: Format, block: Block, shape: AtomShape) -> list[Any]:
     pairs = itertools.pairwise(edges)
     if kind == Atom("string"):
         text = raw.decode()
-        if len(text) == len(raw):  # every character is one byte: cut the decoded text
+        if len(text) == len(raw):  # every character is one byte: slice the decoded text
             return [text[start:end] for start, end in pairs]
         return [raw[start:end].decode() for start, end in pairs]
     if isinstance(kind, Atom):
@@ -77,7 +77,7 @@ def _leaves(form: Format, block: Block, shape: AtomShape) -> list[Any]:
 
 
 def cell(form: Format, shape: AtomShape, raw: bytes) -> Any:
-    """A dynamic value from the bytes of its cell; the value itself where the schema is known."""
+    """A dynamic value from the bytes of its cell; the plain value where the schema is known."""
     if not raw:
         return None
     if not isinstance(shape.type, Ref):

@@ -1,4 +1,4 @@
-"""Fields straight out of the bytes of a one-row batch: Gryphon's constant-time access.
+"""Fields read directly from the bytes of a one-row batch: Gryphon's constant-time access.
 
 With one row, the place of every field is a constant of the schema's case. A reader is compiled once for a schema
 and a path; calling it costs one unpacking, however deep the field is nested. The bytes must have been validated.
@@ -31,7 +31,7 @@ _CODE: Final = struct.Struct(f"<{_CODE_AT}xII")
 def reader(schema: Schema, path: str) -> Reader:
     """Compile the access to one field; the result takes the bytes of a batch of one row.
 
-    The bytes are not checked again: give it what `decode` has accepted, or what this process encoded.
+    The bytes are not checked again: they must come from `decode` or from this process.
     """
     type_at(schema, path)
     form = format_of(schema)
@@ -41,12 +41,12 @@ def reader(schema: Schema, path: str) -> Reader:
 
 
 def projection(schema: Schema, paths: Sequence[str]) -> Projection:
-    """Compile the access to a set of fields, read in one call; the result gives a tuple in the order of the paths.
+    """Compile the access to several fields, read in one call; the result returns a tuple in the order of the paths.
 
     As with `reader`, the bytes are those of one row and are not checked again.
     """
     if isinstance(paths, str):
-        raise InvalidValue("a projection takes a list of paths; for one field there is reader()", paths)
+        raise InvalidValue("a projection takes a list of paths; use reader() for one field", paths)
     for path in paths:
         type_at(schema, path)
     form = format_of(schema)
@@ -56,7 +56,7 @@ def projection(schema: Schema, paths: Sequence[str]) -> Projection:
 
 
 def _by_case(form: Format, compiled: Callable[[Layout], Callable[[bytes], Any]]) -> Callable[[bytes], Any]:
-    """One compiled access for each case, made when the case first comes."""
+    """One compiled access for each case, made when the case first occurs."""
     made: dict[int, Callable[[bytes], Any]] = {}
 
     def access(data: bytes) -> Any:
@@ -73,9 +73,9 @@ def _by_case(form: Format, compiled: Callable[[Layout], Callable[[bytes], Any]])
 
 
 def _find(layout: Layout, path: str) -> tuple[Shape | None, list[int], list[Step]]:
-    """The shape at a path (None: in another case), the validity bits on the way to it, and the rest of the way.
+    """The shape at a path (None: in another case), the validity bits along the path, and the rest of the path.
 
-    The way ends early at a box or a list, which a view reads further.
+    The search ends early at a box or a list: a view reads the rest.
     """
     shape: Shape | None = layout.root
     bits: list[int] = []
@@ -96,7 +96,7 @@ def _find(layout: Layout, path: str) -> tuple[Shape | None, list[int], list[Step
 
 
 def _code_of(shape: Shape | None) -> str | None:
-    """The struct code of a number that is read as it is."""
+    """The struct code of a number that needs no conversion."""
     if isinstance(shape, AtomShape) and isinstance(shape.type, Atom) and shape.type.kind not in ("date", "timestamp"):
         return atoms.CODES.get(shape.type.kind)
     return None
@@ -133,7 +133,7 @@ def _nothing(data: bytes) -> None:
 
 
 def _number(at: int, code: str, flags: list[int]) -> Reader:
-    # The place goes into the format as padding: one argument fewer at every call than an offset.
+    # The position goes into the format as padding, which saves an argument at every call.
     if not flags:
         unpack = struct.Struct(f"<{at}x{code}").unpack_from
         return lambda data: unpack(data)[0]
@@ -167,7 +167,7 @@ def _text(at: int, flags: list[int]) -> Reader:
 
 
 def _viewed(form: Format, layout: Layout, shape: Shape, bits: list[int]) -> Reader:
-    """Any other shape: through the view that reads it in batches of every size."""
+    """Any other shape, through the view that reads it in batches of every size."""
     start = form.body
     flags = [start + layout.bit_at(slot, 1) for slot in bits]
 
@@ -180,7 +180,7 @@ def _viewed(form: Format, layout: Layout, shape: Shape, bits: list[int]) -> Read
 
 
 def _walked(view: Reader, rest: list[Step]) -> Reader:
-    """On from a list or a box: element by element, None where the way ends."""
+    """The rest of a path behind a list or a box, step by step; None where it ends early."""
 
     def walk(data: bytes) -> Any:
         value = view(data)
@@ -197,8 +197,8 @@ def _walked(view: Reader, rest: list[Step]) -> Reader:
 def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
     """One unpacking for all numbers, offsets and validity bits; one decoding for all text.
 
-    The function is written out for its fields, as `dataclasses` writes `__init__`: a loop over them takes half as long
-    again. Its text is made of numbers from the layout alone; no name and no value from outside gets into it.
+    The function is generated for its fields, as `dataclasses` generates `__init__`: a loop takes 1.5 times as long. Its
+    text contains only numbers from the layout: no name and no value from outside.
     """
     start, base = form.body, form.body + layout.data_at(1)
     wanted: dict[int, str] = {}  # place -> struct code
@@ -235,7 +235,7 @@ def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
         lines.append(f"    {', '.join(f'v{at}' for at in sorted(wanted))}, = unpack(data)")
     if text_end in wanted and any("text[" in term for term in terms):
         scope["one_by_one"] = [_leaf(form, layout, path) for path in paths]
-        scope["before"] = " " * base  # so that offsets, which count from the start of the batch, fit the text
+        scope["before"] = " " * base  # offsets count from the start of the batch
         lines.append(f"    text = before + data[{base}:v{text_end}].decode()")
         lines.append("    if not text.isascii():")  # offsets count bytes, and here a character may take several
         lines.append("        return tuple([read(data) for read in one_by_one])")
@@ -249,7 +249,7 @@ _NATIVE: Final = {"i": "INT", "q": "LONG", "I": "UINT32", "Q": "UINT64", "d": "D
 
 
 def _compiled(form: Format, layout: Layout, paths: Sequence[str], plain: Projection) -> Projection:
-    """The same as a builtin, if that is at hand and every field is one that it knows: text takes half as long by it."""
+    """The same as a builtin, if it is compiled and supports every field: text takes half the time."""
     native = kernels.at_hand("batch", "native")
     if native is None:
         return plain
@@ -274,7 +274,7 @@ def _compiled(form: Format, layout: Layout, paths: Sequence[str], plain: Project
 
 
 def _unpacker(wanted: dict[int, str]) -> Projection:
-    """The unpacking of values at some places, in the order of the places."""
+    """A function that unpacks the values at some positions, in order."""
     parts = ["<"]
     end = 0
     for at, code in sorted(wanted.items()):

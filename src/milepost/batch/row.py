@@ -1,4 +1,4 @@
-"""Rows as light views: a field is read when it is asked for, and only that field."""
+"""Rows as light views: a field is read when it is accessed, and only that field."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _atom(form: Format, block: Block, shape: AtomShape, index: int) -> Any:
 
 
 def _reference(form: Format, kind: Ref, raw: bytes) -> Any:
-    """The value of a recursive reference, as a view like any other."""
+    """The value of a recursive reference, as a view."""
     from milepost.batch.batch import Batch
 
     value = Batch.trusted(raw, form.referred(kind))[0]
@@ -98,10 +98,10 @@ FROM_BYTES: Final[dict[str, Callable[[Atom, Any, int], Any]]] = dict.fromkeys(_O
 
 
 class TupleView(Mapping[str, Any]):
-    """A tuple: fields by attribute and by item. A field that has the name of a method comes before that.
+    """A tuple: fields by attribute and by item. A field hides a method of the same name.
 
-    Code that takes views of any schema therefore calls no method of theirs: `name in view`, `view[name]` and
-    `iter(view)` mean the same for all.
+    So code that takes views of any schema calls none of their methods: `name in view`, `view[name]` and `iter(view)`
+    always mean the same.
     """
 
     __slots__ = ("_block", "_form", "_index", "_shape")
@@ -121,7 +121,7 @@ class TupleView(Mapping[str, Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name in TupleView.__slots__:
-            raise AttributeError(name)  # on its way into being, as in a copy: there are no fields to look at yet
+            raise AttributeError(name)  # not initialised yet, as in a copy: there are no fields
         shape = self._shape.fields.get(name)
         if shape is None:
             raise AttributeError(f"there is no field {name!r}{did_you_mean(name, self._shape.fields)}")
@@ -155,7 +155,7 @@ _METHODS: Final = frozenset(name for name in dir(TupleView) if not name.startswi
 
 
 def _view_class(shape: TupleShape) -> type[TupleView]:
-    """The class of the views of a tuple, which belongs to the shape; made when first asked for."""
+    """The view class of a tuple, kept in its shape; made on first use."""
     names = _METHODS & shape.fields.keys()
     shape.view = TupleView
     if names:
@@ -166,30 +166,30 @@ def _view_class(shape: TupleShape) -> type[TupleView]:
 
 
 class MessageHeader(NamedTuple):
-    """What is known of a message of a topic beside what it contains."""
+    """The metadata of a topic's message."""
 
-    id: MessageId | None  # who published it, through which broker, and when
-    log: int | None = None  # of a durable topic that it was read from: the number of the log,
-    offset: int | None = None  # and its place there
-    deliveries: int = 0  # by a named subscription, before this one
+    id: MessageId | None  # the publisher, the broker, and the time
+    log: int | None = None  # of a durable topic: the number of the log,
+    offset: int | None = None  # and the offset in it
+    deliveries: int = 0  # earlier deliveries by a named subscription
 
     @property
     def publisher(self) -> int | None:
-        """The number of the client that put it."""
+        """The number of the client that put the message."""
         return None if self.id is None else self.id.publisher
 
     @property
     def broker(self) -> int | None:
-        """The number of the broker that it was put to."""
+        """The number of the broker that the message was put to."""
         return None if self.id is None else self.id.broker
 
 
 class Row(TupleView):
-    """A message. `header` is what is known of it beside its fields: its ID, its offset.
+    """A message. `header` has its metadata, as its ID and its offset.
 
-    `header` alone comes before a field of its name, which is read by item. `id` is the ID, unless it is a field. Each
-    layout has a class of its own, made by `row_class`, with a property for each field: an attribute that is found costs
-    a sixth of one that `__getattr__` has to find.
+    No field hides `header`: a field of that name is read by item. `id` is the message ID, unless it is a field. Each
+    layout has a class of its own, made by `row_class`, with a property for each field: a property costs a sixth of
+    `__getattr__`.
     """
 
     __slots__ = ("_batch", "_row")
@@ -197,18 +197,18 @@ class Row(TupleView):
 
     def __init__(self, block: Block, batch: Batch, index: int, row: int | None = None) -> None:
         self._block = block
-        self._batch = batch  # it has the headers, which are made when they are asked for
+        self._batch = batch  # for the header, which is made on access
         self._index = index
         self._row = index if row is None else row  # in the batch; `index` is in the block
 
     @property
     def header(self) -> MessageHeader:
-        """What is known of the message beside its fields."""
+        """The metadata of the message."""
         return self._batch.header(self._row)
 
     @property
     def id(self) -> MessageId | None:
-        """Who published the message, through which broker, and when."""
+        """The message ID: the publisher, the broker, and the time."""
         ids = self._batch.ids
         return None if ids is None else ids[self._row]
 
@@ -221,14 +221,14 @@ class Row(TupleView):
 
 
 def row_class(form: Format, layout: Layout) -> type[Row]:
-    """The class of the messages of one layout, which belongs to the format; made when first asked for."""
+    """The class of one layout's messages, kept in the layout; made on first use."""
     if layout.row_class is None:
         shape = layout.root
         assert isinstance(shape, TupleShape)
         readers = {name: _reader(form, layout, inner) for name, inner in shape.fields.items()}
         members: dict[str, Any] = {"__slots__": (), "__module__": Row.__module__}
         members |= {"_form": form, "_shape": shape, "_readers": readers}
-        # Fields come first. Only what this module itself reads, and the header, stays what it is.
+        # Fields hide everything but the header and the attributes that this module reads.
         members |= {
             name: property(reader)
             for name, reader in readers.items()
@@ -239,10 +239,10 @@ def row_class(form: Format, layout: Layout) -> type[Row]:
 
 
 def _reader(form: Format, layout: Layout, shape: Shape) -> Callable[[Row], Any]:
-    """The reading of one field of a message.
+    """A function that reads one field of a message.
 
-    Whoever reads a field of one message out of many reads that value alone. Whoever goes on to read it in more than an
-    eighth of them gets the whole column as Python values, made at once in C: that costs less than those reads did.
+    The first messages read their value alone. When more than an eighth of them have read a field, the whole column
+    becomes Python values at once, in C: that costs less than the reads so far.
     """
     if not isinstance(shape, AtomShape) or not isinstance(shape.type, Atom):
         return lambda row: read(form, row._block, shape, row._index)
@@ -262,13 +262,13 @@ def _reader(form: Format, layout: Layout, shape: Shape) -> Callable[[Row], Any]:
     return field
 
 
-_ASKED_FIRST: Final = 4  # values of a field that are read one by one, however few messages there are
+_ASKED_FIRST: Final = 4  # values of a field that are always read one by one, however few messages there are
 
 
 def _alone(form: Format, layout: Layout, shape: AtomShape) -> Callable[[Block, int], Any]:
-    """The reading of one value, with everything worked out that the layout fixes.
+    """A function that reads one value, with everything precomputed that the layout fixes.
 
-    Columns start at places that grow evenly with the number of rows, so two constants say where.
+    The start of a column is a linear function of the number of rows: two constants.
     """
     assert isinstance(shape.type, Atom)
     kind = shape.type.kind
@@ -279,7 +279,7 @@ def _alone(form: Format, layout: Layout, shape: AtomShape) -> Callable[[Block, i
         def text(block: Block, index: int) -> str:
             data = block.data
             start, end = pair(data, block.base + first + step * block.n + 4 * index)
-            return str(data[start:end], "utf-8")  # of bytes and of views of bytes alike
+            return str(data[start:end], "utf-8")  # for bytes and for views of bytes
 
         return text
     if shape.valid is None and kind in _ONE and kind not in ("date", "timestamp"):
@@ -294,7 +294,7 @@ def _alone(form: Format, layout: Layout, shape: AtomShape) -> Callable[[Block, i
 
 
 class VariantView(Mapping[str, Any]):
-    """A variant: `case` and `value`; a case by name gives its value, or None when the variant is in another."""
+    """A variant: `case` and `value`. The name of a case gives its value, or None when the variant is in another."""
 
     __slots__ = ("_block", "_form", "_index", "_shape")
 
@@ -312,7 +312,7 @@ class VariantView(Mapping[str, Any]):
 
     @property
     def value(self) -> Any:
-        """What the case holds."""
+        """The value of the case."""
         assert self._shape.shape is not None
         return read(self._form, self._block, self._shape.shape, self._index)
 
@@ -343,7 +343,7 @@ class VariantView(Mapping[str, Any]):
 
 
 class ListView(Sequence[Any]):
-    """A list: elements by index, read when asked for."""
+    """A list: elements by index, read on access."""
 
     __slots__ = ("_block", "_form", "_range")
 

@@ -78,7 +78,7 @@ class FastPath:
         version = topic.versions.get(fingerprint_of(data))
         if version is None or version.schema.checks or not (core.settings.cut_through or topic.stored):
             return None
-        single = format_of(version.schema).single
+        single = format_of(version.schema).row_codec
         plan = None if single is None else single.judging(connection.publisher.number, core.broker_id)
         if plan is None:
             return None

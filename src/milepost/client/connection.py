@@ -18,7 +18,7 @@ import msgspec
 from milepost import limits, transport
 from milepost.batch import Batch
 from milepost.batch.header import Buffer, fingerprint_of
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import PlainRows
 from milepost.client.dispatch import Rows, shares
 from milepost.client.logbatch import LogBatch
 from milepost.client.taken import TakenBatch
@@ -146,7 +146,7 @@ class Parcel:
 class Connection:
     """A `transport.Receiver`. Made by `open`."""
 
-    takes_loose = False  # messages for queues as they are, and not in batches
+    takes_plain_rows = False  # messages for queues as they are, and not in batches
 
     def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], window: Window) -> None:
         self._owner = owner
@@ -463,7 +463,7 @@ class Connection:
             self._kept = True
         return future
 
-    def enqueue(self, enqueue: Enqueue, batch: Batch | Loose) -> tuple[Buffer, ...]:
+    def enqueue(self, enqueue: Enqueue, batch: Batch | PlainRows) -> tuple[Buffer, ...]:
         """The frame of messages for a queue, in parts for `send` or `ask`; it counts as sent. It has `batch`."""
         parts = enqueue_parts(enqueue)
         self.outstanding += len(parts[0]) + len(parts[1])

@@ -16,7 +16,7 @@ import numpy as np
 from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.header import Buffer
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import PlainRows
 from milepost.client.acks import Span
 from milepost.client.connection import Connection
 from milepost.client.durable import DurableSubscription
@@ -78,7 +78,7 @@ class _Pending:
 
     __slots__ = ("batch", "connection", "frame", "receipt")
 
-    def __init__(self, frame: Enqueue, batch: Batch | Loose, receipt: Receipt) -> None:
+    def __init__(self, frame: Enqueue, batch: Batch | PlainRows, receipt: Receipt) -> None:
         self.frame: Final = frame
         self.batch: Final = batch
         self.receipt: Final = receipt
@@ -148,10 +148,10 @@ class Transaction:
         number = NO_PRIORITY if priority is None else _priority(priority)
         due_us, ends_us = self._due(delay, not_before), self._ends(expires)
         schema = await self._queueing.schema_for(queue, type, messages)
-        pieces: Sequence[Batch | Loose]
-        loose = self._queueing.loosened(schema, messages)
-        if loose is not None:
-            pieces = (loose,)
+        pieces: Sequence[Batch | PlainRows]
+        plain = self._queueing.plain_rows(schema, messages)
+        if plain is not None:
+            pieces = (plain,)
         else:
             batch = self._queueing.encoded(schema, messages)
             pieces = _pieces(batch, min(PIECE_BYTES, self._queueing.batch_bytes))
@@ -159,7 +159,7 @@ class Transaction:
         receipt = Receipt(sum(map(len, pieces)), len(pieces))
         for piece in pieces:
             self._step += 1
-            data = b"" if isinstance(piece, Loose) else piece.data
+            data = b"" if isinstance(piece, PlainRows) else piece.data
             frame = Enqueue(0, self._client, self._step, queue, number, due_us, ends_us, True, data)
             self._pending.append(_Pending(frame, piece, receipt))
             self._unsent += len(data)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import PlainRows
 from milepost.client.connection import Connection, Heard, Inbox, Owner, as_lost
 from milepost.client.taken import TakenBatch
 from milepost.client.window import Window
@@ -48,7 +48,7 @@ HEARTBEAT_S: Final = 3_600.0  # there is nobody to be heard
 class DirectConnection(Connection):
     """Made by `open`. It lasts until the client leaves, or until another process takes its log away."""
 
-    takes_loose = True
+    takes_plain_rows = True
 
     def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, window: Window) -> None:
         super().__init__(owner, inboxes, window)
@@ -101,7 +101,7 @@ class DirectConnection(Connection):
 
     # As the client sees it
 
-    def enqueue(self, enqueue: Enqueue, batch: Batch | Loose) -> Any:
+    def enqueue(self, enqueue: Enqueue, batch: Batch | PlainRows) -> Any:
         return ((enqueue, batch),)
 
     def send(self, *parts: Any) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from milepost.batch import Batch
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import PlainRows
 from milepost.errors import MilepostError
 from milepost.queues.requests import enqueue_of
 from milepost.queues.steps import Enqueue as EnqueueStep
@@ -27,7 +27,7 @@ class Dealing:
         self.resumed = resumed  # it was begun on a connection that is gone: what came of it there, the store knows
         self.writer = writer  # S of its messages
         self.number = 0
-        self.held: list[tuple[Enqueue, Batch | Loose]] = []  # goes with the next request
+        self.held: list[tuple[Enqueue, Batch | PlainRows]] = []  # goes with the next request
         self.messages = 0  # enqueued
         self.mids: list[list[int]] = []  # of messages whose numbers the client was not told yet
         self.enqueued: Counter[str] = Counter()  # by queue

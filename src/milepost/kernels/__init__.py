@@ -1,14 +1,14 @@
-"""Functions that Numba compiles: what they are, and where their machine code is kept.
+"""Functions that Numba compiles, and the cache of their machine code.
 
 ::
 
     kernel     a function over arrays, called through Numba, without the GIL
     builtin    a function of Python objects, called by the interpreter as its own builtins are
-    memory     what builtins are made of: words at addresses, and the interpreter's functions by name
-    compiler   has them compiled by a process beside a broker, which uses them when they are there
+    memory     the parts of builtins: words at addresses, and the interpreter's functions by name
+    compiler   compiles them in a process beside a broker, which uses them when they are ready
 
-The functions themselves live in the rooms that need them; `kernel.ROOMS` names their modules. Numba is imported when
-the first of these is, and no sooner.
+The functions themselves are in the packages that need them, the *rooms*; `kernel.ROOMS` lists their modules. Numba is
+imported together with the first of these modules.
 """
 
 from milepost.kernels.kernel import at_hand, compiled, folder, home, kept, kept_in, loaded, warm

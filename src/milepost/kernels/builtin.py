@@ -1,11 +1,11 @@
 """Functions that the interpreter calls as it calls `len`, compiled by Numba from Python.
 
-Numba's own way into compiled code looks at the type of each argument and takes 200 ns and more; for work of 50 ns,
-which reading some fields of a message is, that is too much. A builtin gets its arguments as the interpreter has them,
-and makes its result with the interpreter's own functions (`memory`). In exchange it does by hand what Python does for
-others: types and lengths are its own to check, and references its own to count.
+Numba's own call of compiled code examines the type of each argument and takes at least 200 ns. That is too much for
+reading some fields of a message, which takes 50 ns. A builtin gets its arguments as the interpreter has them, and makes
+its result with the interpreter's own functions (`memory`). In exchange it has to check types and lengths and count
+references itself.
 
-A builtin is bound to one object, its plan, which says what a single compiled function does for this schema or that.
+A builtin is bound to one object, its plan: one compiled function serves every schema, each with its own plan.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Definition(ctypes.Structure):
     )
 
 
-_definitions: Final[list[tuple[_Definition, Any]]] = []  # with their code: the interpreter keeps neither alive
+_definitions: Final[list[tuple[_Definition, Any]]] = []  # with their code: the interpreter holds no reference to either
 
 _new = ctypes.pythonapi.PyCFunction_NewEx
 _new.restype = ctypes.py_object
@@ -39,9 +39,10 @@ _new.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
 
 
 def builtin(function: Callable[[int, int, int], Any]) -> Bind:
-    """Compile `function(plan, arguments, count)`, all addresses, which returns a new reference or 0 with an error set.
+    """Compile `function(plan, arguments, count)`, which returns a new reference, or 0 with an error set.
 
-    `arguments` is where `count` addresses of objects stand one behind the other. The result binds it to a plan.
+    `plan` is the address of an object, and `arguments` that of an array of `count` addresses of objects. The result
+    binds the function to a plan.
     """
 
     def compiled(**kept: bool) -> Any:

@@ -1,9 +1,9 @@
-"""Kernels compiled beside a broker, which answers meanwhile by other means.
+"""Compiles kernels in the background of a broker, which works without them until then.
 
-Numba holds the GIL for long while it compiles, and an event loop in the same process would stand still. So a process of
-its own compiles into the folder where kernels are kept (`python -m milepost.kernels.compiler`), and a thread loads
-them from there. Where that folder cannot be written, a folder is made that lasts until they are loaded. Only when no
-process can do it does the thread compile, and the event loop has to share the GIL with it.
+Numba holds the GIL for long while it compiles, which would block an event loop in the same process. So another process
+compiles into the cache folder (`python -m milepost.kernels.compiler`), and a thread loads the kernels from there. If
+that folder cannot be written, a temporary one is used until they are loaded. Only if no process can compile does the
+thread do so, and the event loop has to share the GIL with it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from typing import Final
 
 from milepost.kernels import kernel
 
-NICE: Final = 5  # the priority is lowered by so much: a broker that is at work comes first
-JOIN_S: Final = 2.0  # seconds that a thread has to end which loads kernels; one that compiles is left behind
+NICE: Final = 5  # the priority is lowered by so much: the broker's own work comes first
+JOIN_S: Final = 2.0  # seconds to wait for a thread that loads kernels; one that compiles is not waited for
 
 log = logging.getLogger("milepost.kernels")
 _freezes: list[bool] = []
-_loading: list[bool] = []  # of each thread that loads: whether the collector was enabled
+_loading: list[bool] = []  # for each thread that loads: whether the garbage collector was enabled
 _changing: Final = threading.Lock()
-loads: Final[list[float]] = []  # seconds of each time that kernels were loaded; there are few
+loads: Final[list[float]] = []  # seconds that each load of kernels took; there are few
 
 
 def freeze_what_is_loaded() -> None:
-    """For a process that is a broker and nothing else: no collection ever looks at what came while `loading`."""
+    """Exclude the objects of each `loading` from garbage collection. For a process that only runs a broker."""
     _freezes.append(True)
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """While kernels are loaded no collection runs.
+    """Disable the garbage collector while kernels are loaded.
 
-    Numba comes as some hundred thousand objects, which all stay; to look at them takes tens of milliseconds each time.
+    Numba makes some hundred thousand objects that all stay; a collection of them takes tens of milliseconds.
     """
     with _changing:
         _loading.append(_loading[0] if _loading else gc.isenabled())
@@ -56,20 +56,20 @@ def loading() -> Iterator[None]:
             enabled = _loading.pop()
             if not _loading:
                 if _freezes:
-                    gc.freeze()  # before the next collection, which would begin at once and look at all of it
+                    gc.freeze()  # before the next collection, which would begin at once and traverse all of them
                 if enabled:
                     gc.enable()
 
 
 class Compiler:
-    """Has the kernels compiled, once, and loads them. `state` says how far that is, in a word.
+    """Starts the compilation of the kernels, once, and loads them. `state` is one word:
 
     ::
 
-        waiting      they are compiled, and nothing has needed them yet; or nothing has asked for them
-        compiling    a process is at it
+        waiting      nothing has needed the kernels yet
+        compiling    a process compiles them
         loaded       they are in use
-        failed       they will not come; the log says why
+        failed       they could not be compiled or loaded; the log has the reason
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Compiler:
         return "loaded" if self._state == "waiting" and kernel.loaded() else self._state
 
     def begin(self) -> None:
-        """Begin, unless they are compiled or this was called before. Returns at once."""
+        """Start, unless the kernels are compiled or this was called before. Returns at once."""
         if self._begun or self._closed:
             return
         self._begun = True
@@ -95,7 +95,7 @@ class Compiler:
             self._thread.start()
 
     def close(self) -> None:
-        """End what is under way."""
+        """End the compiling process and wait for the thread."""
         with self._lock:
             self._closed = True
             if self._process is not None:
@@ -148,7 +148,7 @@ class Compiler:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether kernels can be kept in a folder, which is made if it is not there."""
+    """Whether kernels can be kept in a folder, which is made if it does not exist."""
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     return os.access(folder, os.W_OK | os.X_OK)
@@ -157,4 +157,4 @@ def _writable(folder: Path) -> bool:
 if __name__ == "__main__":
     os.nice(NICE)
     kernel.warm()
-    sys.exit(None if kernel.kept() else f"they could not be kept in {kernel.home()}")
+    sys.exit(None if kernel.kept() else f"the kernels could not be kept in {kernel.home()}")

@@ -1,13 +1,13 @@
-"""What a kernel is, and where its machine code is kept.
+"""Kernels, and the cache of their machine code.
 
 A kernel is a function that Numba compiles for the types it names, to run without the GIL. Compiling all of them takes
 tens of seconds, so the code is kept in a folder of the user, `$XDG_CACHE_HOME/milepost/kernels` or
-`~/.cache/milepost/kernels`, in a folder for each version of Numba, of Python and of the sources; whoever sets
-`NUMBA_CACHE_DIR` has decided otherwise. Where the folder cannot be written, each process compiles for itself. Of
-processes that would compile into one folder at the same time, one does, and the others wait for it.
+`~/.cache/milepost/kernels`, with a subfolder for each version of Numba, of Python and of the sources.
+`NUMBA_CACHE_DIR` overrides it. If the folder cannot be written, each process compiles for itself. If several processes
+need to compile into one folder at the same time, one does, and the others wait for it.
 
-This module does not import Numba until a kernel is made, and kernels are made when their module is imported: `compiled`
-can be asked for nothing.
+This module imports Numba when the first kernel is made. Kernels are made when their module is imported, so `compiled`
+costs nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Made = TypeVar("Made")
 Progress = Callable[[str, int, int], None]
 
-# The modules that hold kernels and builtins, by room, and what they hold, in the order in which it is made.
+# The modules of kernels and builtins, by room, and the names in each, in the order in which they are made.
 ROOMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "match": {
-        "reading": ("read_codes", "text_codes", "fill_slots"),
-        "scanning": (),
-        "probing": ("probe", "sweep"),
-        "building": ("build", "unfold"),
-        "grouping": ("split", "assemble", "regroup"),
+        "decoder": ("read_codes", "text_codes", "fill_slots"),
+        "scan": (),
+        "probe": ("probe", "sweep"),
+        "builder": ("build", "unfold"),
+        "assembly": ("split", "assemble", "regroup"),
     },
     "batch": {"native": ("project", "read_text", "judge")},
 }
@@ -47,17 +47,17 @@ _PACKAGE: Final = Path(__file__).parents[1]
 
 _progress: list[Progress] = []
 _made: dict[str, None] = {}  # by name, in order
-_found: dict[str, ModuleType] = {}  # modules that are at hand,
-_missed: set[str] = set()  # and those that were not
-# Held while a function is made. Of two threads that do so at once each may wait for a lock of Numba's that the other
-# has, for ever; and the folder of the cache, which is a setting of the process, is of one room at a time.
+_found: dict[str, ModuleType] = {}  # modules that `at_hand` has returned,
+_missed: set[str] = set()  # and modules that were not available
+# Held while a function is made. Two threads that make one at once could deadlock on Numba's locks, and the cache
+# folder, which is a setting of the process, belongs to one room at a time.
 _making: Final = threading.RLock()
 _unkept: list[str] = []  # compiled for this process only: the folder has no room, or cannot be written
-_instead: list[Path] = []  # where they are kept for this process, since the usual place cannot be written
+_instead: list[Path] = []  # the folder of this process, if the usual one cannot be written
 
 
 def folder(room: str) -> Path:
-    """Where a room's machine code is kept: a folder for these very sources, as kernels are compiled into each other."""
+    """The cache folder of a room: one for each version of its sources, as kernels are compiled into each other."""
     try:
         numba = version("numba")
     except PackageNotFoundError:
@@ -70,7 +70,7 @@ def folder(room: str) -> Path:
 
 
 def home() -> Path:
-    """The folder of all these folders."""
+    """The folder that holds the folders of all rooms."""
     if _instead:
         return _instead[-1]
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
@@ -80,7 +80,7 @@ def home() -> Path:
 
 @contextmanager
 def kept_in(place: Path) -> Iterator[None]:
-    """Meanwhile kernels are kept in, and loaded from, another folder."""
+    """Use another cache folder inside the block."""
     _instead.append(place)
     try:
         yield
@@ -94,7 +94,7 @@ def _sources(room: str) -> list[Path]:
 
 
 def kernel(signature: str) -> Callable[[Function], Function]:
-    """Compile a function for one signature, or load what was compiled before."""
+    """Compile a function for one signature, or load its machine code from the cache."""
 
     def make(function: Function) -> Function:
         def compiled(**kept: bool) -> Function:
@@ -107,7 +107,7 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 
 
 def keep(function: Callable[..., Any], compiled: Callable[..., Made]) -> Made:
-    """What `compiled(cache=True)` makes, with the room's folder as Numba's cache; without one where there is none."""
+    """The result of `compiled(cache=True)` with the room's folder as Numba's cache; uncached if there is no folder."""
     with _making:
         numba = numba_()
         room = function.__module__.split(".")[1]
@@ -117,7 +117,7 @@ def keep(function: Callable[..., Any], compiled: Callable[..., Made]) -> Made:
             place.mkdir(parents=True, exist_ok=True)
             numba.config.CACHE_DIR = str(place)
             made = compiled(cache=True)
-        except (OSError, RuntimeError):  # no folder that can be written: Numba finds "no locator available"
+        except (OSError, RuntimeError):  # no folder can be written: Numba finds "no locator available"
             made = compiled()
             _unkept.append(function.__name__)
         finally:
@@ -135,9 +135,9 @@ def part(function: Function) -> Function:
 
 
 def inner(function: Function) -> Function:
-    """A part that is written out wherever it is called, before anything is compiled.
+    """A part that is inlined wherever it is called, before anything is compiled.
 
-    For parts that are given arrays, and give arrays, in a loop: passing them counts references, which takes time.
+    For parts that take and return arrays in a loop: passing an array counts references, which takes time.
     """
     options = {"nogil": True, "error_model": "numpy", "boundscheck": False, "inline": "always"}
     with _making:
@@ -145,14 +145,14 @@ def inner(function: Function) -> Function:
 
 
 def numba_() -> Any:
-    """Numba, as what it is to mypy: its types do not fit what is compiled."""
+    """Numba without its types, which do not fit compiled functions."""
     return import_module("numba")
 
 
 def warm(progress: Progress | None = None) -> None:
     """Make every kernel and builtin: compile it into its folder, or load it from there.
 
-    `progress` is told the name of each that is ready, how many are, and how many there will be.
+    `progress` gets the name of each that is ready, the number of ready ones, and the total.
     """
     with nullcontext() if compiled() else _alone():
         if progress is not None:
@@ -169,67 +169,67 @@ def warm(progress: Progress | None = None) -> None:
             for room in ROOMS:
                 _mark(room).touch()
         except OSError:
-            pass  # then `kept` goes on saying no, which is true
+            pass  # `kept` stays false, as it should
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Meanwhile no other process compiles into the same folders; where they cannot be written, nobody does anyway."""
+    """Keep other processes from compiling into the same folders. If these cannot be written, there is no need."""
     from fcntl import LOCK_EX, flock
 
     with ExitStack() as stack:
-        with suppress(OSError):  # also of a file system that knows no locks
+        with suppress(OSError):  # also for a file system without locks
             home().mkdir(parents=True, exist_ok=True)
-            flock(stack.enter_context((home() / "compiling").open("a")), LOCK_EX)  # goes with the process
+            flock(stack.enter_context((home() / "compiling").open("a")), LOCK_EX)  # released when the process ends
         yield
 
 
 def compiled() -> bool:
-    """Whether the folders hold what `warm` would make, so that it will be quick. Does not import Numba."""
+    """Whether the cache holds everything that `warm` makes, so that it will be quick. Does not import Numba."""
     return loaded() or kept()
 
 
 def loaded() -> bool:
-    """Whether this process has them all."""
+    """Whether this process has loaded every kernel and builtin."""
     return _made.keys() >= _ALL
 
 
 def kept(room: str | None = None) -> bool:
-    """Whether later processes will find what is compiled, of one room or of all, in its folder."""
+    """Whether later processes will find the compiled code of one room, or of all, in the cache."""
     return all(_mark(each).exists() for each in (ROOMS if room is None else (room,)))
 
 
 def at_hand(room: str, module: str) -> ModuleType | None:
-    """A module of kernels or builtins, if having it costs a moment: Numba is there, and what it would compile is kept.
+    """A module of kernels or builtins, if it can be loaded at once: Numba is installed and the cache has its code.
 
-    For code that has another way: nothing that reads or matches a message waits for a compiler.
+    For callers with an alternative: code that reads or matches messages never waits for a compiler.
     """
     name = f"milepost.{room}.{module}"
     found = _found.get(name)
     if found is not None:
         return found
-    # Not whether it is in `sys.modules`: a thread may be compiling it, and importing would wait for that.
+    # `sys.modules` does not tell: a thread may be compiling the module, and the import would wait for that.
     if _made.keys() >= set(ROOMS[room][module]) or (name not in _missed and kept(room)):
         try:
-            found = import_module(name)  # waits for a thread that loads it: until then a module lacks half of its names
+            found = import_module(name)  # waits for a thread that loads it, since a module is incomplete until then
         except ImportError:
             pass
     if found is None:
-        _missed.add(name)  # looking costs a thousand times as much as what is looked for brings
+        _missed.add(name)  # looking again would cost a thousand times what the module saves
     else:
         _found[name] = found
     return found
 
 
 def _mark(room: str) -> Path:
-    """A file that says that all was compiled; named by what Numba goes by: processor, place and time of the sources."""
+    """A file that marks a complete cache; its name hashes Numba's keys: processor, paths and times of the sources."""
     times = " ".join(f"{source} {source.stat().st_mtime_ns}" for source in _sources(room))
     return folder(room) / f"complete-{hashlib.sha256(f'{_processor()} {times}'.encode()).hexdigest()[:12]}"
 
 
 @cache
 def _processor() -> str:
-    """The kind of processor: machine code of another one is not loaded, but compiled again."""
+    """The processor model: machine code of another one is compiled again instead of loaded."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
         return "".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))

@@ -1,7 +1,7 @@
-"""What builtins are made of: words at addresses, and the interpreter's own functions by their names.
+"""The parts of builtins: words at addresses, and the interpreter's own functions by name.
 
-Addresses and objects are plain integers here. Whoever reads at an address has compared it with the length of what is
-there; nobody else will.
+Addresses and objects are plain integers here. Nothing checks an address: the caller must have compared it with the
+length of the object.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from typing import Any, Final
 from numba import types
 from numba.extending import intrinsic
 
-ir: Any = import_module("llvmlite.ir")  # as what it is to mypy, which has no types of it
+ir: Any = import_module("llvmlite.ir")  # untyped for mypy, which has no stubs for it
 OBJECT: Final = types.intp
 """An object of the interpreter, by its address; 0 where its C functions return NULL."""
 
 
 def _loaded(kind: Any, result: Any, *, signed: bool = False) -> Any:
-    """The reading of one little-endian number, at any alignment. Whole ones are of one type: mixed, they are floats."""
+    """A function that reads one little-endian number, at any alignment.
+
+    All integers have one type: Numba makes floats of mixed ones.
+    """
 
     def load(typing: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -41,7 +44,7 @@ f64: Final = _loaded(ir.DoubleType(), types.float64)
 
 
 def python(name: str, result: Any, *arguments: Any) -> Any:
-    """A function of the interpreter. It is found by name when the code is loaded, so the code can be kept."""
+    """A function of the interpreter, found by name when the code is loaded, so that the code can be cached."""
     return types.ExternalFunction(name, result(*arguments))
 
 
@@ -51,16 +54,18 @@ new_tuple: Final = python("PyTuple_New", OBJECT, types.intp)
 new_int: Final = python("PyLong_FromLongLong", OBJECT, types.int64)
 new_uint: Final = python("PyLong_FromUnsignedLongLong", OBJECT, types.uint64)
 new_float: Final = python("PyFloat_FromDouble", OBJECT, types.float64)
-call: Final = python("PyObject_Vectorcall", OBJECT, OBJECT, types.intp, types.intp, OBJECT)  # the last: no keywords, 0
-# Steals the value
+call: Final = python(
+    "PyObject_Vectorcall", OBJECT, OBJECT, types.intp, types.intp, OBJECT
+)  # the last is the keywords: 0
+# Steals a reference to the value
 set_item: Final = python("PyTuple_SetItem", types.int32, OBJECT, types.intp, OBJECT)
-# Borrowed
+# Returns a borrowed reference
 item: Final = python("PyTuple_GetItem", OBJECT, OBJECT, types.intp)
-# What they say of a wrong type is an error that is set, and 0 or -1
-hold: Final = python("Py_IncRef", types.void, OBJECT)
-let_go: Final = python("Py_DecRef", types.void, OBJECT)
+# For a wrong type they set an error and return 0 or -1
+incref: Final = python("Py_IncRef", types.void, OBJECT)
+decref: Final = python("Py_DecRef", types.void, OBJECT)
 as_int: Final = python("PyLong_AsLongLong", types.int64, OBJECT)  # -1 with an error set
-forgive: Final = python("PyErr_Clear", types.void)
+clear_error: Final = python("PyErr_Clear", types.void)
 bytes_at: Final = python("PyBytes_AsString", types.intp, OBJECT)
 bytes_size: Final = python("PyBytes_Size", types.intp, OBJECT)
 bytearray_at: Final = python("PyByteArray_AsString", types.intp, OBJECT)

@@ -2,17 +2,17 @@
 
 ::
 
-    index          predicates come and go                       Index
-    snapshot       what is asked, for a batch                   Snapshot
-    matches        what it answers                              Matches, Deliveries
+    index          predicates are added and removed             Index
+    snapshot       matches a batch                              Snapshot
+    matches        the result of a match                        Matches, Deliveries
     form, codes    a predicate as terms over columns of 64-bit codes; columns, texts
-    access, ways   the term that a predicate is found by
-    delta, segment, group     how subscriptions are held: the newest, the others, and those that share a predicate
-    evaluation     predicates that no term says; masks, all of them while there are no kernels
-    reading, probing, building, grouping      the kernels (`milepost.kernels` says what those are)
-    scanning       the parts that kernels share
+    access, ways   the term by which a predicate is found
+    delta, segment, group     subscriptions: the newest, the others, and the ones that share a predicate
+    evaluation     predicates that terms cannot express; masks: all predicates, while there are no kernels
+    decoder, probe, builder, assembly      the kernels (see `milepost.kernels`)
+    scan           the parts that kernels share
 
-Numba is imported when kernels are needed and are there: by `kernels.warm`, or by the first `Index` if they are kept.
+Numba is imported by `kernels.warm`, or by the first `Index` if the kernels are in the cache.
 """
 
 from milepost.match.index import Index, IndexStatistics

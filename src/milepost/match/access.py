@@ -1,7 +1,7 @@
-"""Which term of a clause it is found by: the one that the fewest messages satisfy, as far as one can tell.
+"""The access term of a clause: the term that, by estimate, the fewest messages satisfy.
 
-Nobody knows the messages beforehand. What subscriptions name is the best hint there is: a column in which they ask for
-many different values takes many values, and an interval is narrow when few of the ends named so far lie in it.
+The messages are not known in advance. The best hint is the constants of the subscriptions: a column with many
+different constants probably has many values, and an interval is narrow if few of the ends seen so far lie in it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from milepost.match.codes import GREATEST, LEAST, NULL
 from milepost.match.form import Clause
 from milepost.match.ways import ALWAYS, EQUAL, RANGE
 
-VALUES: Final = 1024  # different values of a column that are counted; beyond, it is selective enough
+VALUES: Final = 1024  # different values of a column that are counted; with more, it is selective enough
 ENDS: Final = 512  # ends of intervals kept for a column
-FOLLOW: Final = 61  # of so many further ends one replaces another; odd, since low and high ends take turns
-FEWEST: Final = 16  # values that a column is taken to have before so many were named
-OPEN: Final = 0.3  # of the messages at least satisfy an interval with one end
-NULLS: Final = 0.1  # of the messages lack an optional value
+FOLLOW: Final = 61  # of so many further ends one replaces another; odd, since low and high ends alternate
+FEWEST: Final = 16  # values that a column is assumed to have at least
+OPEN: Final = 0.3  # share of the messages that satisfy an interval with one end, at least
+NULLS: Final = 0.1  # share of the messages that lack an optional value
 
 
 class _Column:
@@ -28,26 +28,26 @@ class _Column:
         self.values: set[int] = set()
         self.ends: list[int] = []
         self.seen = 0
-        self.lot = 1  # the same in every run, so that the same subscriptions make the same index
+        self.lot = 1  # a fixed seed, so that the same subscriptions make the same index
 
     def note(self, end: int) -> None:
         self.seen += 1
         if len(self.ends) < ENDS:
             insort(self.ends, end)
-        elif self.seen % FOLLOW == 0:  # slowly follow what is asked for now
+        elif self.seen % FOLLOW == 0:  # slowly follow the newer subscriptions
             self.lot = (self.lot * 1103515245 + 12345) & 0x7FFFFFFF
             del self.ends[(self.lot >> 8) % ENDS]
             insort(self.ends, end)
 
 
 class Chooser:
-    """Remembers what was named, and chooses."""
+    """Remembers the constants of subscriptions, and chooses access terms."""
 
     def __init__(self) -> None:
         self._columns: dict[int, _Column] = {}
 
     def chosen(self, clause: Clause) -> tuple[int, Clause]:
-        """The way to a clause, and its terms: the access term first, then the narrowest."""
+        """The way to a clause, and its terms: the access term first, then the others from the narrowest on."""
         if not clause:
             return ALWAYS, clause
         weights = [self._share(*term) for term in clause]
@@ -59,9 +59,9 @@ class Chooser:
         return way, tuple(clause[i] for i in order)
 
     def _share(self, column: int, low: int, high: int) -> float:
-        """An estimate of the share of messages that satisfy a term; it is noted on the way."""
+        """An estimate of the share of messages that satisfy a term. Also records the term's constants."""
         if column < 0:
-            return 2.0  # never a way to anything
+            return 2.0  # never an access term
         known = self._columns.get(column)
         if known is None:
             known = self._columns[column] = _Column()

@@ -3,16 +3,16 @@
 ::
 
     null                        the least number, for every column; no other value has it
-    integers, dates, times      themselves; of uint64 less 2^63, so that the order stays
+    integers, dates, times      the number itself; uint64 minus 2^63, to keep the order
     decimals up to 18 digits    units of the last place
-    doubles, floats             their bits, turned so that they are in order; the two zeros are one, NaN is null
+    doubles, floats             their bits, changed so that they are in order; both zeros are one code, NaN is null
     booleans                    0 and 1
     strings, bytes              *start*: seven bytes and the length, up to eight: in order, and exact up to seven bytes
-                                *number*: which of the texts that subscriptions name it is, see `texts`
+                                *number*: the number of a text that subscriptions name, see `texts`
     uuids                       *number*
 
-Two values must share a code where a column has 2^64 of them, since null takes one: the least two of a long, the
-greatest two of a uint64. A term that would have to tell these apart is not made; its predicate is evaluated as a mask.
+Where a column has 2^64 values, two must share a code, since null takes one: the least two of a long, the greatest two
+of a uint64. A predicate that has to distinguish these gets no term, and is evaluated as a mask.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from milepost.query import instant
 from milepost.query.kinds import DATE, DOUBLE, IDENT, INTEGER, TIMESTAMP, Scalar, is_exact
 
 NULL: Final = -(1 << 63)
-LEAST: Final = NULL + 1  # of all codes that are not null
+LEAST: Final = NULL + 1  # the least code that is not null
 GREATEST: Final = (1 << 63) - 1
 START_BYTES: Final = 7  # of a text in its start code
 
@@ -35,7 +35,7 @@ class Coding(Enum):
     """How the values of a column become codes."""
 
     SIGNED = "signed"
-    UNSIGNED = "unsigned"  # of uint64; narrower ones fit the signed
+    UNSIGNED = "unsigned"  # uint64; narrower types fit SIGNED
     DOUBLE = "double"
     BIT = "bit"
     START = "start"
@@ -47,23 +47,23 @@ class Never(Exception):
 
 
 class Inexact(Exception):
-    """Codes cannot say this comparison exactly."""
+    """Codes cannot express this comparison exactly."""
 
 
-class Span(NamedTuple):
-    """Codes from `low` to `high`; without null, which is below all."""
+class CodeSpan(NamedTuple):
+    """Codes from `low` to `high`, without null, which is below all."""
 
     low: int
     high: int
 
 
-EVERYTHING: Final = Span(LEAST, GREATEST)
+EVERYTHING: Final = CodeSpan(LEAST, GREATEST)
 
 
-def compared(sign: str, coding: Coding, scale: int, constant: Any, kind: Scalar) -> tuple[Span, bool]:
-    """The codes of the values `x` for which `x sign constant`, and whether they are the ones *outside* of the span.
+def compared(sign: str, coding: Coding, scale: int, constant: Any, kind: Scalar) -> tuple[CodeSpan, bool]:
+    """The codes of the values `x` for which `x sign constant`, and whether they are the codes *outside* the span.
 
-    Of numbers, booleans, dates and times. Raises `Never` and `Inexact`.
+    For numbers, booleans, dates and times. Raises `Never` and `Inexact`.
     """
     if coding is Coding.DOUBLE:
         return _ordered(sign, _double(constant, kind))
@@ -80,28 +80,28 @@ def compared(sign: str, coding: Coding, scale: int, constant: Any, kind: Scalar)
     return _encoded(floor + 1 if rest or sign == ">" else floor, None, coding), False
 
 
-def _others(value: int, coding: Coding) -> tuple[Span, bool]:
+def _others(value: int, coding: Coding) -> tuple[CodeSpan, bool]:
     try:
         return _encoded(value, value, coding), True
     except Never:
         return EVERYTHING, False
 
 
-def _ordered(sign: str, code: int) -> tuple[Span, bool]:
-    """The same, of a code whose neighbours are the codes of the next values."""
+def _ordered(sign: str, code: int) -> tuple[CodeSpan, bool]:
+    """`compared` for a code whose neighbours are the codes of the neighbouring values."""
     match sign:
         case "=":
-            return Span(code, code), False
+            return CodeSpan(code, code), False
         case "<>":
-            return Span(code, code), True
+            return CodeSpan(code, code), True
         case "<":
-            return Span(LEAST, code - 1), False
+            return CodeSpan(LEAST, code - 1), False
         case "<=":
-            return Span(LEAST, code), False
+            return CodeSpan(LEAST, code), False
         case ">":
-            return Span(code + 1, GREATEST), False
+            return CodeSpan(code + 1, GREATEST), False
         case _:
-            return Span(code, GREATEST), False
+            return CodeSpan(code, GREATEST), False
 
 
 def _ratio(constant: Any, kind: Scalar, scale: int) -> tuple[int, int]:
@@ -125,15 +125,15 @@ def _ratio(constant: Any, kind: Scalar, scale: int) -> tuple[int, int]:
 def _double(constant: Any, kind: Scalar) -> int:
     if kind == INTEGER:
         if abs(constant) > 1 << 53:
-            raise Inexact  # there may be no such double
+            raise Inexact  # no double may equal it
     elif kind != DOUBLE or math.isnan(constant):
         raise Inexact
     bits: int = struct.unpack("<q", struct.pack("<d", constant))[0]
     return bits if bits >= 0 else -(bits & 0x7FFFFFFFFFFFFFFF)
 
 
-def _encoded(low: int | None, high: int | None, coding: Coding) -> Span:
-    """The codes of the integers between two; None for no bound."""
+def _encoded(low: int | None, high: int | None, coding: Coding) -> CodeSpan:
+    """The codes of the integers from `low` to `high`; None means no bound."""
     shift, least, most = (0, NULL, GREATEST)
     if coding is Coding.UNSIGNED:
         shift, least, most = (1 - (1 << 63), 0, (1 << 64) - 1)
@@ -144,13 +144,13 @@ def _encoded(low: int | None, high: int | None, coding: Coding) -> Span:
         first = low + shift
     if high is not None and high < most:
         last = high + shift
-    # Where two values share a code, nothing may begin or end between them.
+    # Where two values share a code, no span may begin or end between them.
     if coding is Coding.UNSIGNED:
         if low == most or high == most - 1:
             raise Inexact
     elif low == least + 1 or high == least:
         raise Inexact
-    return Span(first, last)
+    return CodeSpan(first, last)
 
 
 def start(text: bytes) -> int:
@@ -162,20 +162,20 @@ def _start(head: bytes, size: int) -> int:
     return int.from_bytes(head.ljust(START_BYTES, b"\0") + bytes((size,)), "big") + 1 - (1 << 63)
 
 
-def compared_text(sign: str, text: bytes) -> tuple[Span, bool, bool]:
-    """The start codes of the texts `x` for which `x sign text`; whether those outside; whether exactly these."""
+def compared_text(sign: str, text: bytes) -> tuple[CodeSpan, bool, bool]:
+    """The start codes of the texts `x` for which `x sign text`; whether outside the span; whether exact."""
     span, outside = _ordered(sign, start(text))
     if len(text) <= START_BYTES:
         return span, outside, True
     if sign == "<>":
         raise Inexact
-    # The code is shared by other long texts, on both sides of this one.
-    return Span(min(span.low, start(text)), max(span.high, start(text))), False, False
+    # Other long texts, on both sides of this one, share the code.
+    return CodeSpan(min(span.low, start(text)), max(span.high, start(text))), False, False
 
 
-def beginning(text: bytes) -> tuple[Span, bool]:
-    """The start codes of the texts that begin with one, and whether exactly these."""
+def beginning(text: bytes) -> tuple[CodeSpan, bool]:
+    """The start codes of the texts that begin with a text, and whether exactly these."""
     if len(text) > START_BYTES:
-        return Span(start(text), start(text)), False
+        return CodeSpan(start(text), start(text)), False
     last = int.from_bytes(text.ljust(START_BYTES, b"\xff") + bytes((START_BYTES + 1,)), "big") + 1 - (1 << 63)
-    return Span(_start(text, len(text)), last), True
+    return CodeSpan(_start(text, len(text)), last), True

@@ -1,7 +1,7 @@
-"""The columns of an index: what its terms read of a message, each as one code a row.
+"""The columns of an index: the values of messages that its terms test, one code a row.
 
-A column is made when a subscription first needs it, and stays. What a column reads is a path that ends at a single
-value, or the name of a variant's case.
+A column is made when a subscription first needs it, and stays. It reads a path to a single value, or the name of a
+variant's case.
 """
 
 from __future__ import annotations
@@ -11,71 +11,71 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from milepost.batch import Batch, Group
+from milepost.batch import Batch, CaseGroup
 from milepost.batch.layout import Layout
 from milepost.match.codes import NULL, Coding
-from milepost.match.texts import Table, Texts
+from milepost.match.texts import Texts, TextTable
 from milepost.query import typed
 from milepost.query.kinds import DOUBLE, UUID, Scalar
-from milepost.query.place import Place
-from milepost.query.typed import ROOT, CaseName, Get, InCase, Read
+from milepost.query.location import Location
+from milepost.query.typed import ROOT, CaseName, CaseStep, FieldStep, ReadPath
 from milepost.schema.flat import AtomShape, ChoiceShape, Shape, TupleShape
 from milepost.schema.types import Atom, Schema
 
 Codes: TypeAlias = npt.NDArray[np.int64]
 
-COLUMNS: Final = 256  # of one index; a message of so many rows' codes is read for each batch, so paths must not pile up
+COLUMNS: Final = 256  # of one index; each is decoded for every batch, so their number must be bounded
 WIDE_DIGITS: Final = 18  # decimals up to here fit into 64 bits
 
 _SORTS: Final = {
     "int8": 1, "int16": 2, "int": 3, "date": 3, "long": 4, "timestamp": 4, "ident": 4, "uint8": 5, "uint16": 6,
     "uint32": 7, "uint64": 8, "float": 9, "double": 10, "bool": 11, "decimal": 12, "uuid": 15,
 }  # fmt: skip
-_ABSENT, _START, _NUMBERED, _ELSEWHERE = 0, 13, 14, 16  # as `reading` has them
+_ABSENT, _START, _NUMBERED, _ELSEWHERE = 0, 13, 14, 16  # as in `decoder`
 _NOWHERE: Final = np.zeros(0, np.int64)
 
 
-class Column(NamedTuple):
-    """What is read, and how it becomes codes."""
+class CodeColumn(NamedTuple):
+    """A path, and how its values become codes."""
 
-    node: Read | CaseName
+    node: ReadPath | CaseName
     coding: Coding
 
 
-class Field:
-    """What a path leads to, with the columns that exist for it by now."""
+class IndexedField:
+    """The field at the end of a path, with the columns that exist for it so far."""
 
     __slots__ = ("coding", "node", "numbers", "plain", "scale")
 
-    def __init__(self, node: Read | CaseName, coding: Coding, scale: int) -> None:
+    def __init__(self, node: ReadPath | CaseName, coding: Coding, scale: int) -> None:
         self.node = node
-        self.coding = coding  # of texts START, although they may have a column of numbers beside it
+        self.coding = coding  # START for texts, which may have a column of numbers too
         self.scale = scale
         self.plain = coding is Coding.SIGNED and not scale  # integers that are their own codes
         self.numbers: dict[Coding, int] = {}
 
 
-class Columns:
-    """All columns of an index, by number. Only ever grows, so snapshots share it."""
+class CodeColumns:
+    """All columns of an index, by number. It only grows, so snapshots share it."""
 
     def __init__(self, schema: Schema, texts: Texts) -> None:
         self.schema: Final = schema
         self.texts: Final = texts
-        self.all: list[Column] = []
-        self._by_name: dict[str, Field | None] = {}
-        self._by_node: dict[Read | CaseName, Field | None] = {}
-        self._plans: dict[int, tuple[Layout, int, Plan]] = {}
+        self.all: list[CodeColumn] = []
+        self._by_name: dict[str, IndexedField | None] = {}
+        self._by_node: dict[ReadPath | CaseName, IndexedField | None] = {}
+        self._plans: dict[int, tuple[Layout, int, ReadPlan]] = {}
 
     def __len__(self) -> int:
         return len(self.all)
 
-    def field(self, node: Any) -> Field | None:
-        """The field that a node reads; None when it is not one, or one without codes."""
-        if type(node) is Read:
+    def field(self, node: Any) -> IndexedField | None:
+        """The field that a node reads; None when it reads no field, or one without codes."""
+        if type(node) is ReadPath:
             if node.variable != ROOT:
                 return None
             steps = node.steps
-            if len(steps) == 1 and type(steps[0]) is Get:  # hashing a node takes longer than all the rest
+            if len(steps) == 1 and type(steps[0]) is FieldStep:  # hashing a node would take longer than all the rest
                 name = steps[0].name
                 if name not in self._by_name:
                     self._by_name[name] = self._field(node)
@@ -83,48 +83,48 @@ class Columns:
         elif type(node) is not CaseName or node.variant.variable != ROOT:
             return None
         if node not in self._by_node:
-            if len(self._by_node) > 4 * COLUMNS:  # elements of lists: there is no end of them
+            if len(self._by_node) > 4 * COLUMNS:  # elements of lists: there may be any number
                 return None
             self._by_node[node] = self._field(node)
         return self._by_node[node]
 
-    def number(self, field: Field, coding: Coding) -> int | None:
+    def number(self, field: IndexedField, coding: Coding) -> int | None:
         """The number of a field's column; None when there are too many columns."""
         found = field.numbers.get(coding)
         if found is None and len(self.all) < COLUMNS:
             found = field.numbers[coding] = len(self.all)
-            self.all.append(Column(field.node, coding))
+            self.all.append(CodeColumn(field.node, coding))
         return found
 
-    def _field(self, node: Read | CaseName) -> Field | None:
+    def _field(self, node: ReadPath | CaseName) -> IndexedField | None:
         read = node.variant if isinstance(node, CaseName) else node
-        if any(isinstance(step, typed.Unfold) for step in read.steps):
+        if any(isinstance(step, typed.UnfoldStep) for step in read.steps):
             return None
         if isinstance(node, CaseName):
-            return Field(node, Coding.START, 0)
+            return IndexedField(node, Coding.START, 0)
         if not isinstance(node.kind, Scalar):
             return None
         if node.kind == UUID:
-            return Field(node, Coding.NUMBER, 0)
+            return IndexedField(node, Coding.NUMBER, 0)
         if node.kind.name in ("string", "bytes"):
-            return Field(node, Coding.START, 0)
+            return IndexedField(node, Coding.START, 0)
         if node.kind == DOUBLE:
-            return Field(node, Coding.DOUBLE, 0)
+            return IndexedField(node, Coding.DOUBLE, 0)
         if node.kind.name == "decimal":
-            return Field(node, Coding.SIGNED, node.kind.scale) if node.kind.precision <= WIDE_DIGITS else None
+            return IndexedField(node, Coding.SIGNED, node.kind.scale) if node.kind.precision <= WIDE_DIGITS else None
         if node.kind.name == "boolean":
-            return Field(node, Coding.BIT, 0)
-        place = Place.root(self.schema)
+            return IndexedField(node, Coding.BIT, 0)
+        location = Location.root(self.schema)
         for step in node.steps:
-            place = place.step(step.index if isinstance(step, typed.At) else step.name)  # type: ignore[union-attr]
-        unsigned = place.type == Atom("uint64")
-        return Field(node, Coding.UNSIGNED if unsigned else Coding.SIGNED, 0)
+            location = location.step(step.index if isinstance(step, typed.ElementStep) else step.name)  # type: ignore[union-attr]
+        unsigned = location.type == Atom("uint64")
+        return IndexedField(node, Coding.UNSIGNED if unsigned else Coding.SIGNED, 0)
 
     # Reading
 
-    def codes(self, batch: Batch, count: int, table: Table) -> Codes:
+    def codes(self, batch: Batch, count: int, table: TextTable) -> Codes:
         """The codes of the first `count` columns: one row of them for each row of the batch."""
-        from milepost.match.reading import read_codes
+        from milepost.match.decoder import read_codes
 
         out = np.empty((len(batch), count), np.int64)
         seed = self.texts.seed
@@ -133,7 +133,7 @@ class Columns:
             n = block.n
             if not n:
                 continue
-            plan = self._plan(block.layout, min(count, len(self.all)))  # a table has a column also when there is none
+            plan = self._plan(block.layout, min(count, len(self.all)))  # `count` is 1 for an index without columns
             rows = _NOWHERE if group.rows is None else group.rows
             data = block._bytes
             if data.flags.writeable:
@@ -144,21 +144,21 @@ class Columns:
                 out[slice(None) if group.rows is None else group.rows, number] = self._elsewhere(number, group, table)
         return out
 
-    def _plan(self, layout: Layout, count: int) -> Plan:
+    def _plan(self, layout: Layout, count: int) -> ReadPlan:
         known = self._plans.get(id(layout))
         if known is None or known[0] is not layout or known[1] != count:
             if len(self._plans) > 1024:
                 self._plans = {}
-            known = self._plans[id(layout)] = (layout, count, Plan(layout, self.all[:count], self.schema))
+            known = self._plans[id(layout)] = (layout, count, ReadPlan(layout, self.all[:count], self.schema))
         return known[2]
 
-    def _elsewhere(self, number: int, group: Group, table: Table) -> Codes:
-        """The codes of a column that is in a box, a list or a node, by way of the mask back end."""
-        from milepost.query.mask import reading as vectors
-        from milepost.query.mask.frame import Frame, Origin
+    def _elsewhere(self, number: int, group: CaseGroup, table: TextTable) -> Codes:
+        """The codes of a column that is in a box, a list or a node, by the mask back end."""
+        from milepost.query.mask import paths as vectors
+        from milepost.query.mask.frame import Origin, RowFrame
 
         column = self.all[number]
-        frame = Frame.outermost(Origin(self.schema, group.block, {}), None)
+        frame = RowFrame.outermost(Origin(self.schema, group.block, {}), None)
         node = column.node
         vector = vectors.case_name(node, frame) if isinstance(node, CaseName) else vectors.read(node, frame)
         n = group.block.n
@@ -170,8 +170,8 @@ class Columns:
         found = self._coded(spread(vector, n, node.kind), column.coding, node.kind, table)
         return found if vector.known is None else np.where(vector.known, found, NULL)
 
-    def _coded(self, values: Any, coding: Coding, kind: Scalar, table: Table) -> Codes:
-        from milepost.match.reading import text_codes
+    def _coded(self, values: Any, coding: Coding, kind: Scalar, table: TextTable) -> Codes:
+        from milepost.match.decoder import text_codes
         from milepost.query.mask.text import raw
 
         if coding in (Coding.START, Coding.NUMBER):
@@ -184,7 +184,7 @@ class Columns:
             data = data.view()
             data.flags.writeable = False
             out = np.empty(len(values), np.int64)
-            # An Arrow buffer cannot be written, and its view is the kernel's type; offsets are copied to be of it too.
+            # The kernel takes bytes that are read-only, as an Arrow buffer is, and offsets that are not: copy these.
             numbered = coding is Coding.NUMBER
             text_codes(offsets.copy(), data, numbered, table.slots, table.pool, self.texts.seed, out)
             return out
@@ -199,10 +199,10 @@ class Columns:
         return coded
 
 
-class Plan:
-    """Where the columns are in one layout, for `read_codes`."""
+class ReadPlan:
+    """The positions of the columns in one layout, for `read_codes`."""
 
-    def __init__(self, layout: Layout, columns: list[Column], schema: Schema) -> None:
+    def __init__(self, layout: Layout, columns: list[CodeColumn], schema: Schema) -> None:
         self._layout = layout
         self._shapes: list[tuple[int, AtomShape | None, list[int]]] = []
         self.elsewhere: list[int] = []
@@ -214,7 +214,7 @@ class Plan:
         self._last: tuple[int, Codes, Codes] = (-1, _NOWHERE, _NOWHERE)
 
     def at(self, n: int) -> tuple[Codes, Codes]:
-        """Where columns and validity bits start when there are n rows; what was asked last is kept."""
+        """Where columns and validity bits start when there are n rows; the last answer is cached."""
         last = self._last
         if last[0] == n:
             return last[1], last[2]
@@ -236,18 +236,18 @@ class Plan:
         return self._last[1], self._last[2]
 
 
-def _found(shape: Shape, column: Column) -> tuple[int, AtomShape | None, list[int]]:
-    """How a column is stored in a layout, its shape, and the bit columns that say whether it is there."""
+def _found(shape: Shape, column: CodeColumn) -> tuple[int, AtomShape | None, list[int]]:
+    """How a column is stored in a layout, its shape, and its validity bit columns."""
     node = column.node
     if isinstance(node, CaseName):
         return _ELSEWHERE, None, []
     bits: list[int] = []
     for step in node.steps:
-        if isinstance(shape, TupleShape) and isinstance(step, Get):
+        if isinstance(shape, TupleShape) and isinstance(step, FieldStep):
             if shape.valid is not None:
                 bits.append(shape.valid)
             shape = shape.fields[step.name]
-        elif isinstance(shape, ChoiceShape) and isinstance(step, InCase):
+        elif isinstance(shape, ChoiceShape) and isinstance(step, CaseStep):
             if shape.case != step.name or shape.shape is None:
                 return _ABSENT, None, []
             shape = shape.shape

@@ -1,7 +1,7 @@
-"""The newest entries of an index, which are in no order yet: each row is tested against all of them.
+"""The newest entries of an index, not sorted yet: each row is tested against all of them.
 
-Entries wait in lists until somebody takes a snapshot. Few are then written behind those that a snapshot before has
-seen, into arrays with room for them; so a subscription costs microseconds to add, and snapshots share the arrays.
+Entries wait in lists until the next snapshot. If they are few, they are then appended to arrays with spare room, after
+the entries of earlier snapshots. So adding a subscription costs microseconds, and snapshots share the arrays.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from milepost.match.form import Clause
 from milepost.match.segment import ALIVE, Postings
 
 ENTRIES: Final = 512  # scanned for every row: 0.7 microseconds
-STAGED: Final = 16_384  # entries that wait for a snapshot before they become a segment all the same
-_TERMS: Final = 4  # of a posting, on average, that there is room for
+STAGED: Final = 16_384  # entries that may wait for a snapshot; more become a segment without one
+_TERMS: Final = 4  # terms of a posting, on average, for which there is room
 
-_WIDTH: Final = 37  # of a segment's row, and where the number of postings is, as `scanning` has them
+_WIDTH: Final = 37  # of a segment's row, and the place of the number of postings, as in `scan`
 _POSTINGS: Final = 23
 
 
 class Delta:
-    """Entries by number, as in a segment. It becomes a segment with the same numbers."""
+    """Entries by number. They become a segment with the same numbers."""
 
     def __init__(self, number: int) -> None:
         self.number: Final = number
@@ -48,19 +48,19 @@ class Delta:
 
     @property
     def full(self) -> bool:
-        """Whether it must become a segment before more is added."""
+        """Whether it must become a segment before more entries are added."""
         return len(self._targets) >= STAGED
 
     @property
     def small(self) -> bool:
-        """Whether it may be scanned, and is not to become a segment for a snapshot."""
+        """Whether a snapshot may scan it, so that it need not become a segment first."""
         return len(self._entries) <= ENTRIES and len(self._columns) <= _TERMS * ENTRIES
 
     def add(self, target: int, postings: list[tuple[int, Clause]]) -> int:
-        """A new entry; its number."""
+        """Add an entry and return its number."""
         entry = len(self._targets)
         if entry == len(self.died):
-            # A snapshot that has the old array is older than whatever dies from now on.
+            # A snapshot with the old array is older than every entry that dies from now on.
             self.died = np.concatenate([self.died, np.full(entry, ALIVE, np.int64)])
             self._arrays = None
         self._targets.append(target)
@@ -75,16 +75,16 @@ class Delta:
         return entry
 
     def unordered(self) -> tuple[Any, Postings]:
-        """Targets and postings, to make a segment of."""
+        """Targets and postings, to build a segment from."""
         return np.array(self._targets, np.int32), Postings(
             np.array(self._entries, np.int32), np.array(self._ways, np.uint8), np.array(self._starts, np.int32),
             np.array(self._columns, np.int32), np.array(self._lows, np.int64), np.array(self._highs, np.int64),
         )  # fmt: skip
 
     def row(self) -> tuple[Any, tuple[Any, ...]]:
-        """What `probe` takes for a segment, and the arrays it refers to: all postings are looked at always.
+        """The row of a segment for `probe`, and the arrays it refers to: all postings are always scanned.
 
-        The access term is the first term, unless it is a negated one, and once more among the rest, with all others.
+        The access term is the first term, unless it is negated. It is also among the rest, with all others.
         """
         if self._arrays is None:
             self._arrays = (
@@ -108,7 +108,7 @@ class Delta:
             start[postings : len(self._starts)] = self._starts[postings:]
             for posting in range(postings, len(self._entries)):
                 begin = self._starts[posting]
-                if self._ways[posting] != ways.ALWAYS:  # the access term is a positive one
+                if self._ways[posting] != ways.ALWAYS:  # the access term is positive
                     column[posting] = self._columns[begin]
                     low[posting], high[posting] = self._lows[begin], self._highs[begin]
             self._written = (len(self._targets), len(self._entries), len(self._columns))

@@ -1,7 +1,7 @@
-"""Groups: predicates that more than one posting leads to, or none, with the subscribers that share them.
+"""Groups: predicates that are not one conjunction of terms, with the subscribers that share them.
 
-A conjunction of terms has its subscriber in its entry. Any other predicate is held once, however many subscribe to it:
-it may be found by several postings for one row, or have to be evaluated. Its entry, if it has one, leads to the group,
+A conjunction of terms has its subscriber in its entry. Any other predicate is held once, however many subscribers it
+has: several postings may find it for one row, or it has to be evaluated. Its entry, if it has one, points to the group,
 and the group to the keys.
 """
 
@@ -14,19 +14,19 @@ import numpy as np
 from milepost.match.segment import ALIVE
 from milepost.query import Predicate
 
-_FIRST: Final = 4  # keys that there is room for at first: most predicates have one subscriber
+_FIRST: Final = 4  # initial room for keys: most predicates have one subscriber
 
 
-class Group:
-    """One predicate. `keys` only grows, and those that left have died; so snapshots share it, as they do segments."""
+class PredicateGroup:
+    """One predicate. `keys` only grows, and `died` marks removed ones; so snapshots share it, as they do segments."""
 
     __slots__ = ("count", "dead", "died", "evaluated", "indexed", "keys", "number", "places", "predicate")
 
     def __init__(self, number: int, predicate: Predicate, indexed: bool, evaluated: bool) -> None:
         self.number = number
         self.predicate = predicate
-        self.indexed = indexed  # whether an entry leads to it; else it is evaluated for all rows
-        self.evaluated = evaluated  # whether the predicate is evaluated where it was found
+        self.indexed = indexed  # whether an entry points to it; else it is evaluated for all rows
+        self.evaluated = evaluated  # whether the predicate has to be evaluated for the rows found
         self.keys = np.empty(_FIRST, np.int32)
         self.died = np.full(_FIRST, ALIVE, np.int64)
         self.count = 0
@@ -59,7 +59,7 @@ class Group:
         self.places = {int(key): place for place, key in enumerate(keys[: len(alive)])}
 
     def row(self) -> tuple[int, int, int]:
-        """What `assemble` takes: the addresses of keys and of when they died, and how many there are."""
+        """The row for `assemble`: the address of the keys, the address of their times of death, and their number."""
         keys: int = self.keys.__array_interface__["data"][0]
         died: int = self.died.__array_interface__["data"][0]
         return keys, died, self.count

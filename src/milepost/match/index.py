@@ -1,11 +1,11 @@
 """The subscription index of one schema: predicates in, snapshots out.
 
-New entries are in a small delta. When that is full it becomes a segment, and segments of like size become one: a
-log-structured merge. What is small is merged at once; what is large, on a thread of its own with the GIL released, and
-put in place by whatever call comes after.
+New entries are in a small delta. A full delta becomes a segment, and segments of similar size are merged into one: a
+log-structured merge. Small ones are merged at once; large ones on a thread of their own, without the GIL, and the next
+call after that installs the result.
 
-All that takes kernels. While they are not there, and may be being compiled, entries stay in the delta, and the
-predicates are kept beside it (`masks`), to be evaluated one by one. The first snapshot after they came is of segments.
+All this needs kernels. Until they are compiled, entries stay in the delta, and the predicates are kept beside it
+(`masks`) and evaluated one by one. The first snapshot with kernels uses segments.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from milepost import kernels
 from milepost.errors import QueryError
 from milepost.match.access import Chooser
 from milepost.match.codes import Coding
-from milepost.match.columns import Columns
+from milepost.match.columns import CodeColumns
 from milepost.match.delta import Delta
-from milepost.match.form import Former
-from milepost.match.group import Group
+from milepost.match.form import FormBuilder
+from milepost.match.group import PredicateGroup
 from milepost.match.masks import Masks, MaskSnapshot
 from milepost.match.segment import ALIVE, Merge, Segment
 from milepost.match.snapshot import NO_GROUPS, Snapshot
@@ -33,33 +33,33 @@ from milepost.query import Predicate
 from milepost.schema.types import Schema
 
 KEYS: Final = 1 << 31
-FAN_IN: Final = 4  # segments of one size that are merged: more cost each row more look-ups, fewer merge more often
-AT_ONCE: Final = 4096  # postings that are merged on the spot: a millisecond or two
-QUIET: Final = 1000  # snapshots without a change after which all segments become one: each costs every row a look
+FAN_IN: Final = 4  # segments of one size that are merged: more cost each row more look-ups, fewer cost more merges
+AT_ONCE: Final = 4096  # up to so many postings are merged at once: a millisecond or two
+QUIET: Final = 1000  # snapshots without a change before all segments are merged: each segment costs every row a look-up
 _LEAST: Final = 512  # postings of the smallest size of segment
-_TEXTS: Final = 10_000  # texts that may pile up before it is looked which are still named
+_TEXTS: Final = 10_000  # new texts after which unused ones are removed
 
-_ROW: Final = 37  # numbers that stand for a segment, see `scanning`
-_DEAD: Final = 4_096  # entries that were removed and are kept all the same while there are no kernels
+_ROW: Final = 37  # numbers in the row of a segment, see `scan`
+_DEAD: Final = 4_096  # removed entries that are kept while there are no kernels
 _NOWHERE: Final = -1
 _IN_GROUP: Final = -2
 
 
 def kernels_at_hand() -> bool:
-    """Whether the kernels can be used: they are loaded, or are kept and are loaded now."""
-    # Each is asked for, also when the first is missing: one that was missed once is not waited for while it is loaded.
-    found = [kernels.at_hand("match", module) for module in ("reading", "probing", "building", "grouping")]
+    """Whether the kernels can be used: they are loaded, or in the cache and loaded now."""
+    # Look for all, even if the first is missing: `at_hand` does not wait for a module that it has missed once.
+    found = [kernels.at_hand("match", module) for module in ("decoder", "probe", "builder", "assembly")]
     return all(found)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexStatistics:
-    """What an index holds. `bytes` are those of its arrays, and an estimate for the objects of groups and texts."""
+    """The contents of an index. `bytes` is the size of its arrays, with an estimate for groups and texts."""
 
     subscriptions: int
-    groups: int  # distinct predicates that are no plain conjunction; the others are held one by one
-    indexed: int  # subscriptions that are found by the index, and need no evaluation
-    masked: int  # subscriptions whose predicate is evaluated, where the index leads to it or for every row
+    groups: int  # distinct predicates that are not a plain conjunction; the others are held one by one
+    indexed: int  # subscriptions that the index finds without an evaluation
+    masked: int  # subscriptions whose predicate is evaluated, for the rows found by the index or for every row
     masks: int  # distinct predicates that are evaluated for every row
     columns: int
     texts: int
@@ -71,10 +71,10 @@ class IndexStatistics:
 
 
 class Index:
-    """Which subscriptions there are. For one thread; the snapshots it gives are for any.
+    """The subscriptions of one schema. For one thread; its snapshots are for any.
 
-    With `background` false all merges are made on the spot: slower at times, and the same every time. `ready` says
-    whether there are kernels; once it has said so it is not asked again.
+    With `background` false all merges are made at once: some calls are slower, and results are reproducible. `ready`
+    returns whether there are kernels; it is not called again after it has returned true.
     """
 
     def __init__(self, schema: Schema, *, background: bool = True, ready: Callable[[], bool] = kernels_at_hand) -> None:
@@ -83,27 +83,27 @@ class Index:
         self._ready = ready
         self._masks = None if ready() else Masks(schema)
         self._texts = Texts()
-        self._columns = Columns(schema, self._texts)
-        self._former = Former(self._columns)
+        self._columns = CodeColumns(schema, self._texts)
+        self._former = FormBuilder(self._columns)
         self._chooser = Chooser()
         self._now = 0
         self._count = 0
         self._masked = 0
-        self.evaluated = 0  # distinct predicates that are evaluated, where the index leads to them or for every row
+        self.evaluated = 0  # distinct predicates that are evaluated, for the rows found by the index or for every row
         self._next = 0  # number of the next segment
         self._delta = self._new_delta()
         self._segments: dict[int, Segment] = {}
-        # Where the entry of each key is: number of the segment, and of the entry in it, or of the group.
+        # The place of each key's entry: the number of the segment, and of the entry in it, or of the group.
         self._segment_of = np.full(64, _NOWHERE, np.int32)
         self._entry_of = np.zeros(64, np.int32)
-        self._groups: dict[int, Group] = {}
-        self._group_of: dict[Predicate, Group] = {}
-        self._free: list[int] = []  # numbers of groups that are gone
+        self._groups: dict[int, PredicateGroup] = {}
+        self._group_of: dict[Predicate, PredicateGroup] = {}
+        self._free: list[int] = []  # numbers of removed groups
         self._group_place = np.full((16, 2), _NOWHERE, np.int32)  # the same for the entries of groups
         self._frozen_groups = NO_GROUPS
-        self._changed_groups: dict[int, Group | None] = {}  # since the last snapshot; None: gone
+        self._changed_groups: dict[int, PredicateGroup | None] = {}  # since the last snapshot; None: removed
         self._snapshot: Snapshot | MaskSnapshot | None = None
-        self._quiet = 0  # snapshots that were asked for since the last change
+        self._quiet = 0  # snapshots taken since the last change
         self._merge: Merge | None = None
         self._thread: Thread | None = None
         self._rebuilds = 0
@@ -118,17 +118,17 @@ class Index:
     # Changes
 
     def add(self, key: int, predicate: Predicate) -> None:
-        """Subscribe. `key` is a small number of the caller's; ValueError when it is there already."""
+        """Add a subscription. The caller chooses `key`, a small number. Raises ValueError if it exists."""
         if not 0 <= key < KEYS:
-            raise ValueError(f"a key is a number from 0 to {KEYS - 1}, and not {key}")
+            raise ValueError(f"a key is a number from 0 to {KEYS - 1}, not {key}")
         if key in self:
             raise ValueError(f"key {key} is in the index already; remove it first")
         schema = predicate.schema
         if schema is not self.schema and schema.fingerprint != self.schema.fingerprint:
-            raise QueryError(f"a predicate over {schema.name} in an index over {self.schema.name}")
+            raise QueryError(f"a predicate for {schema.name} cannot be in an index for {self.schema.name}")
         if key >= len(self._segment_of):
             self._grow(key)
-        self._changed()  # first: a merge that is put in place forgets texts that nobody names yet
+        self._changed()  # first: installing a merge removes texts that no subscription names yet
         form = self._former.form(predicate.root)
         if form is not None and form.exact and form.disjoint:
             postings = [self._chooser.chosen(clause) for clause in form.clauses]
@@ -149,18 +149,18 @@ class Index:
 
     @property
     def evaluations(self) -> int:
-        """Distinct predicates that a snapshot of now may have to evaluate: all of them while there are no kernels."""
+        """Distinct predicates that a snapshot taken now may evaluate: all, while there are no kernels."""
         return self.evaluated if self._masks is None else len(self._masks)
 
     def evaluates(self, key: int) -> bool:
-        """Whether a key is there whose predicate must be evaluated."""
+        """Whether a key exists and its predicate must be evaluated."""
         if key not in self:
             return False
         number, entry = int(self._segment_of[key]), int(self._entry_of[key])
         return number == _IN_GROUP and self._groups[entry].evaluated
 
     def remove(self, key: int) -> None:
-        """Unsubscribe; KeyError when the key is not there."""
+        """Remove a subscription. Raises KeyError if it does not exist."""
         if key not in self:
             raise KeyError(key)
         self._changed()
@@ -181,7 +181,7 @@ class Index:
                 self._begin_anew(self._masks.items())
 
     def _begin_anew(self, kept: list[tuple[int, Predicate]]) -> None:
-        """Add what remains to an empty index: without kernels nothing is merged, and what was removed would stay."""
+        """Start again with the remaining entries: without kernels no merge would drop the removed ones."""
         self.__init__(self.schema, background=self._background, ready=self._ready)  # type: ignore[misc]
         for key, predicate in kept:
             self.add(key, predicate)
@@ -199,12 +199,12 @@ class Index:
         if isinstance(segment, Segment) and not segment.merging and 2 * segment.dead > len(segment.died):
             self._tidy()
 
-    def _group(self, predicate: Predicate, form: Any) -> Group:
+    def _group(self, predicate: Predicate, form: Any) -> PredicateGroup:
         group = self._group_of.get(predicate)
         if group is not None:
             return group
         number = self._free.pop() if self._free else len(self._groups)
-        group = Group(number, predicate, form is not None, form is None or not form.exact)
+        group = PredicateGroup(number, predicate, form is not None, form is None or not form.exact)
         self._groups[number] = self._group_of[predicate] = group
         self.evaluated += group.evaluated
         if form is not None:
@@ -216,7 +216,7 @@ class Index:
             self._group_place[number] = self._delta.number, self._delta.add(~number, postings)
         return group
 
-    def _dissolve(self, group: Group) -> None:
+    def _dissolve(self, group: PredicateGroup) -> None:
         del self._groups[group.number], self._group_of[group.predicate]
         self._free.append(group.number)
         self.evaluated -= group.evaluated
@@ -240,7 +240,7 @@ class Index:
         return Delta(self._next)
 
     def _flush(self) -> None:
-        """The delta becomes a segment, if there are kernels to make it."""
+        """Make the delta a segment, if there are kernels."""
         delta = self._delta
         if len(delta) and self._masks is None:
             targets, postings = delta.unordered()
@@ -252,7 +252,7 @@ class Index:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Merge what should be merged, as long as it can be done at once."""
+        """Merge due segments, as long as it can be done at once."""
         while (sources := self._due()) is not None:
             self._start(sources)
 
@@ -268,7 +268,7 @@ class Index:
             self._thread.start()
 
     def _due(self) -> list[Segment] | None:
-        """The smallest segments that should be one; None when there are none, or only such as must wait."""
+        """The smallest segments that are due to be merged; None if there are none, or if they must wait."""
         sizes: dict[int, list[Segment]] = {}
         for segment in self._segments.values():
             if not segment.merging:
@@ -285,7 +285,7 @@ class Index:
         return None
 
     def _install(self) -> None:
-        """Put the segment in place that was made on the other thread."""
+        """Install the segment that the other thread made."""
         assert self._merge is not None
         merge, self._merge, self._thread = self._merge, None, None
         self._replace(merge)
@@ -303,8 +303,8 @@ class Index:
             self._keep_texts()
 
     def _moved(self, made: Segment) -> None:
-        """Note where the entries of a new segment are."""
-        # Keys that were removed meanwhile may be somewhere else by now: only the living are moved.
+        """Record the places of a new segment's entries."""
+        # Keys that were removed meanwhile may have been added again: only living entries are moved.
         entries = np.flatnonzero(made.died == ALIVE).astype(np.int32)
         targets = made.targets[entries]
         direct = targets >= 0
@@ -324,7 +324,7 @@ class Index:
         self._texts_kept = len(self._texts)
 
     def settle(self) -> None:
-        """Wait until everything is in one segment, as it is some time after the last change."""
+        """Merge everything into one segment and wait for it, as happens some time after the last change."""
         self._flush()
         while self._thread is not None or len(self._segments) > 1:
             if self._thread is None:
@@ -336,7 +336,7 @@ class Index:
     # Answers
 
     def snapshot(self) -> Snapshot | MaskSnapshot:
-        """The subscriptions of now; the same object again as long as nothing has changed."""
+        """The current subscriptions; the same object as long as nothing changes."""
         if self._masks is not None:
             if not self._ready():
                 self._snapshot = self._snapshot or self._masks.snapshot()
@@ -351,7 +351,7 @@ class Index:
         self._quiet += 1
         if self._quiet == QUIET and len(self._segments) > 1 and self._merge is None:
             self._start(list(self._segments.values()))
-            return self.snapshot()  # another one, if they were few and merged at once
+            return self.snapshot()  # a new one, if the segments were small and are merged already
         return self._snapshot
 
     def _taken(self) -> Snapshot:
@@ -373,7 +373,7 @@ class Index:
         return Snapshot(self._now, self._columns, self._texts.table, segments, held, self._frozen_groups)
 
     def statistics(self) -> IndexStatistics:
-        """What the index holds."""
+        """The contents of the index."""
         segments = self._segments.values()
         places = self._segment_of.nbytes + self._entry_of.nbytes + self._group_place.nbytes
         groups = self._groups.values()

@@ -1,6 +1,6 @@
-"""Matching without kernels, for the time until they are compiled: each distinct predicate is evaluated for each batch.
+"""Matching without kernels, until they are compiled: each distinct predicate is evaluated for each batch.
 
-What comes out is what the index says, in the same form. It takes longer, by as much as there are predicates.
+The results are the same as those of the index. The time grows with the number of predicates.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from milepost.schema.types import Schema
 
 
 class Masks:
-    """The predicates of an index and their keys, for as long as there are no kernels."""
+    """The predicates of an index and their keys, while there are no kernels."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._predicates: dict[int, Predicate] = {}
         self._keys: dict[Predicate, dict[int, None]] = {}  # in order
-        self._frozen: dict[Predicate, tuple[int, ...]] = {}  # the same, as the last snapshot has them
+        self._frozen: dict[Predicate, tuple[int, ...]] = {}  # the same, as in the last snapshot
         self._changed: set[Predicate] = set()  # since then
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Masks:
         return list(self._predicates.items())
 
     def snapshot(self) -> MaskSnapshot:
-        """The subscriptions of now."""
+        """The current subscriptions."""
         for predicate in self._changed:
             self._frozen.pop(predicate, None)
             if predicate in self._keys:
@@ -59,7 +59,7 @@ class Masks:
 
 
 class MaskSnapshot:
-    """The subscriptions of a moment, as `Snapshot` has them."""
+    """The subscriptions at one moment; it has the methods of `Snapshot`."""
 
     def __init__(self, schema: Schema, keys: Mapping[Predicate, tuple[int, ...]]) -> None:
         self._schema = schema
@@ -67,7 +67,7 @@ class MaskSnapshot:
 
     @property
     def evaluations(self) -> int:
-        """Distinct predicates, which are all evaluated."""
+        """Distinct predicates; all are evaluated."""
         return len(self._keys)
 
     def long(self, rows: int) -> bool:
@@ -75,7 +75,7 @@ class MaskSnapshot:
         return is_long(self.evaluations, rows)
 
     def match(self, batch: Batch, pause: Callable[[], None] | None = None) -> Matches:
-        """Which rows satisfy which keys. `pause` is called between evaluations: a thread lets others run there."""
+        """Which rows satisfy which keys. `pause` is called between evaluations, so that other threads can run."""
         require_schema(self._schema, batch)
         views = views_of(batch)
         found: list[tuple[Rows, tuple[int, ...]]] = []

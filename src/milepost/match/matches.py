@@ -1,4 +1,4 @@
-"""What a snapshot answers: the keys of each row, and the same by connection."""
+"""The result of a match: the keys of each row, and the same by connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milepost.errors import MilepostError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deliveries:
-    """For each connection its rows, ascending and once each, and for each of these rows the keys that want it.
+    """For each connection its rows, ascending and unique, and for each of these rows the matching keys.
 
     The rows of connection `owners[i]` are `rows[starts[i]:starts[i + 1]]`; the keys of `rows[j]` there are
     `marks[mark_offsets[j]:mark_offsets[j + 1]]`, in no order. Connections are in ascending order.
@@ -29,7 +29,7 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matches:
-    """Which rows satisfy which keys: those of row i are `keys[offsets[i]:offsets[i + 1]]`, in no order.
+    """Which rows satisfy which keys: the keys of row i are `keys[offsets[i]:offsets[i + 1]]`, in no order.
 
     `failed` has the keys whose predicate could not be evaluated, each with the reason; they match nothing.
     """
@@ -47,23 +47,23 @@ class Matches:
         return Matches(offsets, self.keys[np.repeat(kept, counts)], self.failed)
 
     def by_owner(self, owners: npt.NDArray[np.int32]) -> Deliveries:
-        """The rows of each connection, where `owners[key]`, not negative, is the number of the key's connection."""
+        """The rows of each connection; `owners[key]`, not negative, is the number of the key's connection."""
         if len(self.keys) and int(self.keys.max()) >= len(owners):
             raise ValueError(f"key {self.keys.max()} has no owner among {len(owners)}")
-        grouping = kernels.at_hand("match", "grouping")
-        regroup = _regrouped if grouping is None else grouping.regroup
+        assembly = kernels.at_hand("match", "assembly")
+        regroup = _regrouped if assembly is None else assembly.regroup
         return Deliveries(*regroup(self.offsets, self.keys, np.ascontiguousarray(owners, np.int32)))
 
 
 def _regrouped(offsets: npt.NDArray[np.int64], keys: npt.NDArray[np.int32], owners: npt.NDArray[np.int32]) -> Any:
-    """What the kernel `regroup` makes, without it."""
+    """The result of the kernel `regroup`, without the kernel."""
     owner_of = owners[keys]
-    order = np.argsort(owner_of, kind="stable")  # pairs come row by row, and stay so for each owner
+    order = np.argsort(owner_of, kind="stable")  # stable: the pairs of each owner stay in the order of rows
     owner_of = owner_of[order]
     row_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[order]
-    first = np.ones(len(order), np.bool_)  # of an owner
+    first = np.ones(len(order), np.bool_)  # the first pair of an owner
     first[1:] = owner_of[1:] != owner_of[:-1]
-    fresh = first.copy()  # a row that its owner has not had
+    fresh = first.copy()  # the first pair of a row and owner
     fresh[1:] |= row_of[1:] != row_of[:-1]
     places = np.flatnonzero(fresh)
     starts = np.append(np.cumsum(fresh)[first] - 1, len(places))

@@ -1,23 +1,23 @@
 """Segments: the parts of an index. Immutable but for one array, `died`.
 
 An *entry* is a subscription (or a group of them, see `group`): its target, and when it died. A *posting* is one way to
-an entry: an entry of `x in (1, 2)` has two. Postings lie in the order in which they are looked for::
+an entry: an entry of `x in (1, 2)` has two. Postings are sorted by how they are found::
 
-    equalities           one cluster after the other: a column, a code, and a table that leads to them
-    ranges               one bucket of a grid after the other, see below
-    looked at always     clauses without a term that could lead to them
+    equalities           by cluster: a column and a code; a hash table leads to it
+    ranges               by bucket of a grid, see below
+    always scanned       clauses without an access term
 
 Each posting has two of its terms beside it, so that scanning a cluster is a pass over few arrays, and refers to the
-rest. They are there twice, exactly and *near*, in 16 bits each; a scan reads the former only where the latter cannot
-tell. A large cluster has its postings with the same two columns side by side, cut into blocks of such. Entries are
-numbered as their postings come, so that the pass goes through them in order, too.
+rest. These two are stored twice, exactly and *near*, in 16 bits each; a scan reads the exact ones only where the near
+ones do not decide. In a large cluster, postings with the same two columns are neighbours, cut into blocks. Entries are
+numbered in the order of their postings, so that the pass reads them in order too.
 
-A grid cuts the codes of a column into ranks, at the quantiles of the ends of its intervals. An interval lies on the
-level on which it covers five buckets of 2^level ranks at most, under its low end: so it is in one place, and whoever
-looks for the intervals around a code looks at five buckets of each level, which lie side by side.
+A grid divides the codes of a column into ranks, at the quantiles of the ends of its intervals. An interval is on the
+level on which it covers at most five buckets of 2^level ranks, in the bucket of its low end. So it is in one place, and
+a search for the intervals around a code reads five adjacent buckets of each level.
 
-Removing an entry writes the moment into `died`. A snapshot knows its own moment and passes over what had died by then,
-so later removals change nothing for it.
+Removing an entry writes the moment into `died`. A snapshot has its own moment and skips entries that had died by then,
+so later removals do not change it.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
-ALIVE: Final = (1 << 63) - 1  # the moment at which something that lives died
+ALIVE: Final = (1 << 63) - 1  # `died` of a living entry
 
 
 class Postings(NamedTuple):
-    """Postings that are not in order yet: entry, way, and terms, the access term of each first."""
+    """Postings that are not sorted yet: entry, way, and terms, the access term of each first."""
 
     entry: Ints
     way: npt.NDArray[np.uint8]
-    start: Ints  # one more than postings
+    start: Ints  # of each posting's terms, and their end
     columns: Ints
     lows: Longs
     highs: Longs
 
 
 class Segment:
-    """Postings in order, and their entries."""
+    """Sorted postings, and their entries."""
 
     def __init__(self, number: int, targets: Ints, died: Longs, postings: Postings, columns: int) -> None:
-        from milepost.match.building import build
+        from milepost.match.builder import build
 
         made = build(*postings, columns, len(targets))
         self.arrays: Final[tuple[Any, ...]] = made[:27]
         self.moved: Final = made[27]  # the new number of each entry
         self.equal: Final = int(made[28])  # postings that are found by equality
-        exact = int(made[29])  # whether terms hold where they hold in 16 bits
+        exact = int(made[29])  # whether near codes are exact
         self.number: Final = number
         self.targets: Final = np.empty_like(targets)
         self.targets[self.moved] = targets
@@ -68,7 +68,7 @@ class Segment:
             self._equal_columns, self._keys, self._grids, self._bounds, self._buckets, least, greatest,
             near_low, near_high, near_second_low, near_second_high, scales, cluster_blocks, blocks,
         ) = self.arrays  # fmt: skip
-        # Whether each posting is an entry of its own, of the same number, and has no terms but those beside it.
+        # Whether each posting has an entry of its own, of the same number, and no further terms.
         count = len(targets)
         plain = len(self._entry) == count > 0 and self._entry[-1] == count - 1 and not len(self._rest_column)
         ranges = int(self._buckets[-1]) - self.equal if len(self._buckets) else 0
@@ -92,7 +92,7 @@ class Segment:
 
     @property
     def clusters(self) -> int:
-        """Columns and codes that lead to postings, and buckets."""
+        """The number of clusters and buckets."""
         return len(self._keys) + len(self._buckets)
 
     @property
@@ -100,7 +100,7 @@ class Segment:
         return sum(int(array.nbytes) for array in self.arrays) + self.targets.nbytes + self.died.nbytes
 
     def numbers(self, columns: Sequence[int]) -> Longs:
-        """The codes that terms over the given columns name, with repetitions."""
+        """The codes in terms over the given columns, with repetitions."""
         mine = np.array([*columns, *(~column for column in columns)], np.int32)
         return np.concatenate(
             [
@@ -112,15 +112,15 @@ class Segment:
         )
 
     def unfolded(self, kept: Ints) -> Postings:
-        """The postings of the entries that `kept` gives a new number."""
-        from milepost.match.building import unfold
+        """The postings of the entries for which `kept` has a new number."""
+        from milepost.match.builder import unfold
 
         rest = (self._clusters, self._keys, self.equal, self.ranges, kept)
         return Postings(*cast(Any, unfold)(*self.arrays[:11], *rest))
 
 
 def joined(parts: Sequence[Postings]) -> Postings:
-    """Postings one after the other."""
+    """The postings of all parts, in order."""
     if len(parts) == 1:
         return parts[0]
     starts = []
@@ -145,7 +145,7 @@ def _address(array: npt.NDArray[Any]) -> int:
 
 
 class Merge:
-    """Several segments made into one, without those that are dead. `run` may be on another thread."""
+    """The merge of several segments into one, without dead entries. `run` may be on another thread."""
 
     def __init__(self, sources: Sequence[Segment], number: int, columns: int) -> None:
         self.sources = sources
@@ -158,7 +158,7 @@ class Merge:
             source.merging = True
 
     def run(self) -> None:
-        """Make the segment. What dies meanwhile is seen by `finish`."""
+        """Build the segment. `finish` marks entries that die meanwhile."""
         try:
             parts, targets = [], []
             entries = 0
@@ -176,7 +176,7 @@ class Merge:
             self.failure = error
 
     def finish(self) -> Segment:
-        """The segment, with what died while it was made; on the thread that owns the index."""
+        """The segment, with entries marked that died while it was built. On the thread that owns the index."""
         if self.failure is not None:
             raise self.failure
         assert self.result is not None

@@ -1,4 +1,4 @@
-"""A snapshot of an index: immutable, and asked by any thread."""
+"""A snapshot of an index: immutable, for any thread."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.errors import MilepostError
-from milepost.match.columns import Codes, Columns
+from milepost.match.columns import CodeColumns, Codes
 from milepost.match.evaluation import Rows, is_long, require_schema, satisfying, views_of
-from milepost.match.group import Group
+from milepost.match.group import PredicateGroup
 from milepost.match.matches import Matches
-from milepost.match.texts import Table
+from milepost.match.texts import TextTable
 from milepost.query import Predicate
 
-MANY_ROWS: Final = 64  # from here on it pays to put rows in an order before asking
-MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches anyway
-_EXPECTED: Final = 16.0  # targets of a row, before one knows
+MANY_ROWS: Final = 64  # from here on `sweep` pays, which sorts rows first
+MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches
+_EXPECTED: Final = 16.0  # targets of a row, as a first estimate
 
 
-class Groups:
-    """The groups of a moment: the arrays of their keys, and the predicates to evaluate. Immutable once it is in use."""
+class FrozenGroups:
+    """The groups at one moment: the arrays of their keys, and the predicates to evaluate. Immutable once in use."""
 
     def __init__(
         self, table: Codes, keys: dict[int, Keys], evaluated: dict[int, Predicate], unindexed: list[int]
     ) -> None:
         self.table = table  # for `assemble`
-        self.held = keys  # so that the addresses in the table hold
+        self.held = keys  # keeps the arrays alive whose addresses are in the table
         self.evaluated = evaluated
         self.unindexed = unindexed
 
-    def after(self, changed: Mapping[int, Group | None], size: int) -> Groups:
-        """The groups after some have changed, or are gone; numbers are below `size`."""
+    def after(self, changed: Mapping[int, PredicateGroup | None], size: int) -> FrozenGroups:
+        """The groups after some have changed or were removed; numbers are below `size`."""
         room = len(self.table)
         table = self.table.copy() if size <= room else np.zeros((2 * size, 3), np.int64)
         table[:room] = self.table
         held, evaluated, unindexed = self.held.copy(), self.evaluated, self.unindexed
-        # Rare beside keys that come and go, so these are copied only when predicates do; all of them at once.
+        # Predicates change more rarely than keys, so these are copied only when predicates change; all at once.
         other = [
             number
             for number, group in changed.items()
@@ -59,7 +59,7 @@ class Groups:
                 evaluated[number] = group.predicate
             if other and not group.indexed:
                 unindexed.append(number)
-        return Groups(table, held, evaluated, unindexed)
+        return FrozenGroups(table, held, evaluated, unindexed)
 
     def keys(self, number: int, now: int) -> list[int]:
         """The keys of a group."""
@@ -68,35 +68,35 @@ class Groups:
 
 
 Keys = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], int]
-NO_GROUPS: Final = Groups(np.zeros((0, 3), np.int64), {}, {}, [])
+NO_GROUPS: Final = FrozenGroups(np.zeros((0, 3), np.int64), {}, {}, [])
 
 
 class Snapshot:
-    """The subscriptions of a moment."""
+    """The subscriptions at one moment."""
 
     def __init__(
-        self, now: int, columns: Columns, table: Table, segments: Codes, held: list[Any], groups: Groups
+        self, now: int, columns: CodeColumns, table: TextTable, segments: Codes, held: list[Any], groups: FrozenGroups
     ) -> None:
-        from milepost.match import grouping, probing
-        from milepost.match.scanning import ALWAYS_END as POSTINGS
+        from milepost.match import assembly, probe
+        from milepost.match.scan import ALWAYS_END as POSTINGS
 
         self._now = now
         self._columns = columns
         self._width = max(1, len(columns))
         self._table = table
         self._segments = segments
-        self._held = held  # the arrays that `segments` has the addresses of
+        self._held = held  # keeps the arrays alive whose addresses are in `segments`
         self._groups = groups
         self._postings = int(segments[:, POSTINGS].sum())
         self._expected = _EXPECTED
-        self._probe = probing.probe
-        self._sweep = probing.sweep
-        self._split = grouping.split
-        self._assemble = grouping.assemble
+        self._probe = probe.probe
+        self._sweep = probe.sweep
+        self._split = assembly.split
+        self._assemble = assembly.assemble
 
     @property
     def evaluations(self) -> int:
-        """Distinct predicates that may have to be evaluated for a batch: what a match costs beside the index."""
+        """Distinct predicates that may have to be evaluated for a batch: the cost of a match besides the index."""
         return len(self._groups.evaluated)
 
     def long(self, rows: int) -> bool:
@@ -104,7 +104,7 @@ class Snapshot:
         return is_long(self.evaluations, rows)
 
     def match(self, batch: Batch, pause: Callable[[], None] | None = None) -> Matches:
-        """Which rows satisfy which keys. `pause` is called between evaluations: a thread lets others run there."""
+        """Which rows satisfy which keys. `pause` is called between evaluations, so that other threads can run."""
         require_schema(self._columns.schema, batch)
         offsets, targets = self._found(batch)
         if not self._groups.held:
@@ -127,7 +127,7 @@ class Snapshot:
         batch: Batch,
         offsets: npt.NDArray[np.int64],
         targets: Rows,
-        groups: Groups,
+        groups: FrozenGroups,
         pause: Callable[[], None] | None,
     ) -> Matches:
         numbers, starts, rows = self._split(offsets, targets, len(groups.table))
@@ -167,7 +167,7 @@ class Snapshot:
         views: dict[int, Any],
         failed: list[Any],
     ) -> Rows:
-        """The rows in which a predicate holds, of those given, or of all; none when it fails."""
+        """The rows in which a predicate holds, of the given ones or of all; none when it fails."""
         try:
             return satisfying(predicate, batch, rows, views)
         except MilepostError as error:

@@ -3,7 +3,8 @@
 ::
 
     query.lark, parser          text -> AST                 ast, lexeme, printer, source
-    checker, calls, clauses     AST -> typed AST            kinds, place, scope, functions, aggregate, header, literal
+    checker, calls, clauses     AST -> typed AST            kinds, location, scope, functions, aggregate, header,
+                                                            literal
     shape                       the short way through both for texts that differ only in their literals
     typed                       the typed AST: what every back end walks over
     python/                     back end: one message at a time; the reference
@@ -23,7 +24,7 @@ from milepost.query.functions import AGGREGATES, FUNCTIONS, SPECIAL
 from milepost.query.header import ATTRIBUTES
 from milepost.query.ordering import Ordering, ordering
 from milepost.query.rules import decode, encode, enforce, parse_schema, rules
-from milepost.query.selection import Query, parse_query
+from milepost.query.selection import CompiledQuery, parse_query
 
 __all__ = [
     "compile",
@@ -32,7 +33,7 @@ __all__ = [
     "ordering",
     "Predicate",
     "Expression",
-    "Query",
+    "CompiledQuery",
     "Ordering",
     "encode",
     "decode",

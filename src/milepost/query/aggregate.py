@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from milepost import limits
 from milepost.query import ast, kinds, typed
 from milepost.query.kinds import BOOLEAN, DOUBLE, NULL
-from milepost.query.place import described
+from milepost.query.location import described
 from milepost.query.typed import Binding, Const, Typed, scalar
 
 if TYPE_CHECKING:

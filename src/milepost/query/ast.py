@@ -136,7 +136,7 @@ class Call(_Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FromItem:
     """One variable of a `from` clause and the path that leads to it."""
 
     path: Path
@@ -145,7 +145,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OrderItem:
     """One criterion of an `order by` clause."""
 
     expression: Expression
@@ -157,9 +157,9 @@ class Select(_Node):
     """A query; `selected` is empty for `select *`."""
 
     selected: tuple[Expression, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[FromItem, ...]
     where: Expression | None = None
-    orders: tuple[Order, ...] = ()
+    orders: tuple[OrderItem, ...] = ()
     at: int = field(default=0, compare=False)
 
 

@@ -9,7 +9,7 @@ from milepost.query.aggregate import aggregated
 from milepost.query.functions import AGGREGATES, FUNCTIONS, NETWORK, SPECIAL, matching, usage
 from milepost.query.kinds import IDENT, INTEGER, NULL, Scalar
 from milepost.query.literal import folded
-from milepost.query.place import described, shown, unknown
+from milepost.query.location import described, shown, unknown
 from milepost.query.scope import ElementScope, Scope
 from milepost.query.typed import Binding, Const, Typed, scalar
 from milepost.schema.types import Variant
@@ -88,7 +88,7 @@ def _case(checker: Checker, node: ast.Call, arguments: _Arguments, scope: Scope)
         checker.fail("case takes one variant", node.at)
     found = checker.any(arguments[0], scope)
     match found:
-        case typed.Read(_, _, kinds.Structure(Variant())):
+        case typed.ReadPath(_, _, kinds.Structure(Variant())):
             return typed.CaseName(found)
     checker.fail(f"only a variant has cases, and {shown(arguments[0])} is {described(found.kind)}", arguments[0].at)
 
@@ -99,9 +99,9 @@ def _aggregate(checker: Checker, node: ast.Call, scope: Scope) -> Typed:
     if not 1 <= len(node.arguments) <= 2 or not isinstance(node.arguments[0], ast.Path):
         checker.fail(f"{node.name} takes a list and an expression for its elements: {node.name}(list, …)", node.at)
     path, of_each = node.arguments[0], node.arguments[1] if len(node.arguments) == 2 else None
-    place = checker.place(path, scope)
-    element = checker.element(place, scope, path)
-    bindings = (Binding(element.variable, place.entered()),)
+    location = checker.location(path, scope)
+    element = checker.element(location, scope, path)
+    bindings = (Binding(element.variable, location.entered()),)
     inner = ElementScope(scope, element)
     if node.name == "count":
         where = None if of_each is None else checker.boolean(of_each, inner, "count")

@@ -12,7 +12,7 @@ from milepost.query import ast, calls, kinds, like, typed
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import BOOLEAN, DATE, DOUBLE, INTEGER, NULL, STRING, TIMESTAMP, Scalar
 from milepost.query.literal import adapted, constant, folded
-from milepost.query.place import Place, WrongStep, described, shown, unknown
+from milepost.query.location import Location, WrongStep, described, shown, unknown
 from milepost.query.printer import literal
 from milepost.query.scope import ElementScope, Scope
 from milepost.query.source import syntax_error, type_error
@@ -36,7 +36,7 @@ class Checker:
 
     def scope(self) -> Scope:
         """The names that a plain predicate starts with."""
-        return ElementScope(None, Place.root(self.schema))
+        return ElementScope(None, Location.root(self.schema))
 
     def scalar(self, node: ast.Expression, scope: Scope) -> Typed:
         """The typed form of an expression that has a value, not a structure."""
@@ -98,14 +98,14 @@ class Checker:
 
     # Names
 
-    def place(self, path: ast.Path, scope: Scope) -> Place:
+    def location(self, path: ast.Path, scope: Scope) -> Location:
         """Where a path leads."""
-        place = self._first(path, scope)
+        location = self._first(path, scope)
         for step, at in zip(path.steps, path.places, strict=True):
-            place = self._step(place, step, at)
-        return place
+            location = self._step(location, step, at)
+        return location
 
-    def _first(self, path: ast.Path, scope: Scope) -> Place:
+    def _first(self, path: ast.Path, scope: Scope) -> Location:
         try:
             return scope.find(path.name)
         except WrongStep as error:
@@ -113,9 +113,9 @@ class Checker:
             hint = f"; a string is written {shown(literal('string', path.name))}" if quoted else ""
             self.fail(f"{error}{hint}", path.at)
 
-    def _step(self, place: Place, step: str | int, at: int) -> Place:
+    def _step(self, location: Location, step: str | int, at: int) -> Location:
         try:
-            return place.step(step)
+            return location.step(step)
         except WrongStep as error:
             self.fail(str(error), at)
 
@@ -127,13 +127,13 @@ class Checker:
                         self.fail(
                             f"{path.name}.{name} is {described(ATTRIBUTES[name])}, which has no parts", path.places[1]
                         )
-                    return typed.Header(name, ATTRIBUTES[name])
-        return self.place(path, scope).read
+                    return typed.HeaderField(name, ATTRIBUTES[name])
+        return self.location(path, scope).read
 
-    def element(self, place: Place, scope: Scope, path: ast.Path) -> Place:
+    def element(self, location: Location, scope: Scope, path: ast.Path) -> Location:
         """The place of a new variable for each element of what a path leads to."""
         try:
-            return place.element(scope.variables)
+            return location.element(scope.variables)
         except WrongStep as error:
             self.fail(str(error), path.at)
 
@@ -239,15 +239,15 @@ class Checker:
 
     def _in_path(self, node: ast.In, path: ast.Path, scope: Scope) -> Typed:
         operand = self.any(node.operand, scope)
-        place = self.place(path, scope)
-        if isinstance(place.type, kinds.Nodes):
+        location = self.location(path, scope)
+        if isinstance(location.type, kinds.Nodes):
             self.fail(f"{shown(path)} is a reference; let a variable go through it: from …, {shown(path)} x", node.at)
-        element = self.element(place, scope, path)
+        element = self.element(location, scope, path)
         if not (isinstance(operand.kind, Scalar) and isinstance(element.kind, Scalar)):
             kind = element.kind if isinstance(operand.kind, Scalar) else operand.kind
             self.fail(f"'in' compares single values, and not {described(kind)}; write any({shown(path)}, …)", node.at)
         body = self.comparison("=", element.read, operand, node.at)
-        return typed.Fold("any", (typed.Binding(element.variable, place.entered()),), None, body, BOOLEAN)
+        return typed.Fold("any", (typed.Binding(element.variable, location.entered()),), None, body, BOOLEAN)
 
     def _like(self, node: ast.Like, scope: Scope) -> Typed:
         operand = self.scalar(node.operand, scope)
@@ -268,7 +268,7 @@ class Checker:
             self.fail(
                 f"a reference is never null, but it may be empty: write count({shown(node.operand)}) = 0", node.at
             )
-        if isinstance(operand.kind, kinds.Node | kinds.Message):
+        if isinstance(operand.kind, kinds.NodeKind | kinds.Message):
             self.fail(f"{shown(node.operand)} is {described(operand.kind)}, and never null", node.at)
         return typed.IsNull(operand)
 
@@ -288,7 +288,7 @@ def _way(node: ast.Expression, kind: kinds.Kind) -> str:
             return f"; write count({shown(node)}) or any({shown(node)}, …)"
         case kinds.Structure(Variant()):
             return f"; write case({shown(node)}), or name a case"
-        case kinds.Structure(Tuple()) | kinds.Node():
+        case kinds.Structure(Tuple()) | kinds.NodeKind():
             return "; name one of its fields"
         case _:
             return ""

@@ -14,7 +14,7 @@ from milepost import limits
 from milepost.query import ast, kinds, typed
 from milepost.query.aggregate import aggregated
 from milepost.query.kinds import BOOLEAN, INTEGER, Scalar
-from milepost.query.place import Place, described, shown, unknown
+from milepost.query.location import Location, described, shown, unknown
 from milepost.query.scope import Scope, VariableScope
 from milepost.query.typed import ROOT, Binding, Const, Typed
 
@@ -54,13 +54,13 @@ def ordering(checker: Checker, select: ast.Select) -> tuple[typed.Sorting, ...]:
             "reference into count(select …), min(select …) or the like",
             select.at,
         )
-    items = select.orders or tuple(ast.Order(item) for item in select.selected)
+    items = select.orders or tuple(ast.OrderItem(item) for item in select.selected)
     if not items:
         checker.fail("this query orders by nothing: end it with 'order by …'", select.at)
     return tuple(sorting(checker, item, clauses.scope) for item in items)
 
 
-def sorting(checker: Checker, item: ast.Order, scope: Scope) -> typed.Sorting:
+def sorting(checker: Checker, item: ast.OrderItem, scope: Scope) -> typed.Sorting:
     """One key of an order of messages."""
     key = checker.scalar(item.expression, scope)
     if key.kind == kinds.NULL:
@@ -110,18 +110,18 @@ def _checked(checker: Checker, select: ast.Select, outer: Scope | None) -> _Clau
     # A selected reference gets a variable of its own. The numbers are set aside before anything else is checked, or
     # the variables of quantifiers in `where` and beside would be numbered the same.
     first = scope.variables
-    scope = VariableScope(outer, first + len(select.selected), scope.places)
+    scope = VariableScope(outer, first + len(select.selected), scope.locations)
     where = None if select.where is None else checker.boolean(select.where, scope, "where")
     columns: list[Typed] = []
     followed: list[Binding] = []
     if not select.selected:
-        columns = [scope.places[source.variable].read for source in select.sources]
+        columns = [scope.locations[source.variable].read for source in select.sources]
     for item in select.selected:
         column = checker.any(item, scope)
-        if isinstance(column, typed.Read) and isinstance(column.kind, kinds.Nodes):
+        if isinstance(column, typed.ReadPath) and isinstance(column.kind, kinds.Nodes):
             binding = Binding(first + len(followed), column)
             followed.append(binding)
-            column = typed.Read(binding.variable, (), kinds.Node(column.kind.target))
+            column = typed.ReadPath(binding.variable, (), kinds.NodeKind(column.kind.target))
         columns.append(column)
     return _Clauses(scope, bindings, tuple(followed), where, tuple(columns))
 
@@ -141,24 +141,24 @@ class _From:
         self.message_type = message_type
         self.anchor = f"mt_{message_type.name}"
         self.next = ROOT + 1 if outer is None else outer.variables
-        self.places: dict[str, Place] = {}
+        self.locations: dict[str, Location] = {}
         self.bindings: list[Binding] = []
 
     def bound(self) -> tuple[VariableScope, tuple[Binding, ...]]:
         """The variables, and the bindings in an order in which each starts from an earlier one."""
         self._require_distinct()
         waiting = [source for source in self.sources if not self._is_anchor(source)]
-        if not self.places:
+        if not self.locations:
             self.checker.fail(f"a query begins with its message: from {self.anchor} m, m.root …", self.sources[0].at)
         # The clause may be written in any order; each round binds what the rounds before made reachable.
-        while ready := [source for source in waiting if source.path.name in self.places]:
-            waiting = [source for source in waiting if source.path.name not in self.places]
+        while ready := [source for source in waiting if source.path.name in self.locations]:
+            waiting = [source for source in waiting if source.path.name not in self.locations]
             for source in ready:
                 self._bind(source)
         if waiting:
             self._free(waiting)
-        places = {source.variable: self.places[source.variable] for source in self.sources}
-        return VariableScope(self.outer, self.next, places), tuple(self.bindings)
+        locations = {source.variable: self.locations[source.variable] for source in self.sources}
+        return VariableScope(self.outer, self.next, locations), tuple(self.bindings)
 
     def _require_distinct(self) -> None:
         seen = set()
@@ -167,30 +167,30 @@ class _From:
                 self.checker.fail(f"two variables are called {shown(source.variable)!r}", source.at)
             seen.add(source.variable)
 
-    def _is_anchor(self, source: ast.Source) -> bool:
+    def _is_anchor(self, source: ast.FromItem) -> bool:
         if source.path.steps or source.path.name.lower() != self.anchor.lower():
             return False
-        if self.places:
+        if self.locations:
             self.checker.fail(f"{self.anchor} stands in a from clause once: a query is about one message", source.at)
-        root = Place.root(self.checker.schema)
-        self.places[source.variable] = replace(root, type=kinds.Message(), written=source.variable)
+        root = Location.root(self.checker.schema)
+        self.locations[source.variable] = replace(root, type=kinds.Message(), written=source.variable)
         return True
 
-    def _bind(self, source: ast.Source) -> None:
-        scope = VariableScope(None, self.next, self.places)
-        place = self.checker.place(source.path, scope)
-        if isinstance(place.type, kinds.Nodes):
-            element = replace(place.element(self.next), written=source.variable)
-            self.bindings.append(Binding(self.next, place.read))
-            self.places[source.variable] = element
+    def _bind(self, source: ast.FromItem) -> None:
+        scope = VariableScope(None, self.next, self.locations)
+        location = self.checker.location(source.path, scope)
+        if isinstance(location.type, kinds.Nodes):
+            element = replace(location.element(self.next), written=source.variable)
+            self.bindings.append(Binding(self.next, location.read))
+            self.locations[source.variable] = element
             self.next += 1
-        elif isinstance(place.type, kinds.Node):
-            self.places[source.variable] = replace(place, written=source.variable)
+        elif isinstance(location.type, kinds.NodeKind):
+            self.locations[source.variable] = replace(location, written=source.variable)
         else:
-            message = f"a variable goes through a reference, and {shown(source.path)} is {described(place.kind)}"
+            message = f"a variable goes through a reference, and {shown(source.path)} is {described(location.kind)}"
             self.checker.fail(message, source.at)
 
-    def _free(self, waiting: list[ast.Source]) -> None:
+    def _free(self, waiting: list[ast.FromItem]) -> None:
         source = waiting[0]
         declared = {other.variable for other in self.sources}
         if not source.path.steps:
@@ -206,12 +206,12 @@ class _From:
         names = shown(", ".join(repr(other.variable) for other in waiting))
         self.checker.fail(f"free variables that no path from {self.anchor} leads to: {names}", source.at)
 
-    def _way(self, source: ast.Source) -> str:
+    def _way(self, source: ast.FromItem) -> str:
         """How to reach the node type that a free variable names."""
         ways = [
             f"{variable}.{name} {source.variable}"
-            for variable, place in self.places.items()
-            for name, kind in place.members.items()
+            for variable, location in self.locations.items()
+            for name, kind in location.members.items()
             if kind == kinds.Nodes(source.path.name)
         ]
         return f"; write {' or '.join(ways)}" if ways else ""

@@ -14,14 +14,14 @@ from milepost.query.fields import fields
 from milepost.query.kinds import NULL, Scalar
 from milepost.query.parser import parse, read
 from milepost.query.python import Moment, compiled, plain
-from milepost.query.shape import SHAPES, cut
+from milepost.query.shape import SHAPES, split_text
 from milepost.query.source import type_error
-from milepost.query.typed import Typed, Unfold
+from milepost.query.typed import Typed, UnfoldStep
 from milepost.schema.types import Schema
 
 if TYPE_CHECKING:
     from milepost.batch import Batch
-    from milepost.query.mask import Column
+    from milepost.query.mask import RowValues
     from milepost.query.mask.vector import Bools
 
 
@@ -63,14 +63,14 @@ class Expression:
         """
         return plain(self._evaluate(Moment(message, header)), self.root)
 
-    def column(self, batch: Batch, header: Mapping[str, Any] | None = None) -> Column:
+    def column(self, batch: Batch, header: Mapping[str, Any] | None = None) -> RowValues:
         """The value for each row of a batch; `header` has one sequence for each attribute."""
         self._require_schema(batch)
         if self._row_by_row:
             from milepost.query.mask import column_of
 
             return column_of([self._evaluate(moment) for moment in self._moments(batch, header)], self.type)
-        found: Column = self._column(batch, header)
+        found: RowValues = self._column(batch, header)
         return found
 
     @cached_property
@@ -87,9 +87,9 @@ class Expression:
     def _row_by_row(self) -> bool:
         """Whether a path goes through a recursive reference: a batch stores what is behind it apart, row by row."""
         return any(
-            isinstance(step, Unfold)
+            isinstance(step, UnfoldStep)
             for node in typed.walk(self.root)
-            if isinstance(node, typed.Read)
+            if isinstance(node, typed.ReadPath)
             for step in node.steps
         )
 
@@ -172,7 +172,7 @@ def compile(text: str, schema: Schema) -> Predicate:
 
     Raises `QuerySyntaxError`, `QueryTypeError` or `LimitExceeded`.
     """
-    parts = cut(text)
+    parts = split_text(text)
     if parts is not None and (known := SHAPES.root(parts, text, schema)) is not None:
         return Predicate(text, schema, None, known)
     reading = read(text)
@@ -188,7 +188,7 @@ def compile(text: str, schema: Schema) -> Predicate:
 
 def compile_known(text: str, schema: Schema, most: int) -> Predicate | None:
     """What `compile` gives, if it needs no parser: a text of at most so many characters, and of a known shape."""
-    parts = cut(text) if len(text) <= most else None
+    parts = split_text(text) if len(text) <= most else None
     known = SHAPES.root(parts, text, schema) if parts is not None else None
     return None if known is None else Predicate(text, schema, None, known)
 

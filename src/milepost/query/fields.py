@@ -46,7 +46,7 @@ class _Reading:
         match node:
             case None:
                 pass
-            case typed.Read():
+            case typed.ReadPath():
                 if node.steps or node.variable != ROOT:
                     self.found.add(self.path(node))
             case typed.Fold(_, bindings, where, body):
@@ -57,5 +57,5 @@ class _Reading:
                 for child in typed.children(node):
                     self.visit(child)
 
-    def path(self, node: typed.Read) -> str:
+    def path(self, node: typed.ReadPath) -> str:
         return (self.names[node.variable] + "".join(str(step) for step in node.steps)).removeprefix(".")

@@ -69,7 +69,7 @@ class Structure:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeKind:
     """The kind of a variable that stands for a node of a message type."""
 
     name: str
@@ -96,7 +96,7 @@ class Message:
         return "message"
 
 
-Kind: TypeAlias = Scalar | Elements | Structure | Node | Nodes | Message
+Kind: TypeAlias = Scalar | Elements | Structure | NodeKind | Nodes | Message
 
 _OF_ATOM: Final = {
     "bool": BOOLEAN, "float": DOUBLE, "double": DOUBLE, "string": STRING, "bytes": BYTES,

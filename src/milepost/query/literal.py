@@ -73,4 +73,4 @@ def folded(node: Typed) -> Typed:
     return Const(evaluated(node), scalar(node))
 
 
-_NEVER_FOLDED: Final = (Const, typed.Read, typed.Header, typed.Fold)
+_NEVER_FOLDED: Final = (Const, typed.ReadPath, typed.HeaderField, typed.Fold)

@@ -10,7 +10,7 @@ from milepost.query import ast, clauses
 from milepost.query.checker import Checker
 from milepost.query.parser import parse_ordering
 from milepost.query.python import Moment, compiled
-from milepost.query.python.selecting import compared
+from milepost.query.python.selection import compared
 from milepost.query.typed import Sorting
 from milepost.schema.types import Schema
 

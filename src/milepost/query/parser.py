@@ -52,7 +52,7 @@ def _lark() -> Lark:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedText:
     """A text as the grammar takes it."""
 
     tree: ast.Expression | ast.Select
@@ -72,14 +72,14 @@ def terminals() -> Mapping[str, str]:
     return {terminal.name: terminal.pattern.to_regexp() for terminal in _lark().terminals}
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> ParsedText:
     """What `parse` gives, with the tokens of its literals; raises the same."""
     tree = _parsed(text, "start")
     builder = _Builder(text)
-    return Reading(builder.query(tree), tuple(sorted(builder.literals, key=_start)))
+    return ParsedText(builder.query(tree), tuple(sorted(builder.literals, key=_start)))
 
 
-def parse_ordering(text: str) -> tuple[ast.Order, ...] | ast.Select:
+def parse_ordering(text: str) -> tuple[ast.OrderItem, ...] | ast.Select:
     """The criteria of an order, as they stand behind `order by`, or a query that has them; raises what `parse` does."""
     return _Builder(text).ordering(_parsed(text, "ordering"))
 
@@ -107,7 +107,7 @@ class _Builder:
     def query(self, tree: _Tree) -> ast.Expression | ast.Select:
         return self._select(tree, 1) if tree.data == "select" else self._expression(tree, 1)
 
-    def ordering(self, tree: _Tree) -> tuple[ast.Order, ...] | ast.Select:
+    def ordering(self, tree: _Tree) -> tuple[ast.OrderItem, ...] | ast.Select:
         if tree.data == "select":
             return self._select(tree, 1)
         return tuple(self._order(_tree(part), 1) for part in _parts(tree))
@@ -200,14 +200,16 @@ class _Builder:
             tree.meta.start_pos,
         )
 
-    def _source(self, tree: _Tree, depth: int) -> ast.Source:
+    def _source(self, tree: _Tree, depth: int) -> ast.FromItem:
         self._enter(depth)
         path, variable = _parts(tree)
-        return ast.Source(self._path(_tree(path)), _name(_token(variable)), tree.meta.start_pos)
+        return ast.FromItem(self._path(_tree(path)), _name(_token(variable)), tree.meta.start_pos)
 
-    def _order(self, tree: _Tree, depth: int) -> ast.Order:
+    def _order(self, tree: _Tree, depth: int) -> ast.OrderItem:
         expression, direction = _parts(tree)
-        return ast.Order(self._expression(expression, depth), isinstance(direction, Token) and direction.type == "DESC")
+        return ast.OrderItem(
+            self._expression(expression, depth), isinstance(direction, Token) and direction.type == "DESC"
+        )
 
     def _literal(self, token: Token) -> ast.Literal:
         match token.type:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 
-from milepost.query.place import Place, WrongStep, shown, unknown
+from milepost.query.location import Location, WrongStep, shown, unknown
 
 ELEMENT = "it"
 
@@ -19,19 +19,19 @@ class Scope(ABC):
         self.variables = variables  # how many are in use, so that the next one has this number
 
     @abstractmethod
-    def local(self, name: str) -> Place | None:
+    def local(self, name: str) -> Location | None:
         """What a name means on this level."""
 
     @abstractmethod
     def names(self) -> tuple[str, ...]:
         """All names of this level."""
 
-    def find(self, name: str) -> Place:
+    def find(self, name: str) -> Location:
         """What a name means; raises `WrongStep` when it means nothing."""
         level: Scope | None = self
         while level is not None:
-            if (place := level.local(name)) is not None:
-                return place
+            if (location := level.local(name)) is not None:
+                return location
             level = level.outer
         message = unknown(name, self._visible(), f"there is no {shown(name)!r}")
         # The commonest slip: symbol = IBM. A near name is the better guess where there is one.
@@ -50,29 +50,29 @@ class Scope(ABC):
 class ElementScope(Scope):
     """The fields of the message, or of an element, which is also called `it`."""
 
-    def __init__(self, outer: Scope | None, place: Place) -> None:
-        super().__init__(outer, place.variable + 1)
-        self.place = place
+    def __init__(self, outer: Scope | None, location: Location) -> None:
+        super().__init__(outer, location.variable + 1)
+        self.location = location
 
-    def local(self, name: str) -> Place | None:
-        if name in self.place.members:
+    def local(self, name: str) -> Location | None:
+        if name in self.location.members:
             # Inside a quantifier a field is written without its element, and messages should say it that way.
-            return replace(self.place, written="").step(name)
-        return self.place if name == ELEMENT and self.outer is not None else None
+            return replace(self.location, written="").step(name)
+        return self.location if name == ELEMENT and self.outer is not None else None
 
     def names(self) -> tuple[str, ...]:
-        return tuple(self.place.members) or ((ELEMENT,) if self.outer is not None else ())
+        return tuple(self.location.members) or ((ELEMENT,) if self.outer is not None else ())
 
 
 class VariableScope(Scope):
     """The variables of a `from` clause."""
 
-    def __init__(self, outer: Scope | None, variables: int, places: Mapping[str, Place]) -> None:
+    def __init__(self, outer: Scope | None, variables: int, locations: Mapping[str, Location]) -> None:
         super().__init__(outer, variables)
-        self.places = places
+        self.locations = locations
 
-    def local(self, name: str) -> Place | None:
-        return self.places.get(name)
+    def local(self, name: str) -> Location | None:
+        return self.locations.get(name)
 
     def names(self) -> tuple[str, ...]:
-        return tuple(self.places)
+        return tuple(self.locations)

@@ -18,7 +18,7 @@ from milepost.query.typed import Selection
 from milepost.schema.types import Schema
 
 
-class Query:
+class CompiledQuery:
     """A `select` over the messages of one type. Equality is that of meaning, as for expressions."""
 
     def __init__(self, text: str, schema: Schema, tree: ast.Select, root: Selection) -> None:
@@ -56,7 +56,7 @@ class Query:
         return {name: self.__dict__[name] for name in ("text", "schema", "tree", "root")}  # closures stay behind
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Query):
+        if not isinstance(other, CompiledQuery):
             return NotImplemented
         return self.schema.fingerprint == other.schema.fingerprint and self.root == other.root
 
@@ -70,7 +70,7 @@ class Query:
         return f"<Query {str(self)!r} over {self.schema.name}>"
 
 
-def parse_query(text: str, schema: Schema) -> Query:
+def parse_query(text: str, schema: Schema) -> CompiledQuery:
     """A query, which begins with `select`.
 
     Raises `QuerySyntaxError`, `QueryTypeError` or `LimitExceeded`.
@@ -78,4 +78,4 @@ def parse_query(text: str, schema: Schema) -> Query:
     tree = parse(text)
     if not isinstance(tree, ast.Select):
         raise type_error("a query begins with 'select'; this is an expression", text, tree.at)
-    return Query(text, schema, tree, clauses.selection(Checker(text, schema), tree))
+    return CompiledQuery(text, schema, tree, clauses.selection(Checker(text, schema), tree))

@@ -35,7 +35,7 @@ from milepost.query import ast, lexeme
 from milepost.query.checker import Checker
 from milepost.query.lexeme import WrongLexeme
 from milepost.query.literal import constant, folded
-from milepost.query.parser import Reading, terminals
+from milepost.query.parser import ParsedText, terminals
 from milepost.query.scope import Scope
 from milepost.query.typed import Typed
 from milepost.schema.types import Schema
@@ -50,14 +50,14 @@ _Fill: TypeAlias = Callable[[_Values], ast.Expression]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SplitText:
     """A text as skeleton and literals."""
 
     skeleton: str
     literals: list[str]
 
 
-def cut(text: str) -> Cut | None:
+def split_text(text: str) -> SplitText | None:
     """The parts of a text; None for one that has to go the full way."""
     if len(text) > TEXT_CHARS or _MARK in text:
         return None
@@ -75,7 +75,7 @@ def cut(text: str) -> Cut | None:
         literals.append(match[0])
         return _MARKS[sort]
 
-    return Cut(_literals().sub(mark, text), literals)
+    return SplitText(_literals().sub(mark, text), literals)
 
 
 _MARK: Final = "\0"  # opens and closes the name of a terminal in a skeleton
@@ -101,7 +101,7 @@ def _literals() -> re.Pattern[str]:
 class Shape:
     """What predicates with one skeleton have in common, over one schema."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ParsedText) -> None:
         """Raises `Foreign` for a form that is not filled."""
         template = _Template(reading)
         self._tree = reading.tree  # keeps the nodes alive that `_fixed` knows by their identity
@@ -163,7 +163,7 @@ class _Template:
     Literals are counted off in the order of the text, which is also the order of the parts of every node.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ParsedText) -> None:
         self._tokens = enumerate(reading.literals)
         self.fixed: list[int] = []  # the largest parts without literals, by identity
         if isinstance(reading.tree, ast.Select):
@@ -256,7 +256,7 @@ class Shapes:
         self._shapes: OrderedDict[tuple[int, str], Shape] = OrderedDict()
         self._chars = self._known = self._learned = 0
 
-    def root(self, parts: Cut, text: str, schema: Schema) -> Typed | None:
+    def root(self, parts: SplitText, text: str, schema: Schema) -> Typed | None:
         """The typed form of a predicate of a known shape; None when it must go the full way."""
         key = (schema.fingerprint, parts.skeleton)
         with self._lock:
@@ -269,7 +269,7 @@ class Shapes:
             self._known += found is not None
         return found
 
-    def learn(self, parts: Cut, text: str, schema: Schema, reading: Reading) -> None:
+    def learn(self, parts: SplitText, text: str, schema: Schema, reading: ParsedText) -> None:
         """Keep the shape of a predicate that came through the full way, if it has one."""
         if parts != _as_read(text, reading):
             return
@@ -294,7 +294,7 @@ class Shapes:
             return Statistics(len(self._shapes), self._chars, self._known, self._learned)
 
 
-def _as_read(text: str, reading: Reading) -> Cut:
+def _as_read(text: str, reading: ParsedText) -> SplitText:
     """How the parser cut a text."""
     pieces = []
     end = 0
@@ -302,7 +302,7 @@ def _as_read(text: str, reading: Reading) -> Cut:
         start = token.start_pos or 0
         pieces += [text[end:start], _MARKS[token.type]]
         end = start + len(token)
-    return Cut("".join([*pieces, text[end:]]), [str(token) for token in reading.literals])
+    return SplitText("".join([*pieces, text[end:]]), [str(token) for token in reading.literals])
 
 
 SHAPES: Final = Shapes()  # of all compiled predicates of the process

@@ -29,7 +29,7 @@ ROOT = 0  # the variable of the message, or of the root node of a message type; 
 
 
 @dataclass(frozen=True, slots=True)
-class Get:
+class FieldStep:
     """The step to a tuple's field or a node's member."""
 
     name: str
@@ -39,7 +39,7 @@ class Get:
 
 
 @dataclass(frozen=True, slots=True)
-class InCase:
+class CaseStep:
     """The step to what a variant holds in one case; null in the others."""
 
     name: str
@@ -49,7 +49,7 @@ class InCase:
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class ElementStep:
     """The step to an element of a list; null behind its end."""
 
     index: int
@@ -59,14 +59,14 @@ class At:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfold:
+class UnfoldStep:
     """The step into a recursive reference: none at all for plain values, but batches store what is inside apart."""
 
     def __str__(self) -> str:
         return ""
 
 
-Step: TypeAlias = Get | InCase | At | Unfold
+Step: TypeAlias = FieldStep | CaseStep | ElementStep | UnfoldStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Const:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadPath:
     """What is at the end of a path from a variable."""
 
     variable: int
@@ -88,7 +88,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class HeaderField:
     """An administrative attribute of the message."""
 
     name: str
@@ -99,7 +99,7 @@ class Header:
 class CaseName:
     """The name of the case a variant is in."""
 
-    variant: Read
+    variant: ReadPath
     kind: Scalar = field(default=STRING, init=False)
 
 
@@ -222,7 +222,7 @@ class Binding:
     """A variable that takes each element of a list, or each node of a reference, in turn."""
 
     variable: int
-    source: Read
+    source: ReadPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class Fold:
 
 
 Typed: TypeAlias = (
-    Const | Read | Header | CaseName | Negate | Arithmetic | Call | Convert | Compare | Between | In | Like
+    Const | ReadPath | HeaderField | CaseName | Negate | Arithmetic | Call | Convert | Compare | Between | In | Like
     | IsNull | IsTrue | Not | And | Or | Fold
 )  # fmt: skip
 

@@ -265,7 +265,7 @@ def _finding(
     by_content = (
         (indexed or (bool(sortings) and not walked))
         and not queue.group
-        and not any(isinstance(node, typed.Header) for node in typed.walk(*about_all))
+        and not any(isinstance(node, typed.HeaderField) for node in typed.walk(*about_all))
     )
     message = "r" if by_content else "q"
     values: dict[str, Any] = {}
@@ -516,8 +516,8 @@ def _by_index(root: typed.Typed, tables: sql.Tables) -> bool:
             return True
         for operand in operands:
             if (
-                isinstance(operand, typed.Read)
-                and tuple(step.name for step in operand.steps if isinstance(step, typed.Get)) in indexed
+                isinstance(operand, typed.ReadPath)
+                and tuple(step.name for step in operand.steps if isinstance(step, typed.FieldStep)) in indexed
             ):
                 return True
     return False

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import PlainRows
 from milepost.errors import BrokerError, InvalidValue, MilepostError, TransactionAborted
 from milepost.queues import forwards, operations, steps
 from milepost.transport.address import masked, parse_broker
@@ -179,7 +179,7 @@ def require_right(request: Dequeue | Finish) -> None:
             limits.require("WHERE_CHARS", len(text), f"the characters of {what}")
 
 
-def enqueue_of(said: Enqueue, batch: Batch | Loose) -> steps.Enqueue:
+def enqueue_of(said: Enqueue, batch: Batch | PlainRows) -> steps.Enqueue:
     """The step of an ENQUEUE."""
     priority = None if math.isnan(said.priority) else said.priority
     return steps.Enqueue(said.queue, batch, priority, said.due_us or None, said.ends_us or None)

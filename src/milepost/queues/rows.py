@@ -23,9 +23,9 @@ from milepost.batch.block import OFFSET, Block
 from milepost.batch.columns import Columns, pack_bits
 from milepost.batch.format import format_of
 from milepost.batch.layout import Layout
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import PlainRows
 from milepost.errors import CorruptLog, InvalidValue, MalformedBatch
-from milepost.query.sql.tables import Column, Table, Tables, sql_type
+from milepost.query.sql.tables import SqlColumn, SqlTable, Tables, sql_type
 from milepost.queues import physical
 from milepost.schema.flat import AtomShape, ListShape, Shape, TupleShape
 from milepost.schema.types import BYTES, STRING, Atom, Schema, Tuple
@@ -41,7 +41,7 @@ INDEXED_BYTES: Final = 2_500  # of text with an index: PostgreSQL takes 2,704 fo
 class _Leaf(NamedTuple):
     """A column of a table, and where it is in a block."""
 
-    column: Column
+    column: SqlColumn
     shape: AtomShape | None  # None: only whether something is there
     guards: tuple[int, ...]  # bits that must all be set for it to be there, its own the last
     indexed: bool
@@ -50,7 +50,7 @@ class _Leaf(NamedTuple):
 class _Level(NamedTuple):
     """A table, and the block that has its elements."""
 
-    table: Table
+    table: SqlTable
     layout: Layout
     parent: int | None  # the level whose elements own these; None: the messages themselves do
     list: ListShape | None  # in the parent's block; None: these are the messages themselves
@@ -84,7 +84,7 @@ def _planned(schema: Schema, number: int) -> tuple[_Level, ...]:
     return tuple(levels)
 
 
-def _leaf(root: Shape, column: Column, indexed: bool) -> _Leaf:
+def _leaf(root: Shape, column: SqlColumn, indexed: bool) -> _Leaf:
     shape, guards = _walk(root, column.path)
     assert (column.type is None) != isinstance(shape, AtomShape)
     return _Leaf(column, shape if isinstance(shape, AtomShape) else None, guards, indexed)
@@ -118,7 +118,7 @@ class _Elements(NamedTuple):
     pos: Numbers
 
 
-def pour(batch: Batch, tables: Tables, mids: Sequence[int], dialect: str) -> list[tuple[Table, list[list[Any]]]]:
+def pour(batch: Batch, tables: Tables, mids: Sequence[int], dialect: str) -> list[tuple[SqlTable, list[list[Any]]]]:
     """For each table its columns, `keys` before `columns`, with values that the driver takes.
 
     `mids` are the numbers of the batch's rows. `InvalidValue`, with the row, for text that holds U+0000, or that is too
@@ -132,7 +132,7 @@ def pour(batch: Batch, tables: Tables, mids: Sequence[int], dialect: str) -> lis
     numbers = np.asarray(mids, np.int64)
     messages = batch.groups[0].block
     elements: list[_Elements] = []
-    made: list[tuple[Table, list[list[Any]]]] = []
+    made: list[tuple[SqlTable, list[list[Any]]]] = []
     for level in levels:
         owner: Numbers | None = None
         if level.list is None:
@@ -241,7 +241,7 @@ def gather(
     return batch
 
 
-def _sorted(table: Table, wanted: Numbers, rows: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], Numbers]:
+def _sorted(table: SqlTable, wanted: Numbers, rows: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], Numbers]:
     """Rows by message, in the order wanted, and within it by position; and the message of each."""
     mid = np.array([row[0] for row in rows], np.int64)
     if not len(mid):
@@ -260,30 +260,30 @@ def _sorted(table: Table, wanted: Numbers, rows: Sequence[Sequence[Any]]) -> tup
     return rows, message
 
 
-def _missing(table: Table) -> CorruptLog:
+def _missing(table: SqlTable) -> CorruptLog:
     return CorruptLog(f"{table.name}: rows are missing, or there are two of one")
 
 
 # Statements, with the driver's own signs for values
 
 
-def insert(table: Table, dialect: str) -> str:
+def insert(table: SqlTable, dialect: str) -> str:
     """Takes a row in SQLite, for `executemany`; in PostgreSQL an array of each column, as text."""
     if dialect == "sqlite":
         return f"{_into(table)} VALUES ({', '.join('?' * len(_names(table)))})"
     return _unnested(table, (f"${place}" for place in count(1)))
 
 
-def insert_named(table: Table, names: Sequence[str]) -> str:
+def insert_named(table: SqlTable, names: Sequence[str]) -> str:
     """The same for PostgreSQL, with names of values for a `Statement`; see `poured`."""
     return _unnested(table, (f":{name}" for name in names))
 
 
-def _into(table: Table) -> str:
+def _into(table: SqlTable) -> str:
     return f"INSERT INTO {table.name} ({', '.join(_names(table))})"
 
 
-def _unnested(table: Table, signs: Iterable[str]) -> str:
+def _unnested(table: SqlTable, signs: Iterable[str]) -> str:
     kinds = ["bigint", *("integer" for _ in table.keys[1:]), *(_plain_type(column.type) for column in table.columns)]
     arrays = (f"CAST({sign} AS {kind}[])" for sign, kind in zip(signs, kinds, strict=False))
     return f"{_into(table)} SELECT * FROM unnest({', '.join(arrays)})"
@@ -302,10 +302,10 @@ def _value_names(schema: Schema, number: int) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def poured(batch: Batch | Loose, tables: Tables, mids: Sequence[int]) -> dict[str, str]:
+def poured(batch: Batch | PlainRows, tables: Tables, mids: Sequence[int]) -> dict[str, str]:
     """The rows of a batch, for statements of `insert_named`: the array of each column, by `value_names`."""
     made: Sequence[Sequence[Sequence[Any]]]
-    if isinstance(batch, Loose):
+    if isinstance(batch, PlainRows):
         made = [_loose(batch, tables, mids)]
     else:
         made = [columns for _, columns in pour(batch, tables, mids, "postgresql")]
@@ -316,8 +316,8 @@ def poured(batch: Batch | Loose, tables: Tables, mids: Sequence[int]) -> dict[st
     }
 
 
-def _loose(rows: Loose, tables: Tables, mids: Sequence[int]) -> list[Sequence[Any]]:
-    """Loose rows are ASCII without the character U+0000; what is left to be refused is what no index takes."""
+def _loose(rows: PlainRows, tables: Tables, mids: Sequence[int]) -> list[Sequence[Any]]:
+    """Plain rows are ASCII without the character U+0000; what is left to be refused is what no index takes."""
     (table,) = tables.all
     for column, values in zip(table.columns, rows.columns, strict=True):
         if (table, column) in tables.indexes and column.type == STRING:
@@ -328,17 +328,17 @@ def _loose(rows: Loose, tables: Tables, mids: Sequence[int]) -> list[Sequence[An
     return [mids, [0] * len(mids), *rows.columns] if len(table.keys) > 1 else [mids, *rows.columns]
 
 
-def select(table: Table, dialect: str) -> str:
+def select(table: SqlTable, dialect: str) -> str:
     """Takes the numbers of messages: see `_numbers`."""
     return f"SELECT {', '.join(_names(table))} FROM {table.name} WHERE mid {_AMONG[dialect]}"
 
 
-def delete(table: Table, dialect: str) -> str:
+def delete(table: SqlTable, dialect: str) -> str:
     """Takes the numbers of messages: see `_numbers`."""
     return f"DELETE FROM {table.name} WHERE mid {_AMONG[dialect]}"
 
 
-def _names(table: Table) -> list[str]:
+def _names(table: SqlTable) -> list[str]:
     return [*table.keys, *(column.name for column in table.columns)]
 
 
@@ -350,7 +350,7 @@ def _plain_type(kind: Atom | None) -> str:
 _AMONG: Final = {"sqlite": "IN (SELECT value FROM json_each(?))", "postgresql": "= ANY(CAST($1 AS bigint[]))"}
 
 
-def select_owned(table: Table, header: str) -> str:
+def select_owned(table: SqlTable, header: str) -> str:
     """PostgreSQL: of all messages that a transaction, `$1`, has taken out of a queue."""
     owned = f"ARRAY(SELECT mid FROM {header} WHERE owner = $1 AND owner <> 0 AND lsf = 'd')"
     return f"SELECT {', '.join(_names(table))} FROM {table.name} WHERE mid = ANY({owned})"

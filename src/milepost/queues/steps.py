@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from milepost.batch import Batch
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import PlainRows
 from milepost.schema import Schema
 from milepost.storage.operations import Move
 
@@ -30,7 +30,7 @@ class Enqueue(NamedTuple):
     """Put messages into a queue: `Enqueued`."""
 
     queue: str
-    batch: Batch | Loose
+    batch: Batch | PlainRows
     priority: float | None = None  # None: what the queue's function says, or else its default
     due_us: int | None = None  # not to be taken before
     ends_us: int | None = None  # not to be taken from then on
@@ -38,7 +38,7 @@ class Enqueue(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the messages."""
-        return self.batch.size if isinstance(self.batch, Loose) else len(self.batch.data)
+        return self.batch.size if isinstance(self.batch, PlainRows) else len(self.batch.data)
 
 
 class Enqueued(NamedTuple):

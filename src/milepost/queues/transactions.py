@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from milepost.batch.loose import Loose
+from milepost.batch.plain_rows import PlainRows
 from milepost.errors import (
     BlockIncomplete,
     InvalidValue,
@@ -467,7 +467,7 @@ class _Performance:
                 self._engine.change(self._place)
                 catalogue.prioritize(session, queue)
         self.changed = True
-        batch = step.batch.batch() if isinstance(step.batch, Loose) else step.batch
+        batch = step.batch.batch() if isinstance(step.batch, PlainRows) else step.batch
         rows.store(session, batch, kind.tables, mids)
         insert_headers(
             session, queue, kind, mids, s=self._transaction.s, t=self._number, priority=step.priority, log=state.log,

@@ -3,17 +3,17 @@
 ::
 
     types         the model: Atom, Tuple, List, Variant, Optional, Dynamic, Ref, Schema
-    messagetype   its other face: node types with attributes and references
+    messagetype   message types: node types with attributes and references
     text          Gryphon's notation      parse(text) <-> str(schema)
     ddl           JPMQ's notation         parse(text) <-> str(schema.message_type)
     dataclass     Python's notation       from_dataclass(cls) <-> to_dataclass(schema), dataclass_source(schema)
-    annotation    what dataclasses need besides Python's own types
+    annotation    annotations for types that Python does not have
     node          messages of a message type, with late-bound access
     generate      typed classes for them
     evolution     what a new version may change
-    versions      those that live beside each other
-    merge         what all of them have
-    relax         what a reader of one gets from messages of another
+    versions      versions in use at the same time
+    merge         the schema with the fields of two versions
+    relax         the schema in which a reader of one version sees messages of another
     registry      named, versioned schemas
     flat          the flat-tuple transformation, for batches
 """

@@ -1,4 +1,4 @@
-"""Annotations that say in a dataclass what Python's own types cannot: widths, digits, cases and names.
+"""Annotations for what Python's own types cannot express in a dataclass: widths, digits, cases and names.
 
 ::
 
@@ -60,7 +60,7 @@ ANNOTATED: Final[Mapping[types.Type, str]] = {
 
 
 def DecimalOf(precision: int, scale: int) -> types.Atom:
-    """Marks a decimal with its digits in all, and after the point.
+    """Marks a decimal with its total digits and its digits after the point.
 
     `Annotated[Decimal, DecimalOf(10, 2)]` goes up to 99,999,999.99.
     """
@@ -69,18 +69,18 @@ def DecimalOf(precision: int, scale: int) -> types.Atom:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Marks `Annotated[int, Case("size")]`: a variant's case, of that name. A dataclass is a case by its own name."""
+    """Marks `Annotated[int, Case("size")]`: a case of a variant, with its name. A dataclass needs no mark."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Marks `Annotated[list[str], Named("tags")]`: a definition of that name, to which the field refers."""
+    """Marks `Annotated[list[str], Named("tags")]`: a definition of that name. The field refers to it."""
 
     name: str
 
 
 def annotated(hint: Any, *marks: Any) -> Any:
-    """`Annotated[hint, *marks]` for what is known at run time only; the hint itself when there are no marks."""
+    """`Annotated[hint, *marks]` for marks known only at run time; the hint itself when there are none."""
     return cast(Any, Annotated)[hint, *marks] if marks else hint

@@ -1,4 +1,4 @@
-"""The strongly connected components of named definitions: which of them reach each other in a circle."""
+"""The strongly connected components of named definitions, to find definitions that contain themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def components(edges: Mapping[T, Collection[T]]) -> Iterator[list[T]]:
-    """Each component, after every component that it points to. `edges` has a key for each name it mentions.
+    """Each component, after every component that it points to. Every name in `edges` is also a key.
 
     Tarjan's algorithm with a stack of its own: linear, and not bounded by Python's recursion limit. A closure
     computed by joining sets would be shorter, but takes quadratic memory on a hostile chain of definitions.

@@ -1,14 +1,14 @@
 """Python dataclasses as a notation for schemas: read into the model, and made or printed from it.
 
 A nested dataclass is a tuple inside the message; `list[T]` is a list, `T | None` optional, a union of dataclasses a
-variant, `Any` dynamic; `milepost.schema.annotation` has the rest. A class that leads back to itself becomes a
-definition. What a class says beyond its fields, it says in class variables:
+variant, `Any` dynamic; `milepost.schema.annotation` has the rest. A class that contains itself becomes a
+definition. Class variables hold the rest of a schema:
 
-- `__schema__`: the name of the schema, where the class is called otherwise; makes a nested class a definition, too.
+- `__schema__`: the name of the schema, where it differs from the class name; makes a nested class a definition, too.
 - `__checks__`: the rules, a tuple of predicates in the query language.
-- `__indexes__`: what a queue's tables have an index on, a tuple of paths with dots.
-- `__definitions__`: named types that no field leads to, or that must come in this order, as `{name: annotation}`.
-- `__schema_type__`: the type that any other class stands for, as `DynamicValue` does for `dynamic`.
+- `__indexes__`: the paths, with dots, that a queue's tables have an index on, as a tuple.
+- `__definitions__`: named types that no field uses, or that must come in this order, as `{name: annotation}`.
+- `__schema_type__`: the type of a class that is no dataclass, as `dynamic` for `DynamicValue`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from milepost import limits
 from milepost.errors import SchemaError
 from milepost.schema.annotation import ANNOTATED, UNANNOTATED, Case, Named, annotated
 from milepost.schema.components import circular
-from milepost.schema.python import PYTHON_TYPES, Scope, class_name, require_attribute
+from milepost.schema.python import PYTHON_TYPES, GlobalNames, class_name, require_attribute
 from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant, walk
 
 _ANNOTATION: Final = "milepost.schema.annotation"
@@ -34,14 +34,14 @@ _NOTHING: Final[Mapping[Any, Any]] = {}
 
 
 def from_dataclass(cls: type) -> Schema:
-    """The schema of a dataclass; raises `SchemaError` for a field whose annotation no type fits."""
+    """The schema of a dataclass. Raises `SchemaError` for a field whose annotation fits no type."""
     if not _is_dataclass(cls):
-        raise SchemaError(f"{cls!r} is no dataclass; put @dataclass before the class")
+        raise SchemaError(f"{cls!r} is not a dataclass; put @dataclass before the class")
     return _Reader(cls).schema()
 
 
 class _Reader:
-    """A dataclass, and all it leads to, on the way into the model."""
+    """Reads a dataclass, and the dataclasses inside it, into the model."""
 
     def __init__(self, main: type) -> None:
         self.main = main
@@ -55,7 +55,7 @@ class _Reader:
     def schema(self) -> Schema:
         kind = self._tuple(self.main)
         definitions = []
-        for name in self.order:  # grows meanwhile: each may lead to more
+        for name in self.order:  # grows during the loop: each may add more
             hint = self.defined[name]
             definitions.append(Field(name, self._tuple(hint) if _is_dataclass(hint) else self._type(hint, name)))
         said = vars(self.main)
@@ -72,7 +72,7 @@ class _Reader:
                 todo += _dataclasses(self.hints[cls].values())
 
     def _definition_names(self) -> dict[type, str]:
-        """The classes that are referred to by name; the others are written out where they are used."""
+        """The classes that become definitions; the others are written out where they are used."""
         names = {self.main: _name(self.main)}
         names |= {cls: name for name, cls in self.defined.items() if _is_dataclass(cls)}
         names |= {cls: _name(cls) for cls in self.hints if "__schema__" in vars(cls) and cls not in names}
@@ -85,7 +85,7 @@ class _Reader:
         names |= {cls: _name(cls) for cls in self.hints if cls in recursive}
         if len(set(names.values())) < len(names):
             twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
-            raise SchemaError(f"two classes stand for {twice!r}; give one of them another name in __schema__")
+            raise SchemaError(f"two classes have the name {twice!r}; give one of them another name in __schema__")
         return names
 
     def _tuple(self, cls: type) -> Tuple:
@@ -110,7 +110,7 @@ class _Reader:
             return UNANNOTATED[hint]
         except (KeyError, TypeError):  # TypeError: not even hashable
             raise SchemaError(
-                f"{path}: no type of a message fits {hint!r}; there are bool, int, float, str, bytes, Decimal, date, "
+                f"{path}: no type of a message fits {hint!r}; use bool, int, float, str, bytes, Decimal, date, "
                 "datetime, UUID, list[T], T | None, dataclasses and their unions, Any, and milepost.schema.annotation"
             ) from None
 
@@ -124,7 +124,7 @@ class _Reader:
         return Ref(name)
 
     def _annotated(self, hint: Any, path: str) -> Type:
-        """What the marks make of the annotated type, one after the other: Python joins `Annotated`s into one."""
+        """The annotated type with its marks applied in order: Python joins nested `Annotated`s into one."""
         inner, *marks = typing.get_args(hint)
         kind: Type | None = None
         for position, mark in enumerate(marks):
@@ -159,24 +159,24 @@ class _Reader:
 def to_dataclass(schema: Schema) -> type:
     """A dataclass of the schema: `from_dataclass` gives the schema back.
 
-    Raises `SchemaError` for names that Python keeps for itself, and for message types, whose nodes have classes of
-    their own in `milepost.schema.generate`.
+    Raises `SchemaError` for names that Python reserves, and for message types: `milepost.schema.generate` makes the
+    classes of their nodes.
     """
     return _Builder(schema).main
 
 
 class _Builder:
-    """The classes of a schema. Those that may be referred to are made before any is filled."""
+    """The classes of a schema. Definitions get an empty class first, since they may refer to each other."""
 
     def __init__(self, schema: Schema) -> None:
         if schema.message_type is not None:
             raise SchemaError(f"{schema.name} is a message type; milepost.schema.generate makes classes for its nodes")
-        # Not even a field's name is good for a class: it would hide the class from the annotations around it.
+        # A class must not have a field's name either: the field would hide the class from the annotations around it.
         every = (schema.type, *(item.type for item in schema.definitions))
         self.taken = {
             field.name for top in every for kind in walk(top) if isinstance(kind, Tuple) for field in kind.fields
         }
-        self.classes: list[type] = []  # in the order they were filled: the message last
+        self.classes: list[type] = []  # in the order they were filled: the message is last
         self.definitions: dict[str, Any] = {}
         self.main = self._empty(class_name(schema.name), __schema__=schema.name)
         self.named = {schema.name: self.main}
@@ -198,7 +198,7 @@ class _Builder:
         self._fill(self.main, schema.type)
 
     def _empty(self, name: str, **variables: Any) -> type:
-        """A class with nothing but a name that no other has."""
+        """An empty class with a unique name."""
         number = 1
         unique = name
         while unique in self.taken:
@@ -230,7 +230,7 @@ class _Builder:
             case Variant(cases):
                 return reduce(or_, (self._case(item, name, len(cases) == 1) for item in cases))
             case Ref(target):
-                # Of a definition that is still to be made, recursive perhaps, the annotation can say the name alone.
+                # A definition that is not made yet, as a recursive one, is annotated by its name.
                 known = self.definitions.get(target, Any)
                 return self.named[target] if target in self.named else annotated(known, Named(target))
             case Dynamic():
@@ -252,11 +252,11 @@ def dataclass_source(schema: Schema) -> str:
 
 
 class _Printer:
-    """Classes on their way to text."""
+    """Prints classes as source."""
 
     def __init__(self, built: _Builder) -> None:
         self.built = built
-        self.scope = Scope(built.taken)
+        self.scope = GlobalNames(built.taken)
 
     def module(self) -> str:
         classes = ["\n".join(self._class(cls)) for cls in self.built.classes]
@@ -279,7 +279,7 @@ class _Printer:
             yield f"    __indexes__ = {variables['__indexes__']!r}"
         if "__definitions__" in variables:
             yield "    __definitions__ = {"
-            # Evaluated inside the class of the message, which therefore has no name yet but the schema's.
+            # Evaluated inside the class of the message, whose own name is not bound yet.
             known = {self.built.main: annotated(Any, Named(_name(self.built.main)))}
             yield from (
                 f'        "{name}": {self._hint(hint, known)},' for name, hint in self.built.definitions.items()
@@ -292,7 +292,7 @@ class _Printer:
             yield "    pass"
 
     def _hint(self, hint: Any, instead: Mapping[Any, Any] = _NOTHING) -> str:
-        """An annotation; `instead` of some types, others are written."""
+        """An annotation; a type that is a key of `instead` is replaced."""
         if hint is types.NoneType:
             return "None"
         if hint is Any:
@@ -343,9 +343,9 @@ def _hints(cls: type) -> dict[str, Any]:
         except NameError:  # a class inside a function may still mention itself
             hints = typing.get_type_hints(cls, localns={cls.__name__: cls}, include_extras=True)
         fields = {item.name for item in dataclasses.fields(cls)}
-        return {name: hint for name, hint in hints.items() if name in fields}  # class variables are no content
+        return {name: hint for name, hint in hints.items() if name in fields}  # class variables are not fields
     except Exception as error:
-        raise SchemaError(f"{cls.__name__}: its annotations cannot be read: {error}") from error
+        raise SchemaError(f"{cls.__name__}: cannot read its annotations: {error}") from error
 
 
 def _dataclasses(hints: Iterable[Any]) -> list[type]:

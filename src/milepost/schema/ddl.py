@@ -45,14 +45,14 @@ def _notation() -> Notation:
 
 
 def recognises(text: str) -> bool:
-    """Whether a text is meant as a `DEFINE MESSAGETYPE` statement."""
+    """Whether a text begins as a `DEFINE MESSAGETYPE` statement."""
     return _START.match(text) is not None
 
 
 def parse(text: str) -> MessageType:
     """The message type that a statement defines.
 
-    Raises `SchemaSyntaxError`, which shows the place, or another `SchemaError` for a type that cannot be.
+    Raises `SchemaSyntaxError`, which shows the place, or another `SchemaError` for an invalid type.
     """
     name, *parts = trees(_notation().parse(text))
     nodes = [part for part in parts if part.data == "node"]

@@ -1,8 +1,8 @@
 """Which changes of a schema keep old and new readers working.
 
-Fields, cases, node types and their members may be added, and checks and indexes may change. An old reader ignores what
-it does not know; a new reader sees that a value is absent. Everything that is there must keep its name and its type:
-there are no defaults and no conversions that could fool a reader.
+Fields, cases, node types and their members may be added, and checks and indexes may change. An old reader ignores
+fields it does not know; a new reader sees that a value is absent. An existing field must keep its name and its type:
+there are no defaults and no conversions.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from milepost.schema.types import POSITIONAL_NAME, List, Optional, Ref, Schema, 
 
 
 class Break(NamedTuple):
-    """A place where a new version breaks readers of the old one, such as `lines[].price`, and why."""
+    """A path at which a new version breaks readers of the old one, such as `lines[].price`, and the reason."""
 
     path: str
     reason: str
 
 
 class Effort:
-    """How many types were met in comparisons; those that share one are bounded together."""
+    """Counts the types visited in comparisons. Comparisons that share an effort share one limit."""
 
     def __init__(self) -> None:
         self.types = 0
 
     def count(self, types: int, name: str) -> None:
-        """So many more; `LimitExceeded` when they are too many."""
+        """Add to the count. Raises `LimitExceeded` over `SCHEMA_COMPARISONS`."""
         self.types += types
         limits.require("SCHEMA_COMPARISONS", self.types, f"{name}: comparing versions")
 
@@ -41,28 +41,28 @@ def compatible(old: Schema, new: Schema, effort: Effort | None = None) -> bool:
 
 
 def breaks(old: Schema, new: Schema, effort: Effort | None = None) -> list[Break]:
-    """Every place where `new` breaks readers of `old`; none when they are compatible."""
+    """Every path at which `new` breaks readers of `old`; empty when they are compatible."""
     return list(_compared(old, new, _ALL, effort))
 
 
 def conflicts(old: Schema, new: Schema, effort: Effort | None = None) -> list[Break]:
-    """Every place that both versions have, and in which they differ; none when they can be merged."""
+    """Every path that both versions have with different types; empty when they can be merged."""
     return list(_compared(old, new, _Counted(gone=False, optional=True), effort))
 
 
 def unreadable(writer: Schema, reader: Schema) -> list[Break]:
-    """Every place in which messages of the one cannot be read as the other; none when what is missing is absent.
+    """Every path that prevents reading messages of `writer` as `reader`; empty when they can be read.
 
-    Fewer than conflicts: what may be absent can be read where it is required, since that makes it optional.
+    Fewer than the conflicts: an optional field can be read where it is required, since `relax` makes it optional.
     """
     return list(_compared(writer, reader, _Counted(gone=False, optional=False), None))
 
 
 class _Counted(NamedTuple):
-    """Which differences count, beside other types."""
+    """Which differences count as breaks, in addition to different types."""
 
-    gone: bool  # what only the old version has
-    optional: bool  # what is optional in one of them
+    gone: bool  # a field that only the old version has
+    optional: bool  # a field that is optional in one version only
 
 
 _ALL: Final = _Counted(gone=True, optional=True)
@@ -80,16 +80,15 @@ def _compared(old: Schema, new: Schema, counted: _Counted, effort: Effort | None
             yield Break(old.name, _changed("a message type", "a plain schema"))
 
 
-# A path while nobody has to see it: the path before its last step, and that step. Long ones share their beginnings.
+# A path that is not printed yet: the path before its last step, and that step. Long paths share their beginnings.
 _Path: TypeAlias = tuple["_Path", str] | None
 
 
 class _Comparison:
     """Two schemas compared in step, from their roots down.
 
-    References are followed on both sides at once, and a pair that was met before is taken to agree: if it does not,
-    that shows where it was met first. So recursion ends, and a definition equals the same type written out,
-    as their values do.
+    References are followed on both sides at once. A pair that was met before is skipped: its differences are reported
+    where it was met first. So recursion ends, and a definition equals the same type written out, as their values do.
     """
 
     def __init__(self, old: Schema, new: Schema, counted: _Counted, effort: Effort) -> None:
@@ -100,8 +99,8 @@ class _Comparison:
         self.met: set[tuple[str | int, str | int]] = set()
 
     def breaks(self) -> Iterator[Break]:
-        # A queue instead of recursion, which may lead through thousands of definitions; breadth first, so that a place
-        # with many paths is told with a short one.
+        # A queue instead of recursion, which could go through thousands of definitions; breadth first, so that a
+        # difference with many paths is reported with a short one.
         todo: deque[tuple[Type, Type, _Path]] = deque([(self.old.type, self.new.type, None)])
         while todo:
             before, after, path = todo.popleft()
@@ -158,7 +157,7 @@ def _required(member: Member) -> Member:
 
 
 def _identity(kind: Type) -> str | int:
-    """A reference is what it names; any other type of the two schemas is the object it is."""
+    """The key of a type in the pairs met so far: the name of a reference, the identity of any other type."""
     return kind.name if isinstance(kind, Ref) else id(kind)
 
 
@@ -188,7 +187,7 @@ def _changed(before: str, after: str) -> str:
 
 
 def _described(kind: Type) -> str:
-    """A type in a word or two: it may be large."""
+    """A type in a word or two, since its full text may be large."""
     match kind:
         case Tuple():
             return "a tuple"

@@ -1,4 +1,4 @@
-"""The flat-tuple transformation: from the schema people read to columns at places known beforehand.
+"""The flat-tuple transformation: from the schema people read to columns at fixed positions.
 
 Gryphon's three rules, applied to one flat-tuple *case* at a time:
 
@@ -13,8 +13,8 @@ A variant under a list cannot be distributed: it becomes a *box*, transformed as
 of its own. A recursive reference becomes a dynamic value. An optional part is a validity bit and no case; only an
 optional *variant* counts absence among its cases, since it has cases anyway.
 
-A schema may have thousands of cases and use five. `SuperVariant.flat` derives one when it is asked for, and
-`batch.format` keeps those in use.
+A schema may have thousands of cases and use five. `SuperVariant.flat` derives one on demand, and `batch.format`
+caches the ones in use.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AtomShape:
 
 @dataclass(eq=False, slots=True)
 class TupleShape:
-    """A tuple that dissolved: only its names, and its validity bit when optional, remain."""
+    """A dissolved tuple: only its names, and its validity bit when optional, remain."""
 
     path: str
     fields: dict[str, Shape]
@@ -135,7 +135,7 @@ class SuperVariant:
         self.count: Final = self._count(kind)
 
     def flat(self, code: int) -> FlatTuple:
-        """The flat-tuple of one case, derived anew; `code` must be below `count`. Who needs it again keeps it."""
+        """The flat-tuple of one case, derived at each call: callers cache it. `code` must be below `count`."""
         return _Flattener(self).flatten(code)
 
     def code(self, value: Any) -> int:
@@ -143,7 +143,7 @@ class SuperVariant:
         return self._code(self.kind, value, self.path)
 
     def inline(self, kind: Type) -> Type:
-        """What a reference stands for, unless it is recursive; two optionals met through a reference are one."""
+        """The target of a reference, unless it is recursive. An optional reference to an optional is one optional."""
         while isinstance(kind, Ref) and kind.name not in self.schema.recursive:
             kind = self.schema.resolve(kind)
         if isinstance(kind, Optional):
@@ -152,7 +152,7 @@ class SuperVariant:
         return kind
 
     def distributes(self, variant: Variant) -> bool:
-        """Whether a variant is decided by the code, or boxed."""
+        """Whether a variant is decided by the code; else it is boxed."""
         return self._distribute or (self._box and variant is self.kind)
 
     def count_of(self, kind: Type) -> int:
@@ -195,7 +195,7 @@ class SuperVariant:
                 return code
             case Variant(cases) as variant:
                 if value is None:
-                    return 0  # inside an absent tuple any case will do; elsewhere the encoder refuses it
+                    return 0  # inside an absent tuple any case is right; elsewhere the encoder refuses it
                 name, inner = case_of(variant, value, path)
                 base = 0
                 for item in cases:
@@ -206,14 +206,14 @@ class SuperVariant:
 
 
 def field_of(value: Mapping[str, Any], name: str) -> Any:
-    """A field of a tuple that is a mapping; None where it is left out."""
+    """A field of a tuple given as a mapping; None where it is missing."""
     return value[name] if name in value else None  # noqa: SIM401 - a view may have a field that is called `get`
 
 
 def case_of(variant: Variant, value: Any, path: str) -> tuple[str, Any]:
     """The case a plain value is in, and what it holds there.
 
-    A variant is written as a mapping with one key, the case; an object whose class is called as a case is in it.
+    A variant is written as a mapping with one key, the case, or as an object whose class has the name of a case.
     """
     if isinstance(value, Mapping):
         if len(value) == 1:
@@ -233,7 +233,7 @@ _SHOWN_CHARS: Final = 60  # of a wrong value in an error's message
 
 
 class _Flattener:
-    """Derives one flat-tuple. Collects columns by sort, then hands out slots."""
+    """Derives one flat-tuple. Collects columns by sort, then assigns slots."""
 
     def __init__(self, cases: SuperVariant) -> None:
         self.cases = cases

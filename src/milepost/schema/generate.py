@@ -13,7 +13,7 @@ from typing import Any, Final
 from milepost.errors import did_you_mean
 from milepost.schema.messagetype import Attribute, Member, MessageType, NodeType, Reference
 from milepost.schema.node import Node, References
-from milepost.schema.python import PYTHON_TYPES, Scope, class_name, require_attribute
+from milepost.schema.python import PYTHON_TYPES, GlobalNames, class_name, require_attribute
 from milepost.schema.types import Atom, Optional
 
 _RESERVED: Final = frozenset(dir(Node))
@@ -23,7 +23,7 @@ _NOT_FORWARDED: Final = frozenset(dir(References))
 def classes(message_type: MessageType) -> dict[str, type[Node]]:
     """A class for each node type, by the node type's name.
 
-    Constructors take members by keyword; optional attributes may be left out, and references are empty then.
+    Constructors take members by keyword. Optional attributes and references may be left out.
     """
     named = _class_names(message_type)
     collections = {
@@ -81,7 +81,7 @@ def _python_type(attribute: Attribute) -> tuple[type, bool]:
 
 
 def _class_names(message_type: MessageType) -> dict[str, str]:
-    """The class of each node type: camel case, and an underscore where that name is taken already."""
+    """The class name of each node type: camel case, with an underscore where that name is taken."""
     taken = _members(message_type)
     named: dict[str, str] = {}
     for kind in message_type.nodes:
@@ -105,13 +105,13 @@ def python_source(message_type: MessageType) -> str:
 
 
 class _Printer:
-    """One module on its way to text."""
+    """Prints one module as source."""
 
     def __init__(self, message_type: MessageType) -> None:
         self.message_type = message_type
         self.named = _class_names(message_type)
         classes = {name for item in self.named.values() for name in (item, f"{item}References")}
-        self.scope = Scope(classes | _members(message_type))
+        self.scope = GlobalNames(classes | _members(message_type))
         self.node = self.scope.imported("milepost.schema.node", "Node")
         self.origin = self.scope.free("MESSAGE_TYPE")
         self.this = self.scope.free("self")

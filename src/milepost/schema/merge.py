@@ -1,7 +1,7 @@
-"""One schema with everything that two versions have: what filters are written for, and what a reader of both sees.
+"""One schema with the fields of two versions: filters are written against it, and readers of both versions see it.
 
-A field keeps the type that its version gives it, so a message of one version lacks what only the other has; `relax`
-says how such a message is read. Checks and indexes belong to versions: a schema that is none of the two has none.
+A field keeps the type of its version, so a message of one version lacks the fields that only the other has; `relax`
+defines how such a message is read. Checks and indexes belong to versions: a merged schema has none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from milepost.schema.types import Field, List, Optional, Ref, Schema, Tuple, Typ
 
 
 def merged(one: Schema, other: Schema) -> Schema:
-    """Everything that two versions have: one of them, when it extends the other. `IncompatibleSchema` for conflicts."""
+    """The schema with the fields of both; one of them when it extends the other. Conflicts: `IncompatibleSchema`."""
     if compatible(one, other):
         return other
     if compatible(other, one):
@@ -40,7 +40,7 @@ def _message_type(one: MessageType, other: MessageType) -> MessageType:
 
 
 class _Merging:
-    """Walks two schemas without conflicts in step; definitions of one name become one definition."""
+    """Walks two schemas without conflicts in step. Definitions of one name become one definition."""
 
     def __init__(self, one: Schema, other: Schema) -> None:
         self.one = one
@@ -49,7 +49,7 @@ class _Merging:
         self.work = 0
 
     def schema(self) -> Schema:
-        """The outcome. A name has one meaning in a schema, so definitions that share theirs have to agree."""
+        """The merged schema. Definitions of the same name must agree, since a name has one meaning in a schema."""
         one, other = self.one, self.other
         if one.name != other.name and any(
             other.name in references(kind) for kind in (other.type, *(item.type for item in other.definitions))
@@ -65,7 +65,7 @@ class _Merging:
 
     def _type(self, one: Type, other: Type) -> Type:
         if one == other and isinstance(one, Ref):
-            return one  # the definitions are merged, wherever they are named
+            return one  # the definitions themselves are merged once
         if isinstance(one, Ref) or isinstance(other, Ref):
             return self._written_out(one, other)
         match one, other:
@@ -89,7 +89,7 @@ class _Merging:
         return tuple(Field(name, kind) for name, kind in (mine | theirs | mine).items())
 
     def _written_out(self, one: Type, other: Type) -> Type:
-        """What references of two names, or a reference and a type, mean together; which has no name of its own."""
+        """The merge of references of two names, or of a reference and a type; it has no name of its own."""
         pair = (one, other)
         self.work += 1
         limits.require("SCHEMA_COMPARISONS", self.work, f"{self.other.name}: merging two versions")
@@ -103,4 +103,4 @@ class _Merging:
         return made
 
     def _refused(self, why: str) -> IncompatibleSchema:
-        return IncompatibleSchema(f"{self.other.name} cannot stand beside {self.one.name}: {why}", (self.one.name,))
+        return IncompatibleSchema(f"{self.other.name} cannot be merged with {self.one.name}: {why}", (self.one.name,))

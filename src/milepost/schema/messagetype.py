@@ -33,7 +33,7 @@ from milepost.schema.types import (
     Type,
 )
 
-# The words of the DDL for atomic types: every name of the text notation, and these three of JPMQ. INTEGER is wide
+# The DDL's names of atomic types: every name of the text notation, and these three of JPMQ. INTEGER has 64 bits
 # because JPMQ's own example keeps an EAN in one, and thirteen decimal digits do not fit in 32 bits.
 _JPMQ_WORDS: Final = {"INTEGER": INT64, "REAL": DOUBLE, "BOOLEAN": BOOL}
 ATOM_WORDS: Final[Mapping[str, Atom]] = {
@@ -111,7 +111,7 @@ class MessageType:
     nodes: tuple[NodeType, ...]
     root: str
     checks: tuple[str, ...] = ()
-    indexes: tuple[str, ...] = ()  # node.attribute: what a queue's tables have an index on
+    indexes: tuple[str, ...] = ()  # node.attribute, each with an index in a queue's tables
 
     def __post_init__(self) -> None:
         limits.require("SCHEMA_NODES", len(self.nodes), f"{self.name}: number of node types")
@@ -129,7 +129,7 @@ class MessageType:
                     )
         for path in self.indexes:
             self._require_attribute(path)
-        # Whatever else may be wrong (the name, the checks, the size) is wrong with the compiled schema too.
+        # Compiling the schema checks the rest: the name, the checks, the size.
         self.schema  # noqa: B018
 
     def node(self, name: str) -> NodeType:

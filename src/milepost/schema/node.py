@@ -2,12 +2,12 @@
 
 Three forms of one message, a graph that starts at its root:
 
-- *plain*: dicts, a reference being a list of dicts. What batches take and give; needs no schema to be written down.
+- *plain*: dicts, a reference being a list of dicts. Batches take and give this form; it needs no schema.
 - *generic*: `Node`, which knows its node type: a wrong name is an error with a suggestion.
 - *typed*: subclasses of `Node`, one per node type, made by `milepost.schema.generate`: an editor completes them.
 
-Every reference is set-valued, but many hold one node. So a `References` with one node also answers for that
-node: `order.lines[0].item.name` reads as one would say it, although `item` is a list.
+Every reference is set-valued, but many hold one node. So a `References` with one node also has that node's
+members: `order.lines[0].item.name` works although `item` is a list.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ N = TypeVar("N", bound="Node")
 class References(list[N]):
     """The nodes a reference points to. With exactly one, its members can be read here.
 
-    The list's own names come first: where a node has an attribute called `count` or `index`, write `.one.count`.
+    The list's own names come first: for an attribute called `count` or `index`, write `.one.count`.
     """
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class References(list[N]):
             )
         return self[0]
 
-    # Type checkers do not see this, so that they find a misspelt name; generated classes declare what they forward.
+    # Hidden from type checkers, so that they find a misspelt name; generated classes declare the members they forward.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 else:
 
     class _hidden:
-        """A property that a member of its name hides, and not the other way round."""
+        """A property that is hidden by a member of the same name."""
 
         def __init__(self, read: Any) -> None:
             self._read = read
@@ -64,10 +64,10 @@ else:
 
 
 class Node:
-    """A node: its members by attribute and by item. A member that has the name of a method comes before that.
+    """A node: its members by attribute and by item. A member hides a method of the same name.
 
-    `header` alone comes first: of the root of a message of a topic, what is known of the message beside its members;
-    None of other nodes. Such a root also has `id`, the ID in its header, unless that is a member.
+    `header` is the exception: no member hides it. It is the `MessageHeader` of the root of a topic's message, and None
+    on other nodes. Such a root also has `id`, the message ID of its header, unless it has a member `id`.
 
     A node is equal only to itself, as two nodes with the same values may stand at different places of a graph.
     """
@@ -129,7 +129,7 @@ class Node:
         else:
             raise AttributeError(self._unknown(name))
 
-    # Hidden as in References. Reached only for names that are no members, or before __init__ when unpickling.
+    # Hidden as in References. Called only for names that are no members, or before __init__ when unpickling.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -141,7 +141,7 @@ class Node:
         return [*super().__dir__(), *self.__dict__]
 
     def __repr__(self) -> str:
-        # Not into the references: they may lead round in a circle, or on for a hundred thousand nodes.
+        # Without the references: they may be cyclic, or reach a hundred thousand nodes.
         shown = (
             f"{name}=[{len(value)}]" if isinstance(value, References) else f"{name}={value!r}"
             for name, value in self.__dict__.items()
@@ -158,7 +158,7 @@ class Node:
         made = self._collections.get(member.name, References)(nodes)
         for node in made:
             if not isinstance(node, Node) or node.__kind.name != member.target:
-                raise InvalidValue(f"it refers to nodes {member.target}, not to {node!r:.60}", path)
+                raise InvalidValue(f"a reference to nodes {member.target} cannot hold {node!r:.60}", path)
         return made
 
     def _unknown(self, name: str) -> str:
@@ -166,7 +166,7 @@ class Node:
 
 
 def type_of(node: Node) -> str:
-    """The name of a node's type, also where the node has a member `node_type`."""
+    """The name of a node's type, even if the node has a member `node_type`."""
     kind: NodeType = node._Node__kind  # type: ignore[attr-defined]
     return kind.name
 
@@ -177,11 +177,11 @@ def build(
     classes: Mapping[str, type[Node]] | None = None,
     header: Any = None,
 ) -> Node:
-    """A plain graph as nodes, generic or of the `classes` by node type name; gives the root, which has the `header`.
+    """A plain graph as nodes, generic or of the `classes` by node type name. Returns the root, with the `header`.
 
     The same dict reached twice becomes one node, so sharing and cycles stay as they are.
     """
-    made: dict[int, tuple[Node, Any]] = {}  # the source too: an identity is its own only while it lives
+    made: dict[int, tuple[Node, Any]] = {}  # with the source: `id()` is unique only while the object lives
     todo: list[tuple[Node, Mapping[str, Any]]] = []
 
     def node(kind: NodeType, source: Any, path: str) -> Node:
@@ -195,7 +195,7 @@ def build(
         cls = (classes or {}).get(kind.name, Node)
         new = cls.__new__(cls)
         try:
-            # Not the constructor of the class: a graph is read as it is, even where it lacks a required attribute.
+            # Not the constructor: a graph is read as it is, even if a required attribute is missing.
             Node.__init__(new, kind, {name: source[name] for name in source if name not in links[kind.name]})
         except AttributeError as error:
             raise InvalidValue(str(error), path) from None

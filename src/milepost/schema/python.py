@@ -1,4 +1,4 @@
-"""What the model is called in Python: the types of values, and names that a Python source may use."""
+"""The model in Python: the types of values, and names that are valid in Python source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PYTHON_TYPES: Final[Mapping[str, type]] = {
 
 
 def require_attribute(name: str, where: str, reserved: Collection[str] = ()) -> None:
-    """Raise `SchemaError` for a name that no attribute of a Python class can have, or that is `reserved`."""
+    """Raise `SchemaError` for a name that cannot be an attribute of a Python class, or is `reserved`."""
     if keyword.iskeyword(name):
         reason = "is a keyword of Python"
     elif name.startswith("__"):
@@ -49,11 +49,11 @@ def class_name(name: str) -> str:
     return f"{camel}_" if keyword.iskeyword(camel) else camel
 
 
-class Scope:
-    """The global names of a Python source that is being written; none of them is one of the names `taken`.
+class GlobalNames:
+    """The global names of a Python source that is being written; none of the names `taken` is among them.
 
-    A class body resolves names in itself first: with an attribute called `date` or `int`, the annotations after
-    it would no longer mean the type. So such a name is imported under another.
+    A class body resolves names in itself first: after an attribute called `date` or `int`, annotations would no longer
+    mean the type. So such a type is imported under another name.
     """
 
     def __init__(self, taken: Collection[str]) -> None:
@@ -62,18 +62,18 @@ class Scope:
         self._names: dict[str, set[str]] = {}  # imported from each module
 
     def free(self, name: str) -> str:
-        """The name, or one like it that nothing has taken."""
+        """The name, or a similar one that is not taken."""
         while name in self._taken:
             name = f"{name}_"
         return name
 
     def imported(self, module: str, name: str) -> str:
-        """What to write for a name of another module."""
+        """The text for a name of another module."""
         self._names.setdefault(module, set()).add(self._renamed(name))
         return self.free(name)
 
     def type(self, of: type) -> str:
-        """What to write for a Python type."""
+        """The text for a Python type."""
         if of.__module__ == "builtins" and of.__name__ not in self._taken:
             return of.__name__
         self._modules.add(self._renamed(of.__module__))
@@ -83,7 +83,7 @@ class Scope:
         return name if name not in self._taken else f"{name} as {self.free(name)}"
 
     def imports(self) -> list[str]:
-        """The import statements for all that was asked for: the standard library's, then ours."""
+        """The import statements for all names used so far: the standard library's, then Milepost's."""
         lines = [f"import {module}" for module in sorted(self._modules)]
         lines += [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self._names.items())]
         ours = [line for line in lines if line.startswith("from milepost")]

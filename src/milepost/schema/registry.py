@@ -23,20 +23,20 @@ class RegistryStatistics:
 class Registry:
     """Named, versioned schemas; any number of threads may use it at once.
 
-    Versions of a name count from 1, in the order in which they came; any two of them can read each other.
-    Nothing is ever removed: a batch in a log may carry any fingerprint that was once registered.
+    Versions of a name count from 1, in the order of registration; readers of any two can read each other's messages.
+    Nothing is removed: a batch in a log may carry any fingerprint that was once registered.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._versions: dict[str, tuple[Schema, ...]] = {}
-        self._families: dict[str, Versions] = {}  # the same, in the order in which they add to each other
+        self._families: dict[str, Versions] = {}  # the same, each before the versions that add to it
         self._by_fingerprint: dict[int, tuple[Schema, int]] = {}  # with its version
 
     def register(self, schema: Schema) -> int:
-        """The version of a schema, which is a new one unless this very schema is registered already.
+        """Register a schema and return its version: a new one, unless this very schema is registered already.
 
-        Raises `IncompatibleSchema` when it would break readers of the others; then nothing changes.
+        Raises `IncompatibleSchema`, and changes nothing, if it would break readers of the other versions.
         """
         while True:
             with self._lock:
@@ -44,7 +44,7 @@ class Registry:
                     return known
                 before = self._versions.get(schema.name, ())
                 family = self._families.get(schema.name)
-            # Comparing may take a while, so nobody waits for it. If somebody else was faster, it is done again.
+            # Comparing may take long, so it runs without the lock, and again if another thread was faster.
             grown = Versions.of([schema]) if family is None else _grown(family, schema)
             with self._lock:
                 if self._versions.get(schema.name, ()) is before and self._registered(schema) is None:
@@ -58,15 +58,15 @@ class Registry:
         known = self._by_fingerprint.get(schema.fingerprint)
         if known is not None and known[0].canonical != schema.canonical:
             raise SchemaError(
-                f"{schema.name} has the fingerprint of {known[0].name}, by rare chance or on purpose, and could not be "
-                "told from it on the wire; change it a little, for example the order of its fields"
+                f"{schema.name} has the same fingerprint as {known[0].name}, so that the two could not be told apart "
+                "on the wire; change it a little, for example the order of its fields"
             )
         return None if known is None else known[1]
 
     def get(self, name: str, version: int | None = None) -> Schema:
-        """The schema of a name, its newest version unless another is asked for; or `UnknownSchema`.
+        """The schema of a name, by default its newest version. Raises `UnknownSchema`.
 
-        The newest is one that no other adds to, and of several such the one that came last.
+        The newest is the last registered one that no other version adds to.
         """
         known = self.versions(name)
         if version is None:
@@ -76,15 +76,15 @@ class Registry:
         return known[version - 1]
 
     def versions(self, name: str) -> tuple[Schema, ...]:
-        """Every version of a name, as they came: version 1 is at index 0."""
+        """Every version of a name, in order of registration: version 1 is at index 0."""
         try:
             return self._versions[name]
         except KeyError:
             near = did_you_mean(name, self.names())
-            raise UnknownSchema(f"no schema is called {name!r}{near or '; register it first'}") from None
+            raise UnknownSchema(f"unknown schema {name!r}{near or '; register it first'}") from None
 
     def by_fingerprint(self, fingerprint: int) -> Schema:
-        """The schema that a batch names, or `UnknownSchema`."""
+        """The schema of a batch's fingerprint. Raises `UnknownSchema`."""
         try:
             return self._by_fingerprint[fingerprint][0]
         except KeyError:

@@ -1,8 +1,8 @@
-"""What a reader of one version gets from messages of another: its own schema, with what may be missing optional.
+"""The schema in which a reader of one version sees messages of another: its own, with missing fields optional.
 
 A field that the writer did not know is absent, never a default. A variant in a case that the reader does not know
-is absent too, and so may be what was read as another version before. Nothing else changes, so code written for the
-reader's schema reads the result.
+is absent too, and so may be a field that was already relaxed to another version. Nothing else changes, so code
+written for the reader's schema reads the result.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ RELAXED: Final = 1_024  # pairs of versions kept; comparing two takes longer tha
 
 @lru_cache(maxsize=RELAXED)
 def relaxed(reader: Schema, writer: Schema) -> Schema:
-    """The reader's schema as far as the writer's messages can fill it; itself when they can fill all of it.
+    """The reader's schema, with the fields optional that the writer lacks; the same object when it lacks none.
 
-    `IncompatibleSchema` when the two differ in something that both have.
+    Raises `IncompatibleSchema` if a field that both have differs.
     """
     if reader == writer:
         return reader
@@ -39,7 +39,7 @@ def relaxed(reader: Schema, writer: Schema) -> Schema:
 
 
 def known(schema: Schema, value: Any) -> Any:
-    """A plain value of another version as far as this schema knows it; what it lacks is absent."""
+    """A plain value of another version without the fields that this schema does not know; missing ones are absent."""
 
     def part(kind: Type, value: Any) -> Any:
         if value is None:
@@ -69,24 +69,24 @@ def _message_type(reader: MessageType, writer: MessageType) -> MessageType:
             written = known[node.name].get(item.name)
             if written is None or (isinstance(written, Attribute) and isinstance(written.type, Optional)):
                 return Attribute(item.name, _optional(item.type))
-        return item  # a reference that the writer did not know leads nowhere, which a list can say
+        return item  # a reference that the writer did not know is an empty list
 
     nodes = (NodeType(node.name, tuple(member(node, item) for item in node.members)) for node in reader.nodes)
     return replace(reader, nodes=tuple(nodes), checks=(), indexes=())
 
 
 class _Relaxing:
-    """Walks both schemas in step. A definition that is used in several places is relaxed for all of them."""
+    """Walks both schemas in step. A definition that is used in several places is relaxed once, for all of them."""
 
     def __init__(self, reader: Schema, writer: Schema) -> None:
         self.reader = reader
         self.writer = writer
         self.definitions = {item.name: item.type for item in (Field(reader.name, reader.type), *reader.definitions)}
-        self.met: set[tuple[str, int]] = set()  # definitions, each with a type of the writer's that it stands against
+        self.met: set[tuple[str, int]] = set()  # definitions, each with the writer's type that it is compared with
         self.todo: list[tuple[str, Type]] = [(reader.name, writer.type)]
 
     def schema(self) -> Schema:
-        """The outcome; checks stay behind, since a message of another version need not obey them, and indexes too."""
+        """The relaxed schema, without indexes and without checks: messages of another version need not obey them."""
         while self.todo:
             name, written = self.todo.pop()
             self.definitions[name] = self._type(self.definitions[name], written)
@@ -108,7 +108,7 @@ class _Relaxing:
                     self.todo.append((name, written))
                 return kind
             case Optional(inner):
-                # What was relaxed before is optional here and not there.
+                # A field that was relaxed before is optional here and required there.
                 return _optional(self._type(inner, written.type if isinstance(written, Optional) else written))
             case Tuple(fields) if isinstance(written, Tuple):
                 return Tuple(self._fields(fields, written.fields))
@@ -137,7 +137,7 @@ class _Relaxing:
         return kind
 
     def _tidy(self, kind: Type) -> Type:
-        """Without a second `?` where a definition has become optional itself."""
+        """The type without a second `?`, where a definition has become optional itself."""
         match kind:
             case Optional(inner):
                 made = self._tidy(inner)

@@ -1,4 +1,4 @@
-"""Reading the text of a schema, in whichever notation: the bounds before it, and the words for what is wrong."""
+"""Parsing of a schema's text in any notation: limits before the parse, and error messages."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ _FOUND: Final = re.compile(r"[\w.]+|.", re.DOTALL)
 
 
 class Notation:
-    """A grammar of ours, which turns a text into a tree or raises `SchemaSyntaxError`.
+    """A grammar that turns a text into a tree or raises `SchemaSyntaxError`.
 
-    `words` says for each terminal what a person would call it, and `groups` for several that may stand in the same
-    place, the first group that fits taken first. A terminal without a word is shown as it is written; one with an
-    empty word is not mentioned.
-    The tree is at most `SCHEMA_DEPTH` brackets deep, so what walks it may recurse.
+    `words` has a description for each terminal, and `groups` for several terminals that may stand in the same place;
+    the first group that fits is used. A terminal without a description is shown as it is written; one with an empty
+    description is not mentioned. The tree is at most `SCHEMA_DEPTH` brackets deep, so code that walks it may recurse.
     """
 
     def __init__(self, grammar: str, words: Mapping[str, str], groups: Mapping[frozenset[str], str]) -> None:
@@ -74,7 +73,7 @@ class Notation:
 
 
 def fault(message: str, text: str, place: Token | int) -> SchemaSyntaxError:
-    """The error for what is wrong at a token, or at a position, of the text."""
+    """The error at a token, or at a position, of the text."""
     position = place.start_pos or 0 if isinstance(place, Token) else place
     line = text.count("\n", 0, position) + 1
     return SchemaSyntaxError(message, text, line, position - text.rfind("\n", 0, position))
@@ -91,12 +90,12 @@ def tokens(tree: Tree[Token]) -> list[Token]:
 
 
 def predicate(check: Tree[Token], text: str) -> str:
-    """What stands between the parentheses of a check."""
+    """The text between the parentheses of a check."""
     return text[text.index("(", check.meta.start_pos) + 1 : check.meta.end_pos - 1].strip()
 
 
 class _Guard(PostLex):
-    """Ends the parse of an absurd text while it is still cheap: no tree of it is ever built."""
+    """Ends the parse of a text over the limits before a tree is built."""
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
         depth = 0

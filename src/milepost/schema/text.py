@@ -8,7 +8,7 @@
       payload: { absent: [] | reply: int | other: dynamic },
       route: hop?
     ] index (priority) check (priority >= 0)
-    hop: [broker: string, next: hop?]               # the others are what it may refer to
+    hop: [broker: string, next: hop?]               # the others are types it may refer to
 
 A variant with an unnamed empty case is another way to write an optional type: `{ [] | int }` is `int?`.
 """
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _Tree: TypeAlias = Tree[Token]
 
 _BUILT_IN: Final[dict[str, Type]] = {**ATOMS, **ALIASES, "decimal": decimal(), "dynamic": DYNAMIC}
-_TYPE: Final = frozenset({"NAME", "LSQB", "LBRACE", "_LIST"})  # what a type may begin with
+_TYPE: Final = frozenset({"NAME", "LSQB", "LBRACE", "_LIST"})  # tokens that begin a type
 
 
 @cache
@@ -59,8 +59,8 @@ def _notation() -> Notation:
         words={
             "NAME": "a definition (name: type)",
             "DIGITS": "a number",
-            "QMARK": "",  # may follow every type: no news
-            "LPAR": "",  # may follow `decimal` alone, but the grammar does not know which name that is
+            "QMARK": "",  # may follow every type: not worth mentioning
+            "LPAR": "",  # may follow `decimal` only, which is a NAME to the grammar
             "_CHECK": "a check",
             "_INDEX": "an index",
             "_PLAIN": "a predicate",
@@ -73,8 +73,8 @@ def _notation() -> Notation:
 def parse(text: str, registry: Registry | None = None) -> Schema:
     """The schema that a text defines, in this notation or as a `DEFINE MESSAGETYPE` statement.
 
-    A name that the text does not define is looked up in the registry, and comes with everything it refers to.
-    Raises `SchemaSyntaxError`, which shows the place, or another `SchemaError` for a schema that cannot be.
+    A name that the text does not define is looked up in the registry, and copied with everything it refers to.
+    Raises `SchemaSyntaxError`, which shows the place, or another `SchemaError` for an invalid schema.
     """
     limits.require("SCHEMA_TEXT_CHARS", len(text), "the text of a schema")
     if ddl.recognises(text):
@@ -83,12 +83,12 @@ def parse(text: str, registry: Registry | None = None) -> Schema:
 
 
 class _Reader:
-    """One text on its way into the model."""
+    """Reads one text into the model."""
 
     def __init__(self, text: str, registry: Registry | None) -> None:
         self.text = text
         self.registry = registry
-        self.mentioned: dict[str, Token] = {}  # each name that is no built-in type, where it is first used as one
+        self.mentioned: dict[str, Token] = {}  # each name that is no built-in type, with its first use as a type
 
     def schema(self) -> Schema:
         definitions = trees(_notation().parse(self.text))
@@ -117,7 +117,7 @@ class _Reader:
                 yield clause
 
     def _imported(self, local: dict[str, Type]) -> Iterator[Field]:
-        """What the text mentions and does not define, from the registry."""
+        """The definitions of the names that the text uses and does not define, from the registry."""
         known = dict(local)
         for name, token in self.mentioned.items():
             if name in local:
@@ -170,7 +170,7 @@ class _Reader:
     def _field(self, position: int, tree: _Tree) -> Field:
         name, kind = _named_type(tree)
         if name is None and kind.data == "variant":
-            # Gryphon's way to write an optional field is `[ { [] | pieceD: [...] } ]`: the case names the field.
+            # Gryphon writes an optional field as `[ { [] | pieceD: [...] } ]`: the case names the field.
             cases, optional = self._cases(kind)
             if optional and len(cases) == 1 and (inner := _named_type(cases[0]))[0] is not None:
                 return Field(self._field_name(inner[0]), Optional(self._type(inner[1])))

@@ -2,7 +2,7 @@
 
 All three notations (`text`, `ddl`, `dataclass`) read into this model and print from it. The model is
 immutable and hashable. `str()` of a type or a schema is Gryphon's notation, which is also the canonical form
-that the fingerprint is taken of.
+for the fingerprint.
 
 ::
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from milepost.schema.messagetype import MessageType
 
 FIELD_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-POSITIONAL_NAME: Final = re.compile(r"_[0-9]+\Z")  # of a field that was written without one
+POSITIONAL_NAME: Final = re.compile(r"_[0-9]+\Z")  # of a field written without a name
 SCHEMA_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
 
 
@@ -41,7 +41,7 @@ class Atom:
     """An atomic type. `kind` is its canonical name; only decimals have digits."""
 
     kind: str
-    precision: int = 0  # decimal digits in all
+    precision: int = 0  # total decimal digits
     scale: int = 0  # of these, digits after the point
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ def decimal(precision: int = 38, scale: int = 9) -> Atom:
     """A decimal type; bare `decimal` has 38 digits, nine of them after the point."""
     if not (1 <= precision <= limits.DECIMAL_DIGITS and 0 <= scale <= precision):
         raise SchemaError(
-            f"decimal({precision},{scale}) cannot be: precision goes from 1 to {limits.DECIMAL_DIGITS}, "
+            f"decimal({precision},{scale}) is not valid: precision goes from 1 to {limits.DECIMAL_DIGITS}, "
             "and scale from 0 to the precision"
         )
     return Atom("decimal", precision, scale)
@@ -148,7 +148,7 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Exactly one of the cases. A case written without a name is called after its position, as a field is."""
+    """Exactly one of the cases. A case written without a name is named after its position, as a field is."""
 
     cases: tuple[Field, ...]
 
@@ -197,15 +197,15 @@ def positional(position: int) -> str:
 class Schema:
     """A named message: a tuple type, the definitions it refers to, the rules its messages obey, and its indexes.
 
-    Checked when made: names, limits, references, and that a value can exist at all.
+    The constructor checks names, limits, references, and that a value can exist.
     """
 
     name: str
     type: Type
-    definitions: tuple[Field, ...] = ()  # what Refs name, the schema itself not included
+    definitions: tuple[Field, ...] = ()  # the targets of Refs, without the schema itself
     checks: tuple[str, ...] = ()  # predicates in the query language; a message may not make one false
     message_type: MessageType | None = None  # set when compiled from nodes
-    indexes: tuple[str, ...] = ()  # paths, with dots, of values that a queue's tables have an index on
+    indexes: tuple[str, ...] = ()  # paths, with dots, each with an index in a queue's tables
 
     def __post_init__(self) -> None:
         _Checker(self).check()
@@ -241,12 +241,12 @@ class Schema:
 
     @cached_property
     def canonical(self) -> str:
-        """The text the fingerprint is taken of: the schema in the notation it was made from."""
+        """The text that the fingerprint hashes: the schema in the notation it was made from."""
         return str(self.message_type) if self.message_type is not None else str(self)
 
     @cached_property
     def fingerprint(self) -> int:
-        """64 bits that identify this schema on the wire and in the log, checks, indexes and all."""
+        """64 bits that identify this schema on the wire and in the log; they cover checks and indexes."""
         return int.from_bytes(blake2b(self.canonical.encode(), digest_size=8).digest(), "little")
 
 
@@ -276,7 +276,7 @@ def references(kind: Type) -> set[str]:
 
 
 class _Checker:
-    """The rules a schema must obey, each with the sentence a person gets who breaks it."""
+    """The rules a schema must obey, each with its error message."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -355,7 +355,7 @@ class _Checker:
             seen.add(item.name)
 
     def _rule(self, rule: str) -> None:
-        """What a check must be for its text to end where it ends when the schema is printed and read again."""
+        """Require balanced parentheses and quotes: only such a check can be printed and parsed again."""
         depth = 0
         for token in re.findall(r"""'[^']*'|"[^"]*"|[()'"]""", rule):
             depth += (token == "(") - (token == ")")
@@ -365,14 +365,14 @@ class _Checker:
             if depth == 0 and rule == rule.strip() != "":
                 return
         raise SchemaError(
-            f"{self.schema.name}: check ({rule[:80]}) cannot be: it must not be empty, "
+            f"{self.schema.name}: check ({rule[:80]}) is not valid: it must not be empty, "
             "and its parentheses and quotes must close"
         )
 
     def _indexes(self) -> None:
         """An index is on an atomic value; tuples and lists may be on the way to it."""
         seen: set[str] = set()
-        known: dict[int, dict[str, Type]] = {}  # fields by name, of tuples that were met: there may be many indexes
+        known: dict[int, dict[str, Type]] = {}  # fields by name, of the tuples met so far: there may be many indexes
         for path in self.schema.indexes:
             what = f"{self.schema.name}: an index on {path[:80]}"
             if path in seen:
@@ -392,7 +392,7 @@ class _Checker:
                 raise SchemaError(f"{what}, which is {_described(kind)}; an index is on an atomic value")
 
     def _around(self, kind: Type) -> Type:
-        """What is inside lists and optionals, and what references stand for; a recursive one leads nowhere."""
+        """The type inside lists, optionals and references; a recursive reference is returned as it is."""
         while isinstance(kind, List | Optional) or (isinstance(kind, Ref) and kind.name not in self.schema.recursive):
             kind = self.names[kind.name] if isinstance(kind, Ref) else children(kind)[0]
         return kind
@@ -400,8 +400,8 @@ class _Checker:
     def _finite(self) -> None:
         """Refuse a definition whose every value would contain itself.
 
-        Tells each type's parent once that the type has a finite value: linear, where following references takes
-        exponential time on a hostile schema, and asking every definition again after each answer quadratic.
+        Tells each type's parent once that the type has a finite value. This is linear. On a hostile schema, following
+        references takes exponential time, and visiting every definition again after each answer quadratic time.
         """
         waiting: dict[str, list[_Waiter]] = {name: [] for name in self.names}
         finite: list[str] = []
@@ -430,7 +430,7 @@ class _Checker:
                         todo += [(item.type, waiter) for item in cases]
                     case _:
                         settle(parent)
-        for name in finite:  # grows meanwhile
+        for name in finite:  # grows during the loop
             for waiter in waiting[name]:
                 settle(waiter)
         if endless := self.names.keys() - set(finite):
@@ -438,8 +438,8 @@ class _Checker:
             raise SchemaError(f"{name}: every value would contain itself; make one step optional, a list or a variant")
 
     def _hidden(self) -> None:
-        """Refuse what a reference hides but would be refused if it were written out."""
-        meant: dict[str, Type] = {}  # what a name stands for when names of names are followed; an end exists
+        """Refuse types behind references that would be refused if they were written out."""
+        meant: dict[str, Type] = {}  # by name, with references to references followed to their end
         for name in self.names:
             chain = [name]
             while isinstance(kind := self.names[chain[-1]], Ref) and kind.name not in meant:
@@ -459,7 +459,7 @@ class _Checker:
         known: dict[str, tuple[int, int]] = {}
 
         def measure(kind: Type) -> tuple[int, int]:
-            """Nodes and depth; what a reference stands for was measured before."""
+            """Nodes and depth; the targets of references are measured before."""
             if isinstance(kind, Ref):
                 nodes, depth = (0, 0) if kind.name in recursive else known[kind.name]
                 return 1 + nodes, 1 + depth

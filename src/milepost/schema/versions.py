@@ -1,7 +1,7 @@
-"""The versions of a schema that live beside each other, as those of a topic do.
+"""The versions of a schema that are in use at the same time, as those of a topic.
 
-They are a tree and not a line: an old version may be declared after a new one, as when the program that has the new one
-started first, and programs that extend one version independently read each other.
+They form a tree, not a line: an old version may be declared after a new one, if the newer program started first, and
+programs that extend one version independently read each other's messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from milepost.schema.types import Schema
 
 
 class Versions(NamedTuple):
-    """Versions, each before those that add to it, so that the last is the newest; and what all of them have."""
+    """Versions, each before the versions that add to it, so that the last is the newest; and their merged schema."""
 
     schemas: tuple[Schema, ...]
     merged: Schema
@@ -30,12 +30,12 @@ class Versions(NamedTuple):
         return made
 
     def misfits(self, schema: Schema) -> list[Break]:
-        """Why a schema cannot be one more version; none when it can.
+        """Why a schema cannot be one more version; empty when it can.
 
-        It has to agree with all of them, and to extend one of them or be extended by one: without the second, a
-        field that was renamed would pass for an extension of what remains.
+        It has to agree with all versions, and to extend one of them or be extended by one: without the second rule, a
+        renamed field would pass as an extension.
         """
-        effort = Effort()  # for all: they are compared while others wait
+        effort = Effort()  # one for all comparisons, since other threads wait for them
         if compatible(self.merged, schema, effort):
             return []
         broken = breaks(self.schemas[-1], schema, effort)
@@ -46,7 +46,7 @@ class Versions(NamedTuple):
         return broken
 
     def joined(self, schema: Schema) -> Versions:
-        """With one more that fits. `IncompatibleSchema` when there is no schema that has everything."""
+        """The versions with one more that fits. Raises `IncompatibleSchema` if they cannot be merged."""
         made = merged(self.merged, schema)
         place = len(self.schemas)
         if made is not schema:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.batch import Ids, MessageId, Run, Stamper
+from milepost.batch import IdRun, Ids, MessageId, Stamper
 from milepost.errors import InvalidValue
 
 
@@ -44,8 +44,8 @@ def test_a_stamper_goes_on_from_the_mark() -> None:
 
 
 @pytest.mark.parametrize(
-    "runs", [(), (Run(1, 0, 0),), (Run(2, 0, 0), Run(2, 0, 0)), (Run(3, 0, 0),), (Run(2, 2**32, 0),)]
+    "runs", [(), (IdRun(1, 0, 0),), (IdRun(2, 0, 0), IdRun(2, 0, 0)), (IdRun(3, 0, 0),), (IdRun(2, 2**32, 0),)]
 )
-def test_runs_that_do_not_cover_the_rows_are_refused(runs: tuple[Run, ...]) -> None:
+def test_runs_that_do_not_cover_the_rows_are_refused(runs: tuple[IdRun, ...]) -> None:
     with pytest.raises(InvalidValue):
         Ids(runs, np.zeros(2, np.uint64))

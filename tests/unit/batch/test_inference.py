@@ -56,7 +56,7 @@ def test_dataclasses_and_batches_have_one_already() -> None:
     [
         ([], "no rows"),
         ([{"a": 1}, {"a": "x"}], "no schema in common"),
-        ({"a": [None]}, "no value to see its type by"),
+        ({"a": [None]}, "no value that shows its type"),
         (pa.schema([("a", pa.duration("us"))]), "number of microseconds"),
         ({"a b": [1]}, "no field name"),
     ],

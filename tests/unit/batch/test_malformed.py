@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from milepost.batch import Batch, Ids
 from milepost.batch.format import format_of
-from milepost.batch.validate import Validator
+from milepost.batch.validator import Validator
 from milepost.errors import LimitExceeded, MalformedBatch
 from milepost.schema.text import parse
 from milepost.schema.types import Schema
@@ -89,13 +89,13 @@ def test_any_bytes_behind_a_right_header_are_malformed_or_readable(body: bytes, 
 @given(st.data(), strategies.schemas(variants=False, lists=False, dynamic=False))
 def test_the_short_check_of_one_row_accepts_only_what_the_full_one_accepts(data: st.DataObject, schema: Schema) -> None:
     form = format_of(schema)
-    assume(form.single is not None)
-    assert form.single is not None
+    assume(form.row_codec is not None)
+    assert form.row_codec is not None
     raw = bytearray(Batch.encode(schema, [data.draw(strategies.values(schema))]).data)
     if len(raw) > 16 and data.draw(st.booleans()):
         at = data.draw(st.integers(16, len(raw) - 1))
         raw[at] = data.draw(st.integers(0, 255))
-    short = form.single.end(raw, 16)
+    short = form.row_codec.end(raw, 16)
     if short is not None:
         assert Validator(form, bytes(raw), len(raw), 0).block(form.layout(), 16, 1).end == short
 
@@ -103,13 +103,13 @@ def test_the_short_check_of_one_row_accepts_only_what_the_full_one_accepts(data:
 @given(st.data(), strategies.schemas(variants=False, lists=False, dynamic=False))
 def test_the_short_way_of_a_message_alone_agrees_with_the_full_one(data: st.DataObject, schema: Schema) -> None:
     form = format_of(schema)
-    assume(form.single is not None)
-    assert form.single is not None
+    assume(form.row_codec is not None)
+    assert form.row_codec is not None
     raw = bytearray(Batch.encode(schema, [data.draw(strategies.values(schema))], Ids.one(1, 2, 3)).data)
     for _ in range(data.draw(st.integers(0, 2))):
         raw[data.draw(st.integers(4, len(raw) - 1))] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 255]))
     whole = sealed(bytes(raw))
-    if form.single.first(whole):
+    if form.row_codec.first(whole):
         full = Batch.decode(memoryview(whole), schema)  # of a view, which the short way leaves alone
         short = Batch.decode(whole, schema)
         assert short == full
@@ -197,7 +197,7 @@ def test_what_is_required_must_be_there() -> None:
 def test_a_reference_to_a_node_that_is_not_there_is_refused() -> None:
     batch = Batch.encode(GRAPH, [{"x": 7, "bs": [{"y": "s"}]}])
     position = batch.groups[0].block.items[0].items[0].base  # of the only reference
-    with pytest.raises(MalformedBatch, match=r"a.bs: .* b that is not there"):
+    with pytest.raises(MalformedBatch, match=r"a.bs: .* b that does not exist"):
         Batch.decode(changed(batch, position, b"\x09"), GRAPH)
 
 

@@ -102,7 +102,7 @@ def test_the_reader_of_one_text_is_a_builtin_too() -> None:
 
 @given(st.data(), strategies.schemas(variants=False, lists=False, dynamic=False))
 def test_judging_one_message_is_what_the_short_way_does(data: st.DataObject, schema: Schema) -> None:
-    single = format_of(schema).single
+    single = format_of(schema).row_codec
     assume(single is not None)
     assert single is not None
     plan = single.judging(1, 2)
@@ -124,7 +124,7 @@ def test_judging_one_message_is_what_the_short_way_does(data: st.DataObject, sch
 
 
 def test_judging_stays_within_the_buffer() -> None:
-    single = format_of(FLAT).single
+    single = format_of(FLAT).row_codec
     assert single is not None
     data = bytes(Batch.encode(FLAT, [ROW | {"a": "plain"}], Ids.one(1, 2, 3)).data)
     judge = native.judge((single.judging(1, 2), bytearray(data)))
@@ -135,6 +135,6 @@ def test_judging_stays_within_the_buffer() -> None:
 
 
 def test_types_that_judging_has_no_words_for() -> None:
-    single = format_of(parse("s: [a: uuid, b: int]")).single
+    single = format_of(parse("s: [a: uuid, b: int]")).row_codec
     assert single is not None
     assert single.judging(1, 2) is None

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from milepost import limits
-from milepost.batch import Batch, DynamicValue, Ids, Run, projection, reader, schema_of
+from milepost.batch import Batch, DynamicValue, IdRun, Ids, projection, reader, schema_of
 from milepost.errors import InvalidValue, LimitExceeded, MalformedBatch
 from milepost.schema.text import parse
 from tests.unit.batch.test_malformed import changed, sealed
@@ -88,7 +88,7 @@ def test_columns_and_replacements_of_a_message_type_go_by_its_lists() -> None:
     batch = Batch.encode(SHOP, [{"total": 1, "ls": [{"n": 5}]}])
     assert batch.replace("o[0].total", [99]).to_pylist()[0]["total"] == 99
     assert batch.column("o").tolist() == [[{"total": 1, "ls": [0]}]]
-    with pytest.raises(InvalidValue, match="a reference to a l that is not there"):
+    with pytest.raises(InvalidValue, match="a reference to a l that does not exist"):
         batch.replace("l", [[]])
 
 
@@ -183,7 +183,7 @@ def test_directories_and_runs_with_nothing_behind_them_are_refused() -> None:
     batch = Batch.encode(EVENT, rows)
     with pytest.raises(MalformedBatch, match="group 1 has no rows"):
         Batch.decode(changed(batch, 28, b"\0\0"), EVENT)
-    one = Batch.encode(EVENT, rows[:1], Ids((Run(1, 1, 1),), np.ones(1, np.uint64)))
+    one = Batch.encode(EVENT, rows[:1], Ids((IdRun(1, 1, 1),), np.ones(1, np.uint64)))
     longer = bytes(one)[:-16] + b"\2\0\0\0" + bytes(one)[-12:] * 2
     with pytest.raises(MalformedBatch, match="2 runs"):
         Batch.decode(sealed(longer), EVENT)
@@ -221,7 +221,7 @@ def test_a_column_of_times_can_be_put_back() -> None:
 
 
 def test_arrow_may_not_round_either() -> None:
-    with pytest.raises(InvalidValue, match="no column of decimal"):
+    with pytest.raises(InvalidValue, match="cannot become a column of decimal"):
         Batch.encode(parse("m: [d: decimal(9,2)]"), {"d": np.array([0.125])})
     with pytest.raises(InvalidValue, match="too large for float"):
         Batch.encode(parse("m: [f: float]"), {"f": np.array([1e39])})
@@ -240,7 +240,7 @@ def test_columns_added_to_our_arrow_are_seen() -> None:
 
 
 def test_the_id_of_a_row_is_found_among_many_runs() -> None:
-    ids = Ids(tuple(Run(end, end, 0) for end in range(1, 1001)), np.arange(1000, dtype=np.uint64))
+    ids = Ids(tuple(IdRun(end, end, 0) for end in range(1, 1001)), np.arange(1000, dtype=np.uint64))
     assert [ids[row].publisher for row in (0, 499, 999, -1)] == [1, 500, 1000, 1000]
 
 

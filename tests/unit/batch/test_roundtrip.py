@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.batch import Batch, Ids, Run
+from milepost.batch import Batch, IdRun, Ids
 from milepost.schema.types import Schema
 from tests import strategies
 
@@ -25,7 +25,7 @@ def id_columns(draw: st.DrawFn, rows: int) -> Ids:
     """Message IDs for so many rows, in runs of any length."""
     cuts = sorted(draw(st.sets(st.integers(1, rows), max_size=4)) | {rows}) if rows else []
     number = st.integers(0, 2**32 - 1)
-    runs = tuple(Run(end, draw(number), draw(number)) for end in cuts)
+    runs = tuple(IdRun(end, draw(number), draw(number)) for end in cuts)
     stamps = draw(st.lists(st.integers(0, 2**64 - 1), min_size=rows, max_size=rows))
     return Ids(runs, np.array(stamps, np.uint64))
 

@@ -36,7 +36,7 @@ def batch() -> Batch:
         (lambda: Batch.decode(batch(), QUOTE), "takes the bytes of a batch, not a Batch"),  # type: ignore[arg-type]
         (lambda: Batch.decode("abc", QUOTE), "takes the bytes of a batch"),  # type: ignore[arg-type]
         (lambda: batch().take([True]), "a mask of 1 for 2 rows"),
-        (lambda: batch().take([0.9, 1.2]), "by number or by a mask"),  # type: ignore[list-item]
+        (lambda: batch().take([0.9, 1.2]), "row numbers or a mask"),  # type: ignore[list-item]
         (lambda: projection(QUOTE, "symbol"), "a list of paths"),
         (
             lambda: Batch.encode(parse("m: [t: timestamp]"), [{"t": "2026-03-01T12:00:00Z"}]),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
 import milepost
-from milepost.batch import Batch, Ids, Run
+from milepost.batch import Batch, IdRun, Ids
 from milepost.broker.core.log import reach
 from milepost.broker.core.log.reach import Reach, State, packed, unpacked
 from milepost.broker.core.log.subscription import Found, LogSubscription, Taken
@@ -28,7 +28,7 @@ def batch_of(offsets, publishers):
         for place in range(len(offsets))
         if place + 1 == len(offsets) or publishers[place] != publishers[place + 1]
     ]
-    runs = tuple(Run(end, publishers[end - 1], 7) for end in ends)
+    runs = tuple(IdRun(end, publishers[end - 1], 7) for end in ends)
     ids = Ids(runs, np.array(offsets, np.uint64) + np.uint64(1))
     return Batch.encode(SCHEMA, [{"offset": int(offset)} for offset in offsets], ids)
 

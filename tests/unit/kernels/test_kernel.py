@@ -41,7 +41,7 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.Monk
     def doubled(value: int) -> int:
         return 2 * value
 
-    doubled.__module__ = "milepost.match.probing"
+    doubled.__module__ = "milepost.match.probe"
 
     assert kernel("i8(i8)")(doubled)(21) == 42
 
@@ -73,7 +73,7 @@ begin, modules = threading.Barrier(3), []
 
 def matching():
     begin.wait()
-    for name in ("reading", "building", "probing", "grouping"):
+    for name in ("decoder", "builder", "probe", "assembly"):
         import_module(f"milepost.match.{name}")
 
 
@@ -111,12 +111,12 @@ from pathlib import Path
 from milepost import kernels
 
 usual = kernels.home()
-assert kernels.at_hand("match", "grouping") is None  # nothing is kept there, and nobody compiles
+assert kernels.at_hand("match", "assembly") is None  # nothing is kept there, and nobody compiles
 with kernels.kept_in(Path(sys.argv[1])):
     kernels.warm()
 assert kernels.home() == usual
 assert kernels.loaded() and not kernels.kept()
-assert kernels.at_hand("match", "grouping").regroup
+assert kernels.at_hand("match", "assembly").regroup
 """
 
 

@@ -25,7 +25,7 @@ codes = st.integers(NULL, GREATEST) | st.integers(-100_000, 100_000) | st.sample
 
 @given(codes, codes, st.integers(LEAST + 1, GREATEST - 1), st.integers(0, 48))
 def test_near_codes_are_in_order(one: int, other: int, base: int, shift: int) -> None:
-    from milepost.match.scanning import NEAR_STEPS, near_code
+    from milepost.match.scan import NEAR_STEPS, near_code
 
     low, high = sorted((one, other))
     near_low, near_high = near_code(low, base, shift), near_code(high, base, shift)

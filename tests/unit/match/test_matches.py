@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.match import Deliveries, Matches
-from milepost.match.grouping import regroup
+from milepost.match.assembly import regroup
 from milepost.match.matches import _regrouped
 
 ROWS = st.lists(st.lists(st.integers(0, 60), unique=True, max_size=12), max_size=20)

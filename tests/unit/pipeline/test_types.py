@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from milepost.batch import Batch, Ids, Run
+from milepost.batch import Batch, IdRun, Ids
 from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError, InvalidValue, SchemaError
 from milepost.pipeline.source.from_spark import FromSpark
@@ -117,7 +117,7 @@ def test_variants_are_structs_with_their_case():
         ("uint64", pa.array([-1]), "a: a column of int64 does not fit uint64"),
         ("uuid", pa.array([str(uuid.uuid4()), "none"]), "row 1, a: 'none' is no uuid"),
         ("uuid", pa.array(["-" * 36]), "row 0, a: .* is no uuid"),
-        ("string", pa.array([1]), "a: a column of int64 is no column of string"),
+        ("string", pa.array([1]), "a: a column of int64 cannot become a column of string"),
         ("int", pa.array([None], pa.int32()), "row 0, a: missing"),
         ("{b: int}", pa.array([{"case": "c", "b": 1}]), "row 0, a: 'c' is none of the cases b"),
         ("{b: int | c: int}", pa.array([{"case": "b", "b": 1, "c": 2}]), "row 0, a: there is something in 'c'"),
@@ -148,7 +148,7 @@ def test_dynamic_values_are_written_as_the_command_line_takes_them():
 
 def test_who_put_a_message_and_when():
     schema = text.parse("m: [n: int]")
-    ids = Ids((Run(1, 7, 9), Run(3, 2**32 - 1, 0)), np.array([5 << 16, (6 << 16) + 1, 2**62], np.uint64))
+    ids = Ids((IdRun(1, 7, 9), IdRun(3, 2**32 - 1, 0)), np.array([5 << 16, (6 << 16) + 1, 2**62], np.uint64))
     batch = Batch.encode(schema, {"n": [1, 2, 3]}, ids)
     struct = spark_schema(schema, metadata=True)
     there = ToSpark(schema, struct)(batch)

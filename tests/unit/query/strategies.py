@@ -30,8 +30,8 @@ from hypothesis import strategies as st
 from milepost.query import ast, kinds
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import Scalar
+from milepost.query.location import Location
 from milepost.query.number import scaled
-from milepost.query.place import Place
 from milepost.query.scope import ElementScope, Scope, VariableScope
 from milepost.schema import types as t
 from milepost.schema.text import parse
@@ -153,27 +153,27 @@ _PYTHON: list[tuple[str, type]] = [
 
 @lru_cache(maxsize=64)
 def _root(schema: t.Schema) -> Scope:
-    return ElementScope(None, Place.root(schema))
+    return ElementScope(None, Location.root(schema))
 
 
 @lru_cache(
     maxsize=64
 )  # by the scope's identity: there are hundreds of places in a message, and they are asked for often
-def places(scope: Scope) -> list[tuple[ast.Path, Place]]:
+def places(scope: Scope) -> list[tuple[ast.Path, Location]]:
     found = []
     level: Scope | None = scope
-    names: dict[str, Place] = {}
+    names: dict[str, Location] = {}
     while level is not None:
         for name in level.names():
             names[name] = scope.find(name)  # which may be the element of an inner level, if it is called `it`
         level = level.outer
-    stack = [(ast.Path(name), place, 0) for name, place in names.items()]
+    stack = [(ast.Path(name), location, 0) for name, location in names.items()]
     while stack:
-        path, place, depth = stack.pop()
-        found.append((path, place))
+        path, location, depth = stack.pop()
+        found.append((path, location))
         if depth < 3:
-            steps: list[str | int] = [*place.members] + ([0, 1] if isinstance(place.type, t.List) else [])
-            stack += [(ast.Path(path.name, (*path.steps, step)), place.step(step), depth + 1) for step in steps]
+            steps: list[str | int] = [*location.members] + ([0, 1] if isinstance(location.type, t.List) else [])
+            stack += [(ast.Path(path.name, (*path.steps, step)), location.step(step), depth + 1) for step in steps]
     return found
 
 
@@ -194,17 +194,17 @@ class Author:
 
     # What the names in scope lead to
 
-    def places(self, scope: Scope) -> list[tuple[ast.Path, Place]]:
+    def places(self, scope: Scope) -> list[tuple[ast.Path, Location]]:
         return places(scope)
 
-    def paths(self, scope: Scope, wanted: Callable[[Place], bool]) -> list[ast.Path]:
-        return [path for path, place in self.places(scope) if wanted(place)]
+    def paths(self, scope: Scope, wanted: Callable[[Location], bool]) -> list[ast.Path]:
+        return [path for path, location in self.places(scope) if wanted(location)]
 
     # Leaves
 
     def leaf(self, scope: Scope, name: str) -> ast.Expression:
-        paths: list[ast.Expression] = list(self.paths(scope, lambda place: family(place.kind) == name))
-        messages = self.paths(scope, lambda place: place.kind == kinds.Message())
+        paths: list[ast.Expression] = list(self.paths(scope, lambda location: family(location.kind) == name))
+        messages = self.paths(scope, lambda location: location.kind == kinds.Message())
         paths += [
             ast.Path(path.name, (attribute,))
             for path in messages
@@ -282,7 +282,7 @@ class Author:
 
     def comparable(self, scope: Scope) -> tuple[ast.Expression, ast.Expression, str]:
         """Two expressions that can be compared, and the family of a third."""
-        here = sorted({family(place.kind) for _, place in self.places(scope)} - {""}) or ["integer"]
+        here = sorted({family(location.kind) for _, location in self.places(scope)} - {""}) or ["integer"]
         name = self.pick(here) if self.rng.randint(0, 3) else self.pick(FAMILIES)
         other = self.pick(NUMBERS) if name in NUMBERS else name
         return self.expression(scope, name), self.expression(scope, other), other
@@ -362,7 +362,7 @@ class Author:
                 rest = (start, size) if self.flag() else (start,)
                 return ast.Call("substring", (self.expression(scope, "string"), *rest))
             case 4:
-                variants = self.paths(scope, lambda place: isinstance(place.type, t.Variant))
+                variants = self.paths(scope, lambda location: isinstance(location.type, t.Variant))
                 return ast.Call("case", (self.pick(variants),)) if variants else self.leaf(scope, "string")
             case 5:
                 return self.coalesce(scope, "string")
@@ -375,22 +375,24 @@ class Author:
 
     # Lists
 
-    def lists(self, scope: Scope) -> list[tuple[ast.Path, Place]]:
-        return [(path, place) for path, place in self.places(scope) if isinstance(place.type, t.List | kinds.Nodes)]
+    def lists(self, scope: Scope) -> list[tuple[ast.Path, Location]]:
+        return [
+            (path, location) for path, location in self.places(scope) if isinstance(location.type, t.List | kinds.Nodes)
+        ]
 
     def inside(self, scope: Scope) -> tuple[ast.Path, Scope] | None:
         lists = self.lists(scope)
         if not lists:
             return None
-        path, place = self.pick(lists)
-        return path, ElementScope(scope, place.element(scope.variables))
+        path, location = self.pick(lists)
+        return path, ElementScope(scope, location.element(scope.variables))
 
     def quantified(self, scope: Scope) -> ast.Expression:
         found = self.inside(scope)
         if found is None:
             return self.leaf(scope, "boolean")
         path, inner = found
-        element = inner.place.kind  # type: ignore[attr-defined]
+        element = inner.location.kind  # type: ignore[attr-defined]
         if isinstance(element, Scalar) and self.flag():
             return ast.In(self.expression(scope, family(element)), path, self.flag())
         return ast.Call(self.pick(["any", "all"]), (path, self.expression(inner, "boolean")))
@@ -413,31 +415,31 @@ class Author:
         """A query whose first column is of a family; `select *` when there is none."""
         message_type = self.schema.message_type
         assert message_type is not None
-        root = Place.root(self.schema)
+        root = Location.root(self.schema)
         sources = [
-            ast.Source(ast.Path(self.pick([f"mt_{message_type.name}", f"MT_{message_type.name.upper()}"])), "v"),
-            ast.Source(ast.Path("v", ("root",)), "v0"),
+            ast.FromItem(ast.Path(self.pick([f"mt_{message_type.name}", f"MT_{message_type.name.upper()}"])), "v"),
+            ast.FromItem(ast.Path("v", ("root",)), "v0"),
         ]
         places = {"v": replace(root, type=kinds.Message(), written="v"), "v0": replace(root, written="v0")}
         for number in range(1, self.rng.randint(1, 4)):
             ways = [
                 (variable, member)
-                for variable, place in places.items()
-                for member, kind in place.members.items()
+                for variable, location in places.items()
+                for member, kind in location.members.items()
                 if isinstance(kind, kinds.Nodes)
             ]
             if ways:
                 variable, member = self.pick(ways)
                 places[f"v{number}"] = replace(places[variable].step(member).element(number), written=f"v{number}")
-                sources.append(ast.Source(ast.Path(variable, (member,)), f"v{number}"))
+                sources.append(ast.FromItem(ast.Path(variable, (member,)), f"v{number}"))
         scope = VariableScope(None, len(places), places)
         where = self.expression(scope, "boolean") if self.flag() else None
         columns: tuple[ast.Expression, ...] = () if name is None else (self.expression(scope, name),)
         return ast.Select(columns, tuple(sources), where)
 
 
-def _may_be_null(place: Place) -> bool:
-    return isinstance(place.kind, kinds.Elements | kinds.Structure)
+def _may_be_null(location: Location) -> bool:
+    return isinstance(location.kind, kinds.Elements | kinds.Structure)
 
 
 def _chain(operator: str, terms: list[ast.Expression]) -> ast.Chain:

@@ -117,9 +117,9 @@ def test_rows_that_are_looked_at_one_by_one_have_a_budget_too() -> None:
     batch = batch_of(TREE, *[{"root": {"value": 0, "below": [leaf] * 100}}] * 3)
     asked = query.compile("any(root.below, any(root.below, any(below, value < 0)))", TREE)
     assert any(
-        isinstance(step, typed.Unfold)
+        isinstance(step, typed.UnfoldStep)
         for node in typed.walk(asked.root)
-        if isinstance(node, typed.Read)
+        if isinstance(node, typed.ReadPath)
         for step in node.steps
     )
     assert not asked.mask(batch).any()

@@ -13,7 +13,7 @@ from milepost.batch import Batch
 from milepost.query import ast
 from milepost.query.functions import FUNCTIONS
 from milepost.query.mask import exact
-from milepost.query.mask.comparing import FEW
+from milepost.query.mask.comparison import FEW
 from milepost.query.mask.functions import IMPLEMENTED
 from milepost.query.number import nearest_double, scaled
 from milepost.query.python.functions import function

@@ -19,7 +19,7 @@ from milepost.query import ast, clauses
 from milepost.query.checker import Checker
 from milepost.query.parser import parse as parsed
 from milepost.query.parser import read
-from milepost.query.shape import CACHE_CHARS, SHAPES, TEXT_CHARS, Shapes, cut
+from milepost.query.shape import CACHE_CHARS, SHAPES, TEXT_CHARS, Shapes, split_text
 from milepost.schema.text import parse
 from milepost.schema.types import Schema
 from tests.strategies import graphs, message_types, schemas, values
@@ -282,7 +282,7 @@ def test_a_predicate_of_a_known_shape_travels() -> None:
 
 
 def learned(shapes: Shapes, text: str) -> bool:
-    parts = cut(text)
+    parts = split_text(text)
     assert parts is not None
     before = shapes.statistics().learned
     shapes.learn(parts, text, EDGES, read(text))
@@ -290,7 +290,7 @@ def learned(shapes: Shapes, text: str) -> bool:
 
 
 def known(shapes: Shapes, text: str) -> bool:
-    parts = cut(text)
+    parts = split_text(text)
     return parts is not None and shapes.root(parts, text, EDGES) is not None
 
 
@@ -330,7 +330,7 @@ def test_a_shape_larger_than_the_cache_is_not_kept() -> None:
 
 
 def test_strangers_cannot_fill_the_memory() -> None:
-    assert cut("i = 1" + " " * TEXT_CHARS) is None
+    assert split_text("i = 1" + " " * TEXT_CHARS) is None
     assert TEXT_CHARS < CACHE_CHARS
 
 

@@ -192,7 +192,7 @@ def test_a_long_circle_of_classes_does_not_exhaust_the_stack() -> None:
         (complex, "no type of a message fits"),
         (int | str, r"a case needs a name; write Annotated\[int, Case\('...'\)\]"),
         (Point | int, r"a case needs a name; write Annotated\[int, Case\('...'\)\]"),
-        ("Nowhere", "its annotations cannot be read: name 'Nowhere' is not defined"),
+        ("Nowhere", "cannot read its annotations: name 'Nowhere' is not defined"),
         (Annotated[int | None, Case("a")] | None, None),
         (Annotated[int | None, Named("a")] | None, "optional already"),
     ],
@@ -221,7 +221,9 @@ def test_two_classes_of_one_name_are_told_apart_or_refused() -> None:
         return dataclass(made)
 
     both = dataclasses.make_dataclass("Both", [("a", tree(int)), ("b", tree(str))])
-    with pytest.raises(SchemaError, match="two classes stand for 'Tree'; give one of them another name in __schema__"):
+    with pytest.raises(
+        SchemaError, match="two classes have the name 'Tree'; give one of them another name in __schema__"
+    ):
         from_dataclass(both)
 
 
@@ -236,7 +238,7 @@ def test_a_dataclass_says_what_wants_an_index() -> None:
 
 
 def test_only_dataclasses_are_read() -> None:
-    with pytest.raises(SchemaError, match="is no dataclass"):
+    with pytest.raises(SchemaError, match="is not a dataclass"):
         from_dataclass(int)
 
 

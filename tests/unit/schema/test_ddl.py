@@ -126,7 +126,7 @@ def test_types_of_attributes(word: str, kind: t.Type) -> None:
         ("REAL", "RAEL", "there is no type 'RAEL'; did you mean 'REAL'?"),
         ("REAL", "order_line", "there is no type 'order_line'; an attribute is of an atomic type"),
         ("REAL", "INTEGER(3,2)", "only DECIMAL takes digits, not 'INTEGER'"),
-        ("REAL", "DECIMAL(3,5)", "decimal(3,5) cannot be"),
+        ("REAL", "DECIMAL(3,5)", "decimal(3,5) is not valid"),
         ("REAL", "", "expected a type or REFERENCE TO, found ';'"),
         ("REAL", "REFERENCE item", "expected 'TO', found 'item'"),
         ("price:", "price", "expected ':', found 'REAL'"),

@@ -109,7 +109,7 @@ def test_a_reference_holds_nodes(wrong: Any) -> None:
 
 def test_a_reference_holds_nodes_of_its_target() -> None:
     made = order()
-    with pytest.raises(InvalidValue, match=r"order\.lines: it refers to nodes order_line, not to <order id=3"):
+    with pytest.raises(InvalidValue, match=r"order\.lines: a reference to nodes order_line cannot hold <order id=3"):
         made.lines = [made]
 
 

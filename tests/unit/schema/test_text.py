@@ -216,7 +216,7 @@ def test_a_message_type_is_no_part_of_another_message() -> None:
         ("m: [a: {[] | int | []}]", "a variant may hold [] once, beside other cases", 1, 8),
         ("m: [a.b: int]", "'a.b' cannot name a field: only the names of schemas have dots", 1, 5),
         ("m: [a: int] n: int", "expected ';' or a new line before the next definition", 1, 13),
-        ("m: [a: decimal(39,1)]", "decimal(39,1) cannot be: precision goes from 1 to 38", 1, 8),
+        ("m: [a: decimal(39,1)]", "decimal(39,1) is not valid: precision goes from 1 to 38", 1, 8),
         ("m: [a: string(3,1)]", "only decimal takes digits, not 'string'", 1, 8),
         ("m: [a: decimal(3)]", "expected ',', found ')'", 1, 17),
         ("m: [a: int] check (a = 'x)", "this quote is never closed", 1, 24),

@@ -11,8 +11,8 @@ from milepost.pipeline.definition.shape import of_kind, type_of
 from milepost.query import ast, kinds
 from milepost.query.checker import Checker
 from milepost.query.expression import Expression
+from milepost.query.location import described, shown, unknown
 from milepost.query.parser import parse
-from milepost.query.place import described, shown, unknown
 from milepost.query.source import type_error
 from milepost.schema import types as t
 from milepost.schema.types import Optional, Schema, Type

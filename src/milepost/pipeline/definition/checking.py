@@ -20,7 +20,7 @@ from milepost.pipeline.definition.shape import MONITOR, RESERVED, fields_of, mon
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample, Step
 from milepost.pipeline.definition.table import joined
 from milepost.query.expression import Expression, Predicate
-from milepost.query.place import unknown
+from milepost.query.location import unknown
 from milepost.schema import types as t
 from milepost.schema.types import FIELD_NAME, Field, Optional, Schema, Type
 

@@ -22,7 +22,7 @@ from milepost.extras import extra, require
 from milepost.pipeline.definition.step import Enrich
 from milepost.query import kinds, parse_schema, subnet
 from milepost.query.kinds import Scalar
-from milepost.query.place import described
+from milepost.query.location import described
 from milepost.query.subnet import Network
 from milepost.schema import types as t
 from milepost.schema.types import Atom, Optional, Schema

@@ -14,7 +14,7 @@ from milepost.pipeline.definition.checked import CheckedRule
 from milepost.pipeline.definition.rule import AbsenceRule, Rule, SequenceRule, ThresholdRule, WindowRule
 from milepost.pipeline.definition.shape import RESERVED, fields_of, type_of, visible, with_fields
 from milepost.query.expression import Expression, Predicate
-from milepost.query.place import unknown
+from milepost.query.location import unknown
 from milepost.schema import types as t
 from milepost.schema.types import FIELD_NAME, Atom, Field, Optional, Schema, Tuple
 

@@ -10,7 +10,7 @@ from milepost.query import typed
 from milepost.query.expression import Expression
 from milepost.query.kinds import DOUBLE as DOUBLE_KIND
 from milepost.query.kinds import Scalar
-from milepost.query.typed import ROOT, At, Get, InCase, Read, Typed
+from milepost.query.typed import ROOT, CaseStep, ElementStep, FieldStep, ReadPath, Typed
 from milepost.schema import types as t
 from milepost.schema.types import Atom, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
@@ -92,25 +92,25 @@ def of_kind(kind: Scalar) -> Atom:
 
 
 def _atom(root: Typed, kind: Scalar, schema: Schema) -> Atom:
-    if isinstance(root, Read) and (end := _end(root, schema)) is not None:
+    if isinstance(root, ReadPath) and (end := _end(root, schema)) is not None:
         return end[0]
     if kind.name == "integer" and _may_be_uint64(root, schema):
         return t.decimal(UINT64_DIGITS, 0)
     return of_kind(kind)
 
 
-def _end(read: Read, schema: Schema) -> tuple[Atom, bool] | None:
+def _end(read: ReadPath, schema: Schema) -> tuple[Atom, bool] | None:
     """The type at the end of a path from the event, and whether something is always there."""
     if read.variable != ROOT:
         return None
     here, always = _resolved(schema.type, schema)
     for step in read.steps:
         match here, step:
-            case Tuple(fields), Get(name):
+            case Tuple(fields), FieldStep(name):
                 below = next(item.type for item in fields if item.name == name)
-            case Variant(cases), InCase(name):
+            case Variant(cases), CaseStep(name):
                 below, always = next(item.type for item in cases if item.name == name), False
-            case List(item), At():
+            case List(item), ElementStep():
                 below, always = item, False
             case _:
                 return None  # through a recursive reference: not for Spark
@@ -131,7 +131,7 @@ def _resolved(kind: Type, schema: Schema) -> tuple[Type, bool]:
 def _may_be_uint64(root: Typed, schema: Schema) -> bool:
     """Whether a value beyond 63 bits may come out: arithmetic gives null there, but these pass it on."""
     match root:
-        case Read():
+        case ReadPath():
             end = _end(root, schema)
             return any(item == t.UINT64 for item in _all_atoms(schema)) if end is None else end[0] == t.UINT64
         case typed.Convert(operand):
@@ -154,7 +154,7 @@ def _certain(root: Typed, schema: Schema) -> bool:
     match root:
         case typed.Const(value):
             return value is not None
-        case Read():
+        case ReadPath():
             end = _end(root, schema)
             # NaN reads as null, so a double may have no value although it is required.
             return end is not None and end[1] and end[0] not in (t.FLOAT, t.DOUBLE)

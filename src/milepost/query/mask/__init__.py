@@ -2,16 +2,16 @@
 
 ::
 
-    program    typed AST -> functions of a frame
-    frame      the rows being looked at, and where their variables are
-    spot       where a path leads in a batch
-    reading    columns at the end of paths
-    arithmetic, exact, comparing, logic, text, address, functions     what is done with columns
-    folding    quantifiers and aggregates
-    vector     columns of values, some of them not known
-    batches    from a batch to a mask or a column of its rows
+    compiler    typed AST -> functions of a frame
+    frame       the rows being looked at, and where their variables are
+    spot        where a path leads in a batch
+    paths       columns at the end of paths
+    arithmetic, exact, comparison, logic, text, address, functions     what is done with columns
+    aggregates  quantifiers and aggregates
+    vector      columns of values, some of them not known
+    batches     from a batch to a mask or a column of its rows
 """
 
-from milepost.query.mask.batches import Column, column, column_of, mask
+from milepost.query.mask.batches import RowValues, column, column_of, mask
 
-__all__ = ["Column", "column", "column_of", "mask"]
+__all__ = ["RowValues", "column", "column_of", "mask"]

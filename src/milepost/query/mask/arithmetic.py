@@ -9,7 +9,7 @@ import numpy as np
 
 from milepost.query.kinds import DOUBLE, Scalar
 from milepost.query.mask import exact
-from milepost.query.mask.reading import numbers
+from milepost.query.mask.paths import numbers
 from milepost.query.mask.vector import Vector, both
 
 _DOUBLES: Final[dict[str, Any]] = {

@@ -15,13 +15,13 @@ from milepost.query.budget import Budget, require
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import DATE, DOUBLE, TIMESTAMP, Scalar
 from milepost.query.kinds import UUID as UUID_KIND
-from milepost.query.mask.frame import Frame, Origin
-from milepost.query.mask.program import Program
+from milepost.query.mask.compiler import MaskCompiler
+from milepost.query.mask.frame import Origin, RowFrame
 from milepost.query.mask.vector import (
     Array,
     Bools,
     Index,
-    Part,
+    PartialVector,
     TooMuch,
     Vector,
     from_list,
@@ -38,7 +38,7 @@ HeaderColumns = Mapping[str, Any]  # attribute -> a sequence with one value a ro
 Answer = TypeVar("Answer")
 
 
-class Column(NamedTuple):
+class RowValues(NamedTuple):
     """A value for each row, and in which rows there is one; `known` is None when in all.
 
     `values` holds numbers and booleans as such, dates and timestamps as `datetime64`, anything else as objects. Where
@@ -60,7 +60,7 @@ class Column(NamedTuple):
 
 def mask(node: Typed) -> Callable[[Batch, HeaderColumns | None], Bools]:
     """A predicate as a function from a batch to the rows for which it is true."""
-    holds = Program().holds(node)
+    holds = MaskCompiler().holds(node)
     steps = cost(node)
 
     def rows(batch: Batch, header: HeaderColumns | None = None) -> Bools:
@@ -75,35 +75,35 @@ def mask(node: Typed) -> Callable[[Batch, HeaderColumns | None], Bools]:
     return rows
 
 
-def column(node: Typed) -> Callable[[Batch, HeaderColumns | None], Column]:
+def column(node: Typed) -> Callable[[Batch, HeaderColumns | None], RowValues]:
     """An expression as a function from a batch to its value in each row."""
-    evaluate = Program().vector(node)
+    evaluate = MaskCompiler().vector(node)
     steps = cost(node)
     kind = scalar(node)
 
-    def values(batch: Batch, header: HeaderColumns | None = None) -> Column:
+    def values(batch: Batch, header: HeaderColumns | None = None) -> RowValues:
         n = len(batch)
         everywhere = np.arange(n)
         parts = [
-            Part(everywhere if rows is None else rows, found)
+            PartialVector(everywhere if rows is None else rows, found)
             for rows, found in _evaluated(evaluate, batch, header, steps)
         ]
         vector = merged(parts, n, kind)
         if vector is None:
-            return Column(np.full(n, None, object), np.zeros(n, np.bool_))
-        return Column(_public(spread(vector, n, kind), kind), vector.known)
+            return RowValues(np.full(n, None, object), np.zeros(n, np.bool_))
+        return RowValues(_public(spread(vector, n, kind), kind), vector.known)
 
     return values
 
 
-def column_of(values: list[Any], kind: Scalar) -> Column:
+def column_of(values: list[Any], kind: Scalar) -> RowValues:
     """A column from values of the language, None for null."""
     vector = from_list(values, kind)
-    return Column(_public(vector.values, kind), vector.known)
+    return RowValues(_public(vector.values, kind), vector.known)
 
 
 def _evaluated(
-    evaluate: Callable[[Frame], Answer], batch: Batch, header: HeaderColumns | None, steps: int
+    evaluate: Callable[[RowFrame], Answer], batch: Batch, header: HeaderColumns | None, steps: int
 ) -> list[tuple[Index | None, Answer]]:
     """The answers for the rows of each group; None for the rows of a batch that has one group.
 
@@ -122,11 +122,11 @@ def _evaluated(
 
 
 def _in_pieces(
-    evaluate: Callable[[Frame], Answer], origin: Origin, rows: Index | None
+    evaluate: Callable[[RowFrame], Answer], origin: Origin, rows: Index | None
 ) -> list[tuple[Index | None, Answer]]:
     """The answer for all rows, or, where elements multiply beyond the limit, for halves of them."""
     try:
-        return [(rows, evaluate(Frame.outermost(origin, rows)))]
+        return [(rows, evaluate(RowFrame.outermost(origin, rows)))]
     except TooMuch as error:
         every = np.arange(origin.block.n) if rows is None else rows
         if len(every) == 1:

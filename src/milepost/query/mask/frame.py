@@ -60,14 +60,14 @@ class Origin:
 def _nothing(steps: int) -> None: ...
 
 
-class Frame:
+class RowFrame:
     """One level of rows."""
 
     def __init__(
         self,
         origin: Origin,
         n: int,
-        outer: Frame | None = None,
+        outer: RowFrame | None = None,
         parents: Callable[[], Index] | None = None,
         messages: Index | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class Frame:
         self._spots: dict[int, Spot] = {}
 
     @classmethod
-    def outermost(cls, origin: Origin, rows: Index | None) -> Frame:
+    def outermost(cls, origin: Origin, rows: Index | None) -> RowFrame:
         """The frame of a group's messages, or of some of them."""
         frame = cls(origin, origin.block.n if rows is None else len(rows), messages=rows)
         frame.bind(ROOT, origin.root(rows))
@@ -113,6 +113,6 @@ class Frame:
             found = self._spots[variable] = self.outer.spot(variable).at(self.parents)
         return found
 
-    def within(self, rows: Index) -> Frame:
+    def within(self, rows: Index) -> RowFrame:
         """Some of the rows, as a frame of their own."""
-        return Frame(self.origin, len(rows), self, lambda: rows)
+        return RowFrame(self.origin, len(rows), self, lambda: rows)

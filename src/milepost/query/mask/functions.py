@@ -16,13 +16,13 @@ from milepost.query.instant import DAY_MICROSECONDS
 from milepost.query.kinds import DATE, DOUBLE, Scalar
 from milepost.query.mask import exact, text
 from milepost.query.mask.address import in_subnet
-from milepost.query.mask.frame import Frame
+from milepost.query.mask.frame import RowFrame
 from milepost.query.mask.text import bools, text_bytes
 from milepost.query.mask.vector import Array, Vector, both, from_list, require, spread
 from milepost.query.python.functions import function as reference
 from milepost.query.typed import Call, scalar
 
-Function: TypeAlias = Callable[[list[Vector], Frame], Vector]
+Function: TypeAlias = Callable[[list[Vector], RowFrame], Vector]
 
 
 def function(node: Call) -> Function:
@@ -51,7 +51,7 @@ def _on_text(change: Callable[[Any], Any]) -> Function:
     return lambda arguments, frame: Vector(change(arguments[0].values), arguments[0].known)
 
 
-def _concatenation(arguments: list[Vector], frame: Frame) -> Vector:
+def _concatenation(arguments: list[Vector], frame: RowFrame) -> Vector:
     left, right = arguments
     require("QUERY_VALUE_BYTES", text_bytes(left, frame.n) + text_bytes(right, frame.n), "text joined by ||")
     return Vector(pc.binary_join_element_wise(left.values, right.values, ""), known_of(arguments))
@@ -62,7 +62,7 @@ def _with_constants(node: Call, kinds: list[Scalar]) -> Function:
     change = _WITH_CONSTANTS[node.function]
     row_by_row = _row_by_row(node, kinds)
 
-    def call(arguments: list[Vector], frame: Frame) -> Vector:
+    def call(arguments: list[Vector], frame: RowFrame) -> Vector:
         first, *rest = arguments
         if first.constant or not all(argument.constant for argument in rest):
             return row_by_row(arguments, frame)
@@ -78,7 +78,7 @@ def _row_by_row(node: Call, kinds: list[Scalar]) -> Function:
     """The reference, for each row: for arguments that are seldom columns, and that neither NumPy nor Arrow can take."""
     calculate = reference(node.function, tuple(kinds))
 
-    def call(arguments: list[Vector], frame: Frame) -> Vector:
+    def call(arguments: list[Vector], frame: RowFrame) -> Vector:
         n = frame.n
         frame.origin.spend(n * limits.QUERY_ROW_STEPS)
         known = known_of(arguments)
@@ -184,12 +184,12 @@ def _of_time(part: Callable[[Array, Scalar], Array], kind: Scalar) -> Function:
     return lambda arguments, frame: Vector(part(arguments[0].values, kind), arguments[0].known)
 
 
-def _days_between(arguments: list[Vector], frame: Frame) -> Vector:
+def _days_between(arguments: list[Vector], frame: RowFrame) -> Vector:
     start, end = (_wide(argument.values) for argument in arguments)
     return Vector(end - start, known_of(arguments))
 
 
-def _seconds_between(arguments: list[Vector], frame: Frame) -> Vector:
+def _seconds_between(arguments: list[Vector], frame: RowFrame) -> Vector:
     start, end = (_wide(argument.values) for argument in arguments)
     return Vector((end - start).astype(np.float64) / 1e6, known_of(arguments))
 
@@ -198,7 +198,7 @@ def _wide(values: Any) -> Any:
     return values.astype(np.int64) if isinstance(values, np.ndarray) else values
 
 
-def _in_subnet(arguments: list[Vector], frame: Frame) -> Vector:
+def _in_subnet(arguments: list[Vector], frame: RowFrame) -> Vector:
     texts, cidr = arguments
     return in_subnet(texts.values, texts.known, subnet.network(cidr.values.as_py()), frame.origin.spend)
 

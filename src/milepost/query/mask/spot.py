@@ -8,7 +8,7 @@ import numpy as np
 
 from milepost.batch.block import Block
 from milepost.query.mask.vector import Array, Bools, Index, both
-from milepost.query.typed import At, Get, InCase, Step
+from milepost.query.typed import CaseStep, ElementStep, FieldStep, Step
 from milepost.schema.flat import BoxShape, ChoiceShape, ListShape, Shape, TupleShape
 
 
@@ -71,17 +71,17 @@ def follow(spot: Spot, steps: tuple[Step, ...]) -> list[Spot]:
     for position, step in enumerate(steps):
         shape = spot.shape
         # Not a match statement: this runs for every path of every batch, and class patterns cost a microsecond each.
-        if isinstance(shape, TupleShape) and isinstance(step, Get):
+        if isinstance(shape, TupleShape) and isinstance(step, FieldStep):
             spot = Spot(spot.block, shape.fields[step.name], spot.index, spot.present(), spot.rows)
-        elif isinstance(shape, ChoiceShape) and isinstance(step, InCase):
+        elif isinstance(shape, ChoiceShape) and isinstance(step, CaseStep):
             if shape.case != step.name or shape.shape is None:
                 return []
             spot = Spot(spot.block, shape.shape, spot.index, spot.known, spot.rows)
-        elif isinstance(shape, BoxShape) and isinstance(step, InCase):
+        elif isinstance(shape, BoxShape) and isinstance(step, CaseStep):
             return [end for part in unboxed(spot, shape) for end in follow(part, steps[position:])]
         else:
             assert isinstance(shape, ListShape)
-            assert isinstance(step, At)
+            assert isinstance(step, ElementStep)
             element = _element(spot, shape, step.index)
             if element is None:
                 return []

@@ -142,14 +142,14 @@ def gathered(values: Any, index: Index) -> Any:
 
 
 @dataclass(slots=True)
-class Part:
+class PartialVector:
     """A vector for some of the rows."""
 
     rows: Index
     vector: Vector | None
 
 
-def merged(parts: list[Part], n: int, kind: Scalar) -> Vector | None:
+def merged(parts: list[PartialVector], n: int, kind: Scalar) -> Vector | None:
     """One vector of n rows from vectors of some rows each; rows in no part are null."""
     filled = [(part.rows, part.vector) for part in parts if part.vector is not None]
     if not filled:

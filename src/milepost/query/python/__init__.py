@@ -6,6 +6,6 @@ obvious to being fast; still, a query becomes closures once, and a message costs
 
 from milepost.query.python.compiler import compiled, evaluated
 from milepost.query.python.moment import Moment
-from milepost.query.python.selecting import plain, rows
+from milepost.query.python.selection import plain, rows
 
 __all__ = ["Moment", "compiled", "evaluated", "plain", "rows"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from milepost.query.kinds import DOUBLE, Scalar, is_exact
 from milepost.query.number import bounded, nearest_double, remainder
 from milepost.query.python.moment import Value
-from milepost.query.python.reading import number
+from milepost.query.python.paths import number
 
 Operation = Callable[[Any, Any], Value]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from milepost.query import typed
+from milepost.query.python.aggregates import conjunction, disjunction, fold
 from milepost.query.python.arithmetic import calculation, comparison, converted, negation
-from milepost.query.python.folding import conjunction, disjunction, fold
 from milepost.query.python.functions import LIKE_CHARS, OF_TEXT, function
 from milepost.query.python.moment import Evaluate, Moment, Value
-from milepost.query.python.reading import case_name, header, read
+from milepost.query.python.paths import case_name, header, read
 from milepost.query.typed import Typed, scalar
 
 
@@ -19,9 +19,9 @@ def compiled(node: Typed) -> Evaluate:
     match node:
         case typed.Const(value):
             return lambda moment: value
-        case typed.Read():
+        case typed.ReadPath():
             return read(node)
-        case typed.Header():
+        case typed.HeaderField():
             return header(node)
         case typed.CaseName():
             return case_name(node)

@@ -5,9 +5,9 @@
     compiler     typed AST -> columns: `column`, `check`, `result_type`
     types        schemas and kinds -> Spark types
     route        the types along paths, and what is refused; needs no running Spark
-    reading      columns at the end of paths
+    paths        columns at the end of paths
     arithmetic, comparison, functions, pattern, address     what is done with columns
-    folding      quantifiers and aggregates
+    aggregates   quantifiers and aggregates
     value        columns with their types
 
 Whatever Spark would raise for a row, or make depend on a setting of the session (ANSI mode, time zone, case of names),

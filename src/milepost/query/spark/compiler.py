@@ -12,13 +12,13 @@ from milepost.query.expression import Expression, expression
 from milepost.query.expression import compile as predicate
 from milepost.query.kinds import Scalar
 from milepost.query.parser import parse
-from milepost.query.selection import Query
+from milepost.query.selection import CompiledQuery
+from milepost.query.spark.aggregates import fold
 from milepost.query.spark.arithmetic import WIDE, calculation, converted, negation
 from milepost.query.spark.comparison import comparison
-from milepost.query.spark.folding import fold
 from milepost.query.spark.functions import call
+from milepost.query.spark.paths import Variables
 from milepost.query.spark.pattern import like
-from milepost.query.spark.reading import Frame
 from milepost.query.spark.route import Route, digits, require
 from milepost.query.spark.types import UINT64_DIGITS, spark_type
 from milepost.query.spark.value import BOOLEAN, DOUBLE, Value, constant, every, some
@@ -26,7 +26,9 @@ from milepost.query.typed import Typed, scalar
 from milepost.schema.types import Schema
 
 
-def column(query: Expression | Query | str, schema: Schema | None = None, *, under: str | None = None) -> Column:
+def column(
+    query: Expression | CompiledQuery | str, schema: Schema | None = None, *, under: str | None = None
+) -> Column:
     """An expression or a predicate as a column of DataFrames whose rows are `struct_type(schema)`.
 
     A text needs its schema. With `under`, the message is not the row but the struct column of that name; where that
@@ -34,17 +36,19 @@ def column(query: Expression | Query | str, schema: Schema | None = None, *, und
     `query.expression` raises; evaluating the column raises nothing, whatever the data and the session's settings.
     """
     meant = check(query, schema, under=under)
-    return _compiled(meant.root, Frame(Route(meant.schema), under, {})).to(result_type(meant))
+    return _compiled(meant.root, Variables(Route(meant.schema), under, {})).to(result_type(meant))
 
 
-def check(query: Expression | Query | str, schema: Schema | None = None, *, under: str | None = None) -> Expression:
+def check(
+    query: Expression | CompiledQuery | str, schema: Schema | None = None, *, under: str | None = None
+) -> Expression:
     """The query, if `column` would take it; raises what `column` raises, and needs no running Spark."""
     meant = _meant(query, schema)
     require(meant.text, meant.schema, meant.root, under)
     return meant
 
 
-def result_type(query: Expression | Query | str, schema: Schema | None = None) -> s.DataType:
+def result_type(query: Expression | CompiledQuery | str, schema: Schema | None = None) -> s.DataType:
     """The type of `column` for the same query; needs no running Spark."""
     meant = _meant(query, schema)
     route = Route(meant.schema)
@@ -53,24 +57,24 @@ def result_type(query: Expression | Query | str, schema: Schema | None = None) -
     return spark_type(meant.type)
 
 
-def _meant(query: Expression | Query | str, schema: Schema | None) -> Expression:
+def _meant(query: Expression | CompiledQuery | str, schema: Schema | None) -> Expression:
     if isinstance(query, str):
         if schema is None:
             raise QueryError(f"the text {query[:60]!r} alone does not say what its names are: give its schema")
         return predicate(query, schema) if isinstance(parse(query), ast.Select) else expression(query, schema)
     if schema is not None and schema.fingerprint != query.schema.fingerprint:
         raise QueryError(f"the query was compiled for {query.schema.name}, and not for this schema, {schema.name}")
-    return query.predicate if isinstance(query, Query) else query
+    return query.predicate if isinstance(query, CompiledQuery) else query
 
 
-def _compiled(node: Typed, frame: Frame) -> Value:
+def _compiled(node: Typed, frame: Variables) -> Value:
     def part(child: Typed) -> Value:
         return _compiled(child, frame)
 
     match node:
         case typed.Const(value, kind):
             return constant(value, kind)
-        case typed.Read():
+        case typed.ReadPath():
             return frame.read(node)
         case typed.CaseName(variant):
             return frame.case_name(variant)
@@ -90,7 +94,7 @@ def _compiled(node: Typed, frame: Frame) -> Value:
             return _in(node, part(operand), frame)
         case typed.Like(operand, pattern):
             return like(part(operand), pattern)
-        case typed.IsNull(typed.Read(kind=kind) as read) if not isinstance(kind, Scalar):
+        case typed.IsNull(typed.ReadPath(kind=kind) as read) if not isinstance(kind, Scalar):
             return Value(~frame.present(read).column, BOOLEAN)
         case typed.IsNull(operand):
             return Value(part(operand).column.isNull(), BOOLEAN)
@@ -108,14 +112,14 @@ def _compiled(node: Typed, frame: Frame) -> Value:
     raise AssertionError(node)  # a header: `require` has refused it
 
 
-def _between(node: typed.Between, value: Value, frame: Frame) -> Value:
+def _between(node: typed.Between, value: Value, frame: Variables) -> Value:
     kind = scalar(node.operand)
     above = comparison(">=", value, _compiled(node.low, frame), kind, scalar(node.low))
     below = comparison("<=", value, _compiled(node.high, frame), kind, scalar(node.high))
     return Value(above.column & below.column, BOOLEAN)
 
 
-def _in(node: typed.In, value: Value, frame: Frame) -> Value:
+def _in(node: typed.In, value: Value, frame: Variables) -> Value:
     items = [_like(value, _compiled(item, frame)) for item in node.items]
     if all(item.type == value.type and item.leaf for item in items):
         return Value(value.column.isin(*(item.column for item in items)), BOOLEAN)

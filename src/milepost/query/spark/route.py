@@ -12,11 +12,11 @@ from typing import TypeAlias
 from milepost.errors import QueryTypeError
 from milepost.query import kinds, typed
 from milepost.query.spark.types import UINT64_DIGITS
-from milepost.query.typed import ROOT, At, Get, InCase, Read, Step, Typed, Unfold
+from milepost.query.typed import ROOT, CaseStep, ElementStep, FieldStep, ReadPath, Step, Typed, UnfoldStep
 from milepost.schema.messagetype import Reference
 from milepost.schema.types import UINT64, List, Optional, Ref, Schema, Tuple, Type, Variant
 
-Stop: TypeAlias = Type | kinds.Node | kinds.Nodes
+Stop: TypeAlias = Type | kinds.NodeKind | kinds.Nodes
 
 Routes: TypeAlias = Mapping[int, Stop]  # what each variable stands for
 
@@ -30,7 +30,7 @@ class Route:
     def start(self) -> Routes:
         """The variable of the message."""
         message_type = self.schema.message_type
-        return {ROOT: self.schema.type if message_type is None else kinds.Node(message_type.root)}
+        return {ROOT: self.schema.type if message_type is None else kinds.NodeKind(message_type.root)}
 
     def resolved(self, stop: Stop) -> Stop:
         """Without what is no step: optional, and a name for something else. Recursive references stay."""
@@ -41,21 +41,21 @@ class Route:
     def step(self, stop: Stop, step: Step) -> Stop:
         """The type that a step leads to, resolved."""
         match stop, step:
-            case kinds.Node(name), Get(member_name):
+            case kinds.NodeKind(name), FieldStep(member_name):
                 assert self.schema.message_type is not None
                 member = self.schema.message_type.node(name).member(member_name)
                 return kinds.Nodes(member.target) if isinstance(member, Reference) else self.resolved(member.type)
-            case Tuple(fields) | Variant(fields), Get(name) | InCase(name):
+            case Tuple(fields) | Variant(fields), FieldStep(name) | CaseStep(name):
                 return self.resolved(next(item.type for item in fields if item.name == name))
-            case List(item), At():
+            case List(item), ElementStep():
                 return self.resolved(item)
         raise AssertionError((stop, step))
 
-    def end(self, read: Read, variables: Routes) -> Stop:
+    def end(self, read: ReadPath, variables: Routes) -> Stop:
         """The type at the end of a path."""
         stop = self.resolved(variables[read.variable])
         for step in read.steps:
-            if not isinstance(step, Unfold):
+            if not isinstance(step, UnfoldStep):
                 stop = self.step(stop, step)
         return stop
 
@@ -65,7 +65,7 @@ class Route:
         for binding in bindings:
             match self.end(binding.source, found):
                 case kinds.Nodes(target):
-                    found[binding.variable] = kinds.Node(target)
+                    found[binding.variable] = kinds.NodeKind(target)
                 case List(item):
                     found[binding.variable] = item
         return found
@@ -74,7 +74,7 @@ class Route:
 def digits(route: Route, node: Typed, variables: Routes) -> int:
     """Of an integer expression: 20 when it may give a uint64 as it is, else 19."""
     match node:
-        case Read():
+        case ReadPath():
             return UINT64_DIGITS if route.end(node, variables) == UINT64 else UINT64_DIGITS - 1
         case typed.Call("coalesce", arguments):
             return max(digits(route, argument, variables) for argument in arguments)
@@ -97,9 +97,9 @@ class _Judge:
 
     def visit(self, node: Typed, variables: Routes) -> None:
         match node:
-            case typed.Header(name):
+            case typed.HeaderField(name):
                 self.refuse(f"{name} is an administrative attribute, which the rows of a DataFrame do not have")
-            case Read():
+            case ReadPath():
                 self.path(node, variables)
             case typed.CaseName(read):
                 self.path(read, variables)
@@ -116,23 +116,23 @@ class _Judge:
                 for child in typed.children(node):
                     self.visit(child, variables)
 
-    def path(self, read: Read, variables: Routes) -> None:
+    def path(self, read: ReadPath, variables: Routes) -> None:
         stop = self.route.resolved(variables[read.variable])
         for step in read.steps:
-            if isinstance(step, Unfold):
+            if isinstance(step, UnfoldStep):
                 assert isinstance(stop, Ref)
                 self.refuse(self.recursive(read, stop.name))
             if read.variable == ROOT and self.under is None:
                 self.top(stop, step)
             stop = self.route.step(stop, step)
 
-    def recursive(self, read: Read, name: str) -> str:
+    def recursive(self, read: ReadPath, name: str) -> str:
         path = "".join(map(str, read.steps)).removeprefix(".") or "it"
         return f"{path} goes through {name}, which is recursive, and a DataFrame holds it as JSON text"
 
     def top(self, stop: Stop, step: Step) -> None:
         """Columns of a DataFrame cannot be told apart by letters' case alone; fields of a struct can, by position."""
-        if stop is not self.route.schema.type or not isinstance(step, Get):
+        if stop is not self.route.schema.type or not isinstance(step, FieldStep):
             return
         names = [item.name for item in self.route.schema.type.fields if item.name.lower() == step.name.lower()]  # type: ignore[union-attr]
         if len(names) > 1:

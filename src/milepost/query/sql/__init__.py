@@ -6,8 +6,8 @@
     compiler     typed AST -> SQL: `compile` for predicates and values, `order_by` for the keys of an order
     writer       values to bind, and names
     value        pieces of SQL with their kinds and forms
-    reading      paths through tables                              header     the administrative attributes
-    comparing    comparisons with constants, so that indexes are used
+    paths        paths through tables                              header     the administrative attributes
+    comparison   comparisons with constants, so that indexes are used
     back         what the databases say differently                sqlite, postgresql, addresses
     functions    what SQLite calls for the rest; `install` makes it known to a connection
 
@@ -15,6 +15,6 @@ Only values that are bound come from a query or a message: the text has names of
 """
 
 from milepost.query.sql.compiler import Sql, compile, order_by
-from milepost.query.sql.tables import Column, Table, Tables
+from milepost.query.sql.tables import SqlColumn, SqlTable, Tables
 
-__all__ = ["compile", "order_by", "Sql", "Tables", "Table", "Column"]
+__all__ = ["compile", "order_by", "Sql", "Tables", "SqlTable", "SqlColumn"]

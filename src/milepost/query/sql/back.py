@@ -10,7 +10,7 @@ from milepost.query.instant import DAY_MICROSECONDS
 from milepost.query.kinds import DATE, DOUBLE, INTEGER, Scalar
 from milepost.query.like import Pattern
 from milepost.query.sql.value import TAME, Value, encoded, form_of, has_units
-from milepost.query.sql.writer import Writer
+from milepost.query.sql.writer import SqlWriter
 
 FIRST_DAY: Final = 719_162  # days from 0001-01-01, the first there is, to 1970-01-01: with them no day is negative
 FIRST_MICROSECOND: Final = FIRST_DAY * DAY_MICROSECONDS
@@ -21,9 +21,9 @@ _OF_TIME: Final = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "sec
 
 
 class Back(ABC):
-    """A database's way to write operations. Values that are not leaves are written once, or put into `Writer.once`."""
+    """A database's way to write operations. A value that is no leaf is written once, or goes into `SqlWriter.once`."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: SqlWriter) -> None:
         self.writer: Final = writer
 
     # Constants

@@ -11,16 +11,16 @@ from milepost.query import typed
 from milepost.query.kinds import BOOLEAN, BYTES, DOUBLE, INTEGER, STRING, Elements, Scalar
 from milepost.query.number import scaled
 from milepost.query.sql.back import Back
-from milepost.query.sql.comparing import FLIPPED, Comparing
+from milepost.query.sql.comparison import FLIPPED, Comparison
 from milepost.query.sql.header import Attributes
 from milepost.query.sql.lengths import PRODUCT, longest, short
+from milepost.query.sql.paths import From, PathReader, Spot
 from milepost.query.sql.postgresql import Postgresql
-from milepost.query.sql.reading import From, Reader, Spot
 from milepost.query.sql.sqlite import Sqlite
 from milepost.query.sql.tables import Tables
 from milepost.query.sql.value import Dialect, Form, Value, decoded
 from milepost.query.sql.writer import ROOT as ROOT_ALIAS
-from milepost.query.sql.writer import Writer, chained
+from milepost.query.sql.writer import SqlWriter, chained
 from milepost.query.typed import ROOT, Const, Fold, Typed
 
 _TIMES = frozenset({"year", "month", "day", "weekday", "hour", "minute", "second", "date", "days_between",
@@ -57,7 +57,7 @@ def compile(
     With `where`, a predicate is made for a WHERE clause: what is null may come out false, which lets the database use
     its indexes. Raises `QueryError` for what the database cannot be asked; running the expression raises for no row.
     """
-    writer = Writer(tables, dialect, message, prefix)
+    writer = SqlWriter(tables, dialect, message, prefix)
     walk = _Walk(writer, longest(root))
     if where and root.kind == BOOLEAN:
         value = Value(walk.test(root, walk.scope), BOOLEAN)
@@ -71,7 +71,7 @@ def order_by(
     keys: Sequence[typed.Sorting], tables: Tables, dialect: Dialect, *, message: str = "q", prefix: str = "o"
 ) -> Sql:
     """The keys of an order, as they stand behind ORDER BY. Null comes after every value, and so first in `desc`."""
-    writer = Writer(tables, dialect, message, prefix)
+    writer = SqlWriter(tables, dialect, message, prefix)
     walk = _Walk(writer, longest(*(item.key for item in keys)))
     terms = []
     for item in keys:
@@ -84,20 +84,20 @@ def order_by(
     return _sql(writer, ", ".join(terms))
 
 
-def _sql(writer: Writer, text: str, kind: Scalar = BOOLEAN, form: Form = "plain") -> Sql:
+def _sql(writer: SqlWriter, text: str, kind: Scalar = BOOLEAN, form: Form = "plain") -> Sql:
     """Without the values that were bound for nothing; whether `r` is needed is what the text says in the end."""
     values = {name: writer.values[name] for name in _NAME.findall(text)}
     return Sql(text, values, _ROOT.search(text) is not None, kind, form)
 
 
 class _Walk:
-    def __init__(self, writer: Writer, longest: int | None) -> None:
+    def __init__(self, writer: SqlWriter, longest: int | None) -> None:
         self._writer = writer
         self._longest = longest
         self._back: Back = Sqlite(writer) if writer.sqlite else Postgresql(writer)
-        self._reader = Reader(writer)
+        self._reader = PathReader(writer)
         self._attributes = Attributes(self._back)
-        self._comparing = Comparing(self._back)
+        self._comparing = Comparison(self._back)
         self.scope = {ROOT: Spot.root(writer)}
 
     # Truth: what is null may come out false
@@ -125,9 +125,9 @@ class _Walk:
         match node:
             case Const(value, kind):
                 return self._back.constant(value, kind)
-            case typed.Read():
+            case typed.ReadPath():
                 return self._reader.value(node, scope)
-            case typed.Header():
+            case typed.HeaderField():
                 return self._attributes.value(node)
             case typed.Negate(operand):
                 return self._back.negated(part(operand))
@@ -148,7 +148,7 @@ class _Walk:
             case typed.Like(operand, pattern):
                 value = self.value(operand, scope)
                 return self._back.like(value if short(node) else self._bounded(operand, value), pattern)
-            case typed.IsNull(typed.Read(kind=kind) as read) if not isinstance(kind, Scalar):
+            case typed.IsNull(typed.ReadPath(kind=kind) as read) if not isinstance(kind, Scalar):
                 present = self._reader.present(read, scope)
                 return self._back.never(False) if present is None else f"(NOT {present})"
             case typed.IsNull(operand):
@@ -187,7 +187,7 @@ class _Walk:
     def _compare(self, sign: str, left: Typed, right: Typed, scope: dict[int, Spot], exactly: bool) -> str:
         if isinstance(left, Const) and not isinstance(right, Const):
             left, right, sign = right, left, FLIPPED[sign]
-        if isinstance(right, Const) and right.value is not None and isinstance(left, typed.Header):
+        if isinstance(right, Const) and right.value is not None and isinstance(left, typed.HeaderField):
             found = self._attributes.compared(sign, left, right)
             if found is not None:
                 return found
@@ -203,7 +203,7 @@ class _Walk:
 
     def _in(self, operand: Typed, items: tuple[Typed, ...], scope: dict[int, Spot], exactly: bool) -> str:
         constants = [item for item in items if isinstance(item, Const)]
-        if isinstance(operand, typed.Header) and operand.name == "mid" and len(constants) == len(items):
+        if isinstance(operand, typed.HeaderField) and operand.name == "mid" and len(constants) == len(items):
             known = [item.value for item in constants if item.value is not None]
             found = self._attributes.one_of(known)
             return found if len(known) == len(items) else f"({found} OR {self._back.typed('NULL', BOOLEAN, 'plain')})"
@@ -225,7 +225,7 @@ class _Walk:
                 return Value(self._back.starts_with(self.value(first, scope), prefix), BOOLEAN)
         arguments = tuple(self._bounded(argument, self.value(argument, scope)) for argument in node.arguments)
         match name, node.arguments:
-            case "contains" | "position", (typed.Read(), typed.Read()):
+            case "contains" | "position", (typed.ReadPath(), typed.ReadPath()):
                 whole, part = arguments
                 bounded = self._back.bounded(part.text, (whole.text, part.text), PRODUCT)
                 arguments = (whole, replace(part, text=bounded, leaf=False))
@@ -246,7 +246,7 @@ class _Walk:
 
     def _bounded(self, node: Typed, value: Value) -> Value:
         """A text of a message as a function gets it: one that is too long for what is done with it raises."""
-        if self._longest is None or not isinstance(node, typed.Read) or node.kind not in (STRING, BYTES):
+        if self._longest is None or not isinstance(node, typed.ReadPath) or node.kind not in (STRING, BYTES):
             return value
         return replace(value, text=self._back.bounded(value.text, (value.text,), self._longest), leaf=False)
 
@@ -321,8 +321,8 @@ class _Walk:
 
 def _simple(node: Typed) -> bool:
     """Whether a node is one column, so that it may be written twice."""
-    return isinstance(node, typed.Header) or (
-        isinstance(node, typed.Read) and all(isinstance(step, typed.Get) for step in node.steps)
+    return isinstance(node, typed.HeaderField) or (
+        isinstance(node, typed.ReadPath) and all(isinstance(step, typed.FieldStep) for step in node.steps)
     )
 
 

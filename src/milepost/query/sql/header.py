@@ -15,7 +15,7 @@ from milepost.query.kinds import DOUBLE, INT64_MAX, INTEGER, STRING, TIMESTAMP
 from milepost.query.sql.back import Back
 from milepost.query.sql.value import Value, not_nan
 from milepost.query.sql.writer import chained
-from milepost.query.typed import Const, Header
+from milepost.query.typed import Const, HeaderField
 
 _MID: Final = re.compile(r"(0|[1-9][0-9]{0,18})/(0|[1-9][0-9]{0,18})/(0|[1-9][0-9]{0,18})")
 
@@ -28,7 +28,7 @@ class Attributes:
         self._writer = back.writer
         self._row = back.writer.message
 
-    def value(self, node: Header) -> Value:
+    def value(self, node: HeaderField) -> Value:
         """An attribute."""
         q = self._row
         match node.name:
@@ -49,7 +49,7 @@ class Attributes:
         name = schema.name if schema.message_type is None else schema.message_type.name
         return self._back.constant(name, STRING)
 
-    def compared(self, sign: str, node: Header, constant: Const) -> str | None:
+    def compared(self, sign: str, node: HeaderField, constant: Const) -> str | None:
         """An attribute with a constant, where the columns can be asked for something else; None where not."""
         if node.name == "enqueued_at":
             return self._at(sign, (microseconds(constant.value) - EPOCH_US) << LANE_BITS)

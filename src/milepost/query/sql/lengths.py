@@ -38,7 +38,7 @@ def _passes(node: Typed) -> int:
             return 0 if short(node) else 1 + len(pattern.characters) // PATTERN_CHARS
         case typed.Call("contains" | "position" | "starts_with" | "ends_with", (_, Const(str() as part))):
             return 1 + len(part) // PATTERN_CHARS
-        case typed.Call("contains" | "position", (typed.Read(), typed.Read())):
+        case typed.Call("contains" | "position", (typed.ReadPath(), typed.ReadPath())):
             return 1  # their lengths are multiplied where they are known
         case typed.Call("contains" | "position"):
             return TWO_TEXTS

@@ -52,7 +52,7 @@ POSTGRESQL: Final = {
 
 
 @dataclass(frozen=True)
-class Column:
+class SqlColumn:
     """A column: the value at a path of names from the table's element on, or whether something there is present."""
 
     name: str  # in SQL
@@ -66,13 +66,13 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class SqlTable:
     """The elements of one list, or the messages themselves."""
 
     name: str  # in SQL
     path: tuple[str, ...]  # names from the message down to the list, () for the messages themselves
-    columns: tuple[Column, ...]
-    parent: Table | None = None  # whose `pos` is the `owner` here; None: `mid` is all there is
+    columns: tuple[SqlColumn, ...]
+    parent: SqlTable | None = None  # whose `pos` is the `owner` here; None: `mid` is all there is
     target: str | None = None  # of a reference: the node type that its only column has positions of
     optional: bool = False  # the list itself may be absent: the parent has a column that says whether it is there
 
@@ -92,12 +92,12 @@ class Table:
         return ("mid",) if self.top else ("mid", "pos", "owner") if self.owned else ("mid", "pos")
 
     @cached_property
-    def by_path(self) -> dict[tuple[str, ...], Column]:
+    def by_path(self) -> dict[tuple[str, ...], SqlColumn]:
         """Columns with values, by path."""
         return {column.path: column for column in self.columns if column.type is not None}
 
     @cached_property
-    def presence(self) -> dict[tuple[str, ...], Column]:
+    def presence(self) -> dict[tuple[str, ...], SqlColumn]:
         """Columns that say whether something is there, by path."""
         return {column.path: column for column in self.columns if column.type is None}
 
@@ -116,35 +116,35 @@ class Tables:
 
     schema: Schema
     number: int  # of the type in the store: the prefix of all names
-    all: tuple[Table, ...] = field(init=False)
+    all: tuple[SqlTable, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        found: list[Table] = []
+        found: list[SqlTable] = []
         _Maker(self.schema, self.number, found).message()
         object.__setattr__(self, "all", tuple(found))
 
     @cached_property
-    def by_path(self) -> dict[tuple[str, ...], Table]:
+    def by_path(self) -> dict[tuple[str, ...], SqlTable]:
         """Tables by path."""
         return {table.path: table for table in self.all}
 
     @property
-    def top(self) -> Table | None:
+    def top(self) -> SqlTable | None:
         """The table of the messages themselves; a message type has none."""
         return self.by_path.get(())
 
     @cached_property
-    def root(self) -> Table:
+    def root(self) -> SqlTable:
         """The table with one row for each message: of the messages themselves, or that of the root node (`pos` 0)."""
         message_type = self.schema.message_type
         return self.by_path[() if message_type is None else (message_type.root,)]
 
     @cached_property
-    def indexes(self) -> tuple[tuple[Table, Column], ...]:
+    def indexes(self) -> tuple[tuple[SqlTable, SqlColumn], ...]:
         """What the type wants an index on."""
         return tuple(self._indexed(path) for path in self.schema.indexes)
 
-    def _indexed(self, path: str) -> tuple[Table, Column]:
+    def _indexed(self, path: str) -> tuple[SqlTable, SqlColumn]:
         names = tuple(path.split("."))
         for cut in range(len(names), -1, -1):
             table = self.by_path.get(names[:cut])
@@ -169,7 +169,7 @@ class Tables:
 
 
 class _Maker:
-    def __init__(self, schema: Schema, number: int, found: list[Table]) -> None:
+    def __init__(self, schema: Schema, number: int, found: list[SqlTable]) -> None:
         self._schema = schema
         self._number = number
         self._found = found
@@ -186,9 +186,9 @@ class _Maker:
                 self._table((item.name,), item.type.item, None, None, False)
 
     def _table(
-        self, path: tuple[str, ...], kind: Type, parent: Table | None, target: str | None, optional: bool
+        self, path: tuple[str, ...], kind: Type, parent: SqlTable | None, target: str | None, optional: bool
     ) -> None:
-        columns: list[Column] = []
+        columns: list[SqlColumn] = []
         below: list[tuple[tuple[str, ...], List, bool]] = []
         self._columns((), kind, False, columns, below, path)
         if len(columns) > COLUMNS_MOST or len(self._found) >= TABLES_MOST:
@@ -197,7 +197,7 @@ class _Maker:
                 f"{TABLES_MOST} node types, references and lists; split it"
             )
         name = f"mt{self._number}_{len(self._found)}{''.join('_' + _plain(word) for word in path[-1:])}"
-        table = Table(name, path, tuple(columns), parent, target, optional)
+        table = SqlTable(name, path, tuple(columns), parent, target, optional)
         if path and parent is None and self._schema.message_type is None:
             raise AssertionError(path)
         self._found.append(table)
@@ -209,7 +209,7 @@ class _Maker:
         path: tuple[str, ...],
         kind: Type,
         optional: bool,
-        columns: list[Column],
+        columns: list[SqlColumn],
         below: list[tuple[tuple[str, ...], List, bool]],
         at: tuple[str, ...],
     ) -> None:
@@ -219,17 +219,17 @@ class _Maker:
             bare = self._bare(bare.type)
         name = f"c{len(columns)}{''.join('_' + _plain(word) for word in path[-1:])}"
         if isinstance(bare, Atom):
-            columns.append(Column(name, path, bare, optional or missing))
+            columns.append(SqlColumn(name, path, bare, optional or missing))
         elif isinstance(bare, Tuple):
             if missing:
-                columns.append(Column(name, path, None))
+                columns.append(SqlColumn(name, path, None))
             for item in bare.fields:
                 self._columns((*path, item.name), item.type, optional or missing, columns, below, at)
         elif isinstance(bare, List):
             if not path:
                 raise SchemaError(f"{self._schema.name}: {'.'.join(at)} is a list of lists; put a tuple between them")
             if missing:
-                columns.append(Column(name, path, None))
+                columns.append(SqlColumn(name, path, None))
             below.append((path, bare, missing))
         else:
             where = ".".join((*at, *path)) or self._schema.name

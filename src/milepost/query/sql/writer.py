@@ -18,7 +18,7 @@ _TOO_DEEP: Final = ("parser stack overflow", "maximum depth")
 _BALANCED: Final = 8  # terms that may stand in a row: SQLite takes 1,000 levels, and a chain has one for each term
 
 
-class Writer:
+class SqlWriter:
     """One expression on its way into SQL. Names inside are `a` or `l` and a number."""
 
     def __init__(self, tables: Tables, dialect: Dialect, message: str, prefix: str) -> None:

@@ -1,10 +1,10 @@
-"""How postings are tested against rows: the parts that the kernels of `probing` are made of.
+"""Scans that test postings against rows: the parts of the kernels in `probe`.
 
-A segment is handed over as one row of numbers, mostly addresses of its arrays: a snapshot has a few dozen segments with
-thirty arrays each, and passing them as arguments would cost more than asking them. Who calls keeps the arrays alive.
+A segment is passed as one row of numbers, mostly addresses of its arrays: a snapshot has a few dozen segments with
+thirty arrays each, and passing them as arguments would cost more than the search. The caller keeps the arrays alive.
 
-Each posting has its first and second terms beside it twice: as they are, and *near*, in 16 bits, see `near_code`. Most
-postings are passed over by looking at the latter alone, of which vector instructions test many at a time.
+Each posting has its first and second terms beside it twice: exactly, and *near*, in 16 bits, see `near_code`. Near
+codes alone exclude most postings, and vector instructions test many of them at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from milepost.kernels.kernel import inner, part
 
 NULL = -(1 << 63)
 
-# What stands where in the row of a segment. The arrays themselves are described in `segment`.
+# The places in the row of a segment. `segment` describes the arrays.
 (
     ENTRY, FIRST_COLUMN, FIRST_LOW, FIRST_HIGH, SECOND_COLUMN, SECOND_LOW, SECOND_HIGH,
     REST_START, REST_COLUMN, REST_LOW, REST_HIGH, TARGETS, DIED, SLOTS, SLOT_MASK, CLUSTERS,
@@ -28,11 +28,11 @@ NULL = -(1 << 63)
 ) = range(37)  # fmt: skip
 WIDTH = 37
 
-BLOCK = 256  # postings that are tested together, a power of two: what is read of them fits the nearest cache
-FEW = 4  # postings that are tested one by one
-SCRATCH = (BLOCK + 8 + 4 * (BLOCK + 9)) // 8 + 1  # words that a scan writes to: a byte, and the place, of each posting
+BLOCK = 256  # postings that are tested together, a power of two: their data fits the first-level cache
+FEW = 4  # up to so many postings are tested one by one
+SCRATCH = (BLOCK + 8 + 4 * (BLOCK + 9)) // 8 + 1  # words that a scan writes: a byte and the place of each posting
 
-# Codes in 16 bits: null, what is below all that is told apart, so many steps, and what is above.
+# Codes in 16 bits: null, everything below the scale, the number of steps of the scale, and everything above.
 NEAR_NULL, NEAR_LEAST, NEAR_STEPS, NEAR_GREATEST = -(1 << 15), 1 - (1 << 15), (1 << 16) - 3, (1 << 15) - 1
 
 _numba: Any = import_module("numba")
@@ -40,11 +40,11 @@ _extending: Any = import_module("numba.extending")
 _cgutils: Any = import_module("numba.core.cgutils")
 carray: Any = _numba.carray
 
-_ANY = 1 << 40  # the length of an array whose length nobody looks at
+_ANY = 1 << 40  # the length of an array whose length is not used
 
 
 def _pointer(typing: Any, address: Any) -> Any:
-    """For Numba: how an address becomes a pointer."""
+    """A Numba intrinsic: an address as a pointer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], _cgutils.voidptr_t)
@@ -69,9 +69,9 @@ def longs(where: Any) -> Any:
 
 @inner
 def address(array: Any) -> Any:
-    """Where an array is.
+    """The address of an array.
 
-    Numba gives an array back after its last use: the address is to be taken within the loop that needs it.
+    Numba frees an array after its last use, so take the address inside the loop that needs it.
     """
     return np.int64(array.ctypes.data)
 
@@ -90,7 +90,7 @@ def octets(where: Any) -> Any:
 
 @part
 def _holds(segment: Any, begin: Any, end: Any, codes: Any, row: Any) -> Any:
-    """Whether the terms from the third on, and the negated ones, hold in the row whose codes start at `row`."""
+    """Whether the further terms (the third and later, and negated ones) hold in the row whose codes start at `row`."""
     columns, lows, highs = ints(segment[REST_COLUMN]), longs(segment[REST_LOW]), longs(segment[REST_HIGH])
     for term in range(begin, end):
         column = columns[term]
@@ -107,9 +107,10 @@ def _holds(segment: Any, begin: Any, end: Any, codes: Any, row: Any) -> Any:
 
 @part
 def near_code(code: Any, base: Any, shift: Any) -> Any:
-    """A code in 16 bits, in the same order: exact around what a column's terms name, if these are close together.
+    """A code in 16 bits, in the same order: exact near the constants of a column's terms, if these are close together.
 
-    `base` is the least code that is told from those below; what is 2^16 times 2^shift above it is not told apart.
+    `base` is the least code of the scale. Codes below it share one near code, and so do codes more than about
+    2^16 times 2^shift above it.
     """
     if code < base:
         return np.int16(NEAR_NULL if code == NULL else NEAR_LEAST)
@@ -119,7 +120,7 @@ def near_code(code: Any, base: Any, shift: Any) -> Any:
 
 @part
 def near_row(segment_at: Any, codes: Any, row: Any, near: Any, at: Any) -> None:
-    """The codes of a row as a segment's postings have them beside them."""
+    """The near codes of a row, by the scales of a segment."""
     scales = longs(longs(segment_at)[SCALES])
     for column in range(codes.shape[1]):
         near[at, column] = near_code(codes[row, column], scales[2 * column], scales[2 * column + 1])
@@ -132,20 +133,20 @@ def _scan(
 ) -> Any:  # fmt: skip
     """Append the targets of the postings from `begin` to `end`, at most `BLOCK`, that hold in each of some rows.
 
-    There is room for all. What a row finds is a run: it is noted with its end, unless it found nothing. Postings that
-    are `alike` have the same two columns, and first terms between `least` and `greatest`.
+    There is room for all. The targets of a row are a run, which is recorded by its end, unless it is empty. Postings
+    that are `alike` have the same two columns, and first terms between `least` and `greatest`.
 
-    First and second terms are tested without a branch, since nobody could predict it, and only the postings that are
-    left are looked at further. `desk` is what all calls for some rows share: where their codes are, and their near
-    codes from row `first` on, memory to write to, the number of columns, and the moment.
+    First and second terms are tested without a branch, since it could not be predicted; only the postings that pass are
+    tested further. `desk` is shared by all calls for some rows: the addresses of their codes, of their near codes from
+    row `first` on and of scratch memory, the number of columns, and the moment.
     """
-    # Everything is passed by address: Numba counts the references to the arrays that a function is given, one by one,
-    # and that took as long as testing a hundred postings.
+    # Everything is passed by address: Numba counts references to array arguments, one by one, and that took as long as
+    # testing a hundred postings.
     codes_at, near_at, scratch_at, width, first, now = desk
     segment, codes, near = longs(segment_at), longs(codes_at), shorts(near_at)
     words, hits, some = longs(scratch_at), octets(scratch_at), ints(scratch_at + BLOCK + 8)
     rows, out, run_list = ints(rows_at), ints(out_at), ints(runs_at)
-    # Arrays that start at `begin`, and not indexes that do: only so the compiler tests several postings at a time.
+    # Arrays that start at `begin` instead of indexes that do: only then does the compiler vectorise the tests.
     size = end - begin
     columns = carray(_at(segment[FIRST_COLUMN] + begin), (size,), np.uint8)
     lows = carray(_at(segment[NEAR_FIRST_LOW] + 2 * begin), (size,), np.int16)
@@ -159,8 +160,8 @@ def _scan(
     column, second_column = columns[0], second_columns[0]
     sorted_ = size > 16 and column == columns[size - 1]
     if sorted_ and not alike and begin // BLOCK == (end - 1) // BLOCK:
-        # They are sorted by column within a cluster, so it is one for all, and then by their low ends: most blocks of a
-        # large cluster are too low or too high as a whole.
+        # Postings are sorted by column within a cluster, so all have the same, and then by their low ends: most blocks
+        # of a large cluster are too low or too high as a whole.
         least = np.int64(shorts(segment[LEAST_LOW])[begin // BLOCK])
         greatest = np.int64(shorts(segment[GREATEST_HIGH])[begin // BLOCK])
     for index in range(count):
@@ -182,7 +183,7 @@ def _scan(
             for i in range(8):
                 hits[size + i] = 0
             for word in range((size + 7) >> 3):
-                if words[word]:  # sorted by their low ends, those that hold are mostly neighbours
+                if words[word]:  # postings are sorted by their low ends, so the ones that hold are mostly neighbours
                     for i in range(8 * word, 8 * word + 8):
                         some[left] = i
                         left += hits[i]
@@ -224,7 +225,7 @@ def _scan(
 
 @part
 def _exactly(segment: Any, begin: Any, size: Any, codes: Any, row: Any, left: Any, some: Any) -> Any:
-    """Of the postings in `some`, those whose first and second terms hold not only in 16 bits; how many are left."""
+    """Keep the postings in `some` whose first and second terms hold exactly, not only in 16 bits; returns how many."""
     columns = carray(_at(segment[FIRST_COLUMN] + begin), (size,), np.uint8)
     lows = carray(_at(segment[FIRST_LOW] + 8 * begin), (size,), np.int64)
     highs = carray(_at(segment[FIRST_HIGH] + 8 * begin), (size,), np.int64)
@@ -243,7 +244,7 @@ def _exactly(segment: Any, begin: Any, size: Any, codes: Any, row: Any, left: An
 
 @part
 def scan_new(segment_at: Any, desk: Any, row: Any, out_at: Any, used: Any) -> Any:
-    """What `_scan` does, for all postings of a delta and one row: they have one term beside them, and no near codes."""
+    """`_scan` for all postings of a delta and one row: they have one term beside them, and no near codes."""
     codes_at, _, scratch_at, width, _, now = desk
     segment, codes, out, some = longs(segment_at), longs(codes_at), ints(out_at), ints(scratch_at)
     columns, lows, highs = octets(segment[FIRST_COLUMN]), longs(segment[FIRST_LOW]), longs(segment[FIRST_HIGH])
@@ -266,7 +267,7 @@ def scan_new(segment_at: Any, desk: Any, row: Any, out_at: Any, used: Any) -> An
 
 @part
 def scan_few(segment_at: Any, begin: Any, end: Any, desk: Any, row: Any, out_at: Any, used: Any) -> Any:
-    """What `_scan` does, for so few postings and one row that looking at their near codes first would not pay."""
+    """`_scan` for one row and so few postings that testing their near codes first would not pay."""
     codes_at, _, _, width, _, now = desk
     segment, codes, out, at = longs(segment_at), longs(codes_at), ints(out_at), row * width
     columns, lows, highs = octets(segment[FIRST_COLUMN]), longs(segment[FIRST_LOW]), longs(segment[FIRST_HIGH])
@@ -289,13 +290,13 @@ def scan_few(segment_at: Any, begin: Any, end: Any, desk: Any, row: Any, out_at:
 
 @part
 def _stop(at: Any, end: Any) -> Any:
-    """Where the block ends that begins at `at`: few postings are one, more are cut where the summaries are."""
+    """The end of the block that begins at `at`: few postings are one block, more are cut at multiples of `BLOCK`."""
     return end if end - at <= BLOCK else (at // BLOCK + 1) * BLOCK
 
 
 @part
 def roomy(out: Any, used: Any, more: Any) -> Any:
-    """An array with room for `more`."""
+    """The array, or a larger copy, with room for `more`."""
     if used + more + 1 <= len(out):
         return out
     larger = np.empty(max(2 * len(out), used + more + 1), np.int32)
@@ -307,7 +308,7 @@ def roomy(out: Any, used: Any, more: Any) -> Any:
 def scan_all(
     segment_at: Any, begin: Any, end: Any, desk: Any, rows: Any, out: Any, used: Any, run_list: Any, runs: Any
 ) -> Any:
-    """`_scan` for any number of postings that are not alike; gives also the arrays, which may be larger ones."""
+    """`_scan` for any number of postings that are not alike; also returns the arrays, which may be larger copies."""
     while begin < end:
         stop = _stop(begin, end)
         out = roomy(out, used, (stop - begin) * len(rows))
@@ -324,7 +325,7 @@ def scan_all(
 def scan_cluster(
     segment_at: Any, cluster: Any, desk: Any, rows: Any, out: Any, used: Any, run_list: Any, runs: Any
 ) -> Any:
-    """`scan_all` for the postings of a cluster, which stand in blocks of such as are alike if they are many."""
+    """`scan_all` for the postings of a cluster; a large cluster has blocks of postings that are alike."""
     segment = longs(segment_at)
     of_cluster, blocks = ints(segment[CLUSTER_BLOCKS]), ints(segment[BLOCKS])
     block, last = 4 * np.int64(of_cluster[cluster]), 4 * np.int64(of_cluster[cluster + 1])

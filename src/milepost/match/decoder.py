@@ -1,6 +1,6 @@
-"""Kernels: from the bytes of a batch to codes, the 64-bit numbers that terms are tested on.
+"""Kernels that decode the bytes of a batch into codes, the 64-bit numbers that terms test (see `codes`).
 
-`codes` says what a code is. One pass over the bytes reads all columns of all rows, so that a row alone costs one call.
+One pass over the bytes reads all columns of all rows, so that a single row costs one call.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from milepost.kernels.kernel import kernel, part
 NULL = -(1 << 63)
 OTHER = NULL + 1  # a text that no subscription names, where texts are numbered
 
-# How a column is stored. The plan of a layout says it for each column; see `plan`.
+# How a column is stored; `columns.ReadPlan` has it for each column of a layout.
 ABSENT, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64 = 0, 1, 2, 3, 4, 5, 6, 7, 8
 FLOAT, DOUBLE, BIT, UNITS, START, NUMBERED, NUMBERED_UUID, ELSEWHERE = 9, 10, 11, 12, 13, 14, 15, 16
 
-START_BYTES = 7  # of a text that are in its code, above one byte for its length
+START_BYTES = 7  # of a text in its code, above one byte for its length
 
 
 @part
@@ -61,7 +61,7 @@ def _double(bits: Any) -> Any:
 
 @part
 def _start(data: Any, begin: Any, end: Any) -> Any:
-    """The code of a text by its first bytes and its length: the order of texts, as far as it is told apart."""
+    """The code of a text, by its first bytes and its length: in the order of texts, as far as these bytes tell."""
     size = end - begin
     word = np.uint64(0)
     for i in range(START_BYTES):
@@ -111,13 +111,13 @@ def _signed(value: Any) -> Any:
 
 @part
 def _unsigned(value: Any) -> Any:
-    # The two greatest numbers share a code, as the two least ones of the signed do: one code must be left for null.
+    # The two greatest numbers share a code, as the two least signed ones do: one code must be left for null.
     return np.int64(min(value, np.uint64(0xFFFFFFFFFFFFFFFE)) + np.uint64(1) - np.uint64(1 << 63))
 
 
 @part
 def _narrow(bits: Any) -> Any:
-    """The code of a float: that of the double it is widened to."""
+    """The code of a float: the code of the double with the same value."""
     sign = np.uint64(bits >> np.uint32(31)) << np.uint64(63)
     exponent = np.int64((bits >> np.uint32(23)) & np.uint32(0xFF))
     fraction = np.uint64(bits & np.uint32(0x7FFFFF))
@@ -142,8 +142,8 @@ def read_codes(
 ) -> None:
     """Fill the codes of one group's rows: `out[row, column]`.
 
-    `plan` has for each column how it is stored, where it starts behind `base`, and which of the bit columns in `valid`
-    say that it is there. `rows` are the places of the rows in the batch; empty when they are all rows in order.
+    `plan` has for each column how it is stored, its start relative to `base`, and the range in `valid` of its validity
+    bit columns. `rows` are the row numbers in the batch; empty when the group has all rows in order.
     """
     for column in range(plan.shape[0]):
         sort = plan[column, 0]
@@ -194,7 +194,7 @@ def read_codes(
 
 @kernel("void(i4[::1], Array(u1, 1, 'C', readonly=True), b1, i8[:,::1], u1[::1], i8, i8[::1])")
 def text_codes(offsets: Any, data: Any, numbered: Any, slots: Any, pool: Any, seed: Any, out: Any) -> None:
-    """The codes of texts that are given by offsets: what comes out of a box or a list."""
+    """The codes of texts that are given by offsets, as those of a box or a list."""
     for i in range(len(out)):
         begin, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
         out[i] = _number(data, begin, end, slots, pool, seed) if numbered else _start(data, begin, end)
@@ -202,7 +202,7 @@ def text_codes(offsets: Any, data: Any, numbered: Any, slots: Any, pool: Any, se
 
 @kernel("void(i8[::1], i8[::1], i8[::1], u1[::1], i8, i8[:,::1])")
 def fill_slots(numbers: Any, starts: Any, sizes: Any, pool: Any, seed: Any, slots: Any) -> None:
-    """Enter texts, which lie in `pool`, into a table that has room for them."""
+    """Enter texts, which are in `pool`, into a table that has room for them."""
     mask = slots.shape[0] - 1
     for i in range(len(numbers)):
         begin = starts[i]
@@ -212,4 +212,4 @@ def fill_slots(numbers: Any, starts: Any, sizes: Any, pool: Any, seed: Any, slot
             at = (at + 1) & mask
         slots[at, 0] = found
         slots[at, 2] = (begin << 31) | sizes[i]
-        slots[at, 1] = numbers[i]  # last: a reader on another thread takes the slot for empty until now
+        slots[at, 1] = numbers[i]  # last: until then, a reader on another thread sees an empty slot

@@ -24,7 +24,7 @@ _RANGES: Final = {
 }
 
 
-class Comparing:
+class Comparison:
     """Compares values with constants."""
 
     def __init__(self, back: Back) -> None:

@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 from milepost import limits
 from milepost.query.kinds import BYTES, DOUBLE, INTEGER, STRING, UUID, Nodes, Scalar
 from milepost.query.mask import exact
-from milepost.query.mask.frame import Frame
-from milepost.query.mask.reading import numbers
+from milepost.query.mask.frame import RowFrame
+from milepost.query.mask.paths import numbers
 from milepost.query.mask.spot import Spot, follow
-from milepost.query.mask.vector import Bools, Index, Part, TooMuch, Vector, both, gathered, merged, spread
+from milepost.query.mask.vector import Bools, Index, PartialVector, TooMuch, Vector, both, gathered, merged, spread
 from milepost.query.typed import Binding, Fold, cost, scalar
 from milepost.schema.flat import AtomShape, ListShape
 
-Evaluate = Callable[[Frame], Vector | None]
-Holds = Callable[[Frame], Bools]
+Evaluate = Callable[[RowFrame], Vector | None]
+Holds = Callable[[RowFrame], Bools]
 
 
 def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
@@ -37,7 +37,7 @@ def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
     steps = cost(node.where, node.body)
     sorts = node.operator in ("min", "max") and body_kind in (STRING, BYTES, UUID)
 
-    def over(frame: Frame, spot: Spot) -> Vector | None:
+    def over(frame: RowFrame, spot: Spot) -> Vector | None:
         lists = spot.present()
         inner, splits = expanded(frame, node.bindings[0], spot)
         for binding in further:
@@ -45,14 +45,14 @@ def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
         result = finished(inner, splits)
         return None if result is None else Vector(result.values, both(lists, result.known))
 
-    def finished(inner: Frame, splits: Index) -> Vector | None:
+    def finished(inner: RowFrame, splits: Index) -> Vector | None:
         inner.origin.spend(inner.n * (steps + (inner.n.bit_length() if sorts else 0)))
         kept = None if where is None else where(inner)
         if body is None:
             return Vector(_counted(kept, splits))
         return finish(_Runs(body(inner), kept, splits, inner.n, body_kind), node.kind)
 
-    def evaluate(frame: Frame) -> Vector | None:
+    def evaluate(frame: RowFrame) -> Vector | None:
         if not frame.n:
             return None
         if not node.bindings:  # a query about the root node alone: one combination for each message
@@ -64,13 +64,13 @@ def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
         parts = []
         for spot in spots:
             assert spot.rows is not None
-            parts.append(Part(spot.rows, over(frame.within(spot.rows), spot)))
+            parts.append(PartialVector(spot.rows, over(frame.within(spot.rows), spot)))
         return merged(parts, frame.n, node.kind)
 
     return evaluate
 
 
-def _deeper(frame: Frame, binding: Binding, splits: Index) -> tuple[Frame, Index]:
+def _deeper(frame: RowFrame, binding: Binding, splits: Index) -> tuple[RowFrame, Index]:
     """One more binding inside; only references have further ones, and there are no variants on their way."""
     if not frame.n:  # nothing to go through; still, what is inside may ask where its variable is
         nowhere = np.zeros(0, np.int64)
@@ -81,7 +81,7 @@ def _deeper(frame: Frame, binding: Binding, splits: Index) -> tuple[Frame, Index
     return inner, inner_splits[splits]
 
 
-def expanded(frame: Frame, binding: Binding, spot: Spot) -> tuple[Frame, Index]:
+def expanded(frame: RowFrame, binding: Binding, spot: Spot) -> tuple[RowFrame, Index]:
     """The inner frame in which a variable takes each element of the lists at a spot, and its runs."""
     assert isinstance(spot.shape, ListShape)
     offsets, block = spot.block.list(spot.shape)
@@ -99,7 +99,7 @@ def expanded(frame: Frame, binding: Binding, spot: Spot) -> tuple[Frame, Index]:
     if n > limits.QUERY_BINDINGS:
         raise TooMuch("QUERY_BINDINGS", n, "combinations of elements in one message")
     frame.origin.spend(n)
-    inner = Frame(frame.origin, n, frame, lambda: np.repeat(np.arange(frame.n), np.diff(splits)))
+    inner = RowFrame(frame.origin, n, frame, lambda: np.repeat(np.arange(frame.n), np.diff(splits)))
     index = None
     if starts is not None:
         # Element k of run i is element starts[i] + k of the block, and row splits[i] + k here.

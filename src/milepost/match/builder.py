@@ -1,8 +1,7 @@
-"""Kernels that make a segment from postings, and postings from a segment; first a sort, then counting alone.
+"""Kernels that build a segment from postings, and postings from a segment, by one sort and then by counting.
 
-Postings in the form that is built from: for each its entry, the way to it (`ALWAYS`, `EQUAL`, `RANGE`) and its terms,
-the first of which is the one it is found by. A term is a column and two codes; a negated one has the complement of the
-column.
+The input has for each posting its entry, the way to it (`ALWAYS`, `EQUAL`, `RANGE`) and its terms, the access term
+first. A term is a column and two codes; a negated term has the complement of the column.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from milepost.kernels.kernel import kernel, part
-from milepost.match.probing import REACH, mixed, rank_of
-from milepost.match.scanning import BLOCK, NEAR_GREATEST, NEAR_NULL, NEAR_STEPS, near_code
+from milepost.match.probe import REACH, mixed, rank_of
+from milepost.match.scan import BLOCK, NEAR_GREATEST, NEAR_NULL, NEAR_STEPS, near_code
 from milepost.match.ways import ALWAYS, EQUAL, RANGE
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1  # a first term that holds for every code
 
-GRID_BOUNDS = 4096  # cuts of one column's codes at most: finer than that, buckets would be near empty at 1 M
-GRID_POSTINGS = 8  # that a bucket should hold: fewer make more buckets than postings
-GRID_SAMPLE = 16  # ends of intervals looked at for each bound
+GRID_BOUNDS = 4096  # bounds of one column at most: with more, buckets would be almost empty at 1 M subscriptions
+GRID_POSTINGS = 8  # postings that a bucket should hold: with fewer there would be more buckets than postings
+GRID_SAMPLE = 16  # ends of intervals sampled for each bound
 
-ALIKE = 64  # postings with the same two columns that a cluster should have on average, to be cut into blocks of such
-SCALE_SAMPLE = 256  # ends of intervals looked at for the scale of a column
-SCALE_OUTLIERS = 8  # of these at both ends that may lie where codes are not told apart
+ALIKE = 64  # postings with the same two columns, on average, that make it worth cutting a cluster into blocks
+SCALE_SAMPLE = 256  # ends of intervals sampled for the scale of a column
+SCALE_OUTLIERS = 8  # of these, ends on either side that may fall outside the scale
 
 
 @part
@@ -37,7 +36,7 @@ def _power(least: Any) -> Any:
 
 @part
 def _file(slots: Any, column: Any, code: Any, next_cluster: Any) -> Any:
-    """The cluster of a column and a code; a new one when they are seen for the first time."""
+    """The cluster of a column and a code; a new one if there is none yet."""
     mask = slots.shape[0] - 1
     at = mixed(column, code) & mask
     while slots[at, 1] >= 0:
@@ -77,7 +76,7 @@ def _sorted_by_low(order: Any, first: Any, lows: Any) -> Any:
 
 @part
 def _first(way: Any, begin: Any, end: Any, columns: Any) -> Any:
-    """The term that is checked first while scanning: the access term of a range, else the first that is positive."""
+    """The term that a scan checks first: the access term of a range, else the first positive term."""
     start = begin + 1 if way == EQUAL else begin
     for term in range(start, end):
         if columns[term] >= 0:
@@ -87,7 +86,7 @@ def _first(way: Any, begin: Any, end: Any, columns: Any) -> Any:
 
 @part
 def _second(first: Any, way: Any, begin: Any, end: Any, columns: Any) -> Any:
-    """The term that is checked next, another positive one."""
+    """The term that a scan checks second: another positive term."""
     for term in range(begin + 1 if way == EQUAL else begin, end):
         if columns[term] >= 0 and term != first:
             return term
@@ -96,7 +95,7 @@ def _second(first: Any, way: Any, begin: Any, end: Any, columns: Any) -> Any:
 
 @part
 def _level(rank_low: Any, rank_high: Any) -> Any:
-    """The level on which an interval reaches into `REACH` further buckets at most."""
+    """The level on which an interval covers at most `REACH` further buckets."""
     level = 0
     while (rank_high - rank_low) >> level >= REACH:
         level += 1
@@ -105,9 +104,9 @@ def _level(rank_low: Any, rank_high: Any) -> Any:
 
 @part
 def _scales(first: Any, second: Any, columns: Any, lows: Any, highs: Any, width: Any) -> Any:
-    """For each column from where on, and in steps of which power of two, `near_code` tells its codes apart.
+    """For each column, the least code and the step, a power of two, by which `near_code` distinguishes its codes.
 
-    Gives also whether nothing is lost by it: then terms hold in 16 bits where they hold.
+    Also returns whether near codes are exact: then a term holds if it holds in 16 bits.
     """
     exact = np.int64(1)
     counts = np.zeros(width, np.int64)
@@ -151,7 +150,7 @@ def _scales(first: Any, second: Any, columns: Any, lows: Any, highs: Any, width:
 
 @part
 def _kinds(first: Any, second: Any, columns: Any, width: Any) -> Any:
-    """How many different pairs of columns first and second terms have, in whatever order; none counts as one, too."""
+    """How many different pairs of columns the first and second terms have, in any order; no term counts as a column."""
     seen = np.zeros((width + 1, width + 1), np.bool_)
     for posting in range(len(first)):
         one = columns[first[posting]] + 1 if first[posting] >= 0 else 0
@@ -164,7 +163,7 @@ def _kinds(first: Any, second: Any, columns: Any, width: Any) -> Any:
 def _blocks(cluster_starts: Any, large: Any, columns: Any, second_columns: Any, lows: Any, highs: Any) -> Any:
     """The blocks of large clusters: postings with the same two columns, and the extremes of their first terms.
 
-    Gives where the blocks of each cluster start, and for each block its begin, its end, and the two extremes.
+    Returns where the blocks of each cluster start, and for each block its begin, its end, and the two extremes.
     """
     clusters = len(cluster_starts) - 1
     of_cluster = np.zeros(clusters + 1, np.int32)
@@ -203,7 +202,7 @@ def _blocks(cluster_starts: Any, large: Any, columns: Any, second_columns: Any, 
 def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any, width: Any, entries: Any) -> Any:
     """The arrays of a segment, in the order in which `segment.Segment` names them.
 
-    Entries are numbered anew, as their postings come, so that whoever scans postings walks through entries too.
+    Entries are renumbered in the order of their postings, so that a scan of postings reads entries in order too.
     """
     count = len(entry)
     equal = ranges = 0
@@ -217,7 +216,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
     cluster = np.empty(count, np.int32)
     keys = np.empty((equal, 2), np.int64)
     clusters = 0
-    dummy = max(width - 1, 0)  # the column of a first term that always holds: the last, to keep columns in order
+    dummy = max(width - 1, 0)  # the column of a first term that always holds: the last, to keep columns sorted
     seen_columns = np.zeros(width, np.bool_)
     first, second = np.empty(count, np.int32), np.empty(count, np.int32)
     mine = np.empty(equal, np.int32)
@@ -238,7 +237,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
             filled += 1
     scales, exact = _scales(first, second, columns, lows, highs, max(width, 1))
 
-    # In a large cluster, postings that have the same two columns stand together.
+    # In a large cluster, postings with the same two columns are neighbours.
     sizes = np.zeros(clusters, np.int32)
     for i in range(equal):
         sizes[cluster[mine[i]]] += 1
@@ -324,7 +323,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
     for i in range(len(bucket_starts)):
         bucket_starts[i] += equal
 
-    # Everything in its order: equalities, ranges, and what is looked at always.
+    # All postings in order: equalities, ranges, and the postings that are always scanned.
     order = np.empty(count, np.int32)
     order[:equal] = mine
     order[equal : equal + ranges] = spans
@@ -384,7 +383,7 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
                 rest_column[rest], rest_low[rest], rest_high[rest] = columns[term], lows[term], highs[term]
                 rest += 1
     rest_start[count] = rest
-    for i in range(entries):  # those that no posting leads to, because nothing can satisfy them
+    for i in range(entries):  # entries without a posting, because nothing can satisfy them
         if moved[i] < 0:
             moved[i] = numbered
             numbered += 1
@@ -412,7 +411,7 @@ def unfold(
     p_entry: Any, p_column: Any, p_low: Any, p_high: Any, s_column: Any, s_low: Any, s_high: Any, rest_start: Any,
     rest_column: Any, rest_low: Any, rest_high: Any, cluster_starts: Any, keys: Any, equal: Any, ranges: Any, kept: Any,
 ) -> Any:  # fmt: skip
-    """The postings of a segment again, those of entries that are kept, with their entries renumbered by `kept`."""
+    """The postings of a segment's kept entries, as the input of `build`; `kept` has the new number of each entry."""
     count = len(p_entry)
     postings = terms = 0
     for place in range(count):

@@ -1,7 +1,7 @@
-"""The one look at bytes from outside, after which every reader may trust them.
+"""The full validation of bytes from outside. Every reader trusts bytes that passed it.
 
-Lengths are compared with what is there before anything is read through them, so nothing outside the buffer is
-touched and no memory is taken that the bytes themselves do not fill.
+Each length is compared with the bytes available before it is used, so that nothing outside the buffer is read and no
+more memory is allocated than the bytes fill.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Validator:
     def __init__(self, form: Format, data: Buffer, end: int, depth: int) -> None:
         self.form: Final = form
         self.data: Final = data
-        self.end: Final = end  # where groups must end: the IDs, if any, come behind
+        self.end: Final = end  # where groups must end: the IDs, if any, follow
         self.depth: Final = depth
 
     def block(self, layout: Layout, base: int, n: int) -> Block:
-        """The level of `n` elements at `base`, checked with all below it."""
-        if n == 1 and layout.single is not None and (end := layout.single.end(self.data, base)) is not None:
+        """The level of `n` elements at `base`, checked together with the levels below."""
+        if n == 1 and layout.row_codec is not None and (end := layout.row_codec.end(self.data, base)) is not None:
             return Block(layout, self.data, base, 1, ((), (), end))
         what = layout.root.path or self.form.schema.name
         if layout.empty and n > limits.BATCH_EMPTY:
-            raise MalformedBatch(f"{what}: {n} elements without any content; at most {limits.BATCH_EMPTY} may be")
+            raise MalformedBatch(f"{what}: {n} elements without any content; at most {limits.BATCH_EMPTY} are allowed")
         self._fits(base, layout.data_at(n), what)
         block = Block(layout, self.data, base, n)
         flat = layout.flat
@@ -75,12 +75,12 @@ class Validator:
 
     def _below(self, layout: Layout, position: int, n: int, what: str) -> Block:
         if n > limits.BATCH_BYTES:  # before any multiplication with it
-            raise MalformedBatch(f"{what}: {n} elements cannot be")
+            raise MalformedBatch(f"{what}: {n} elements are too many")
         self.padding(position)
         return self.block(layout, aligned(position), n)
 
     def padding(self, position: int) -> None:
-        """Bytes up to the next multiple of eight must be there and zero."""
+        """Require zero bytes up to the next multiple of eight."""
         self._fits(position, aligned(position) - position, "padding")
         if any(self.data[position : aligned(position)]):
             raise MalformedBatch(f"padding at byte {position} is not zero")
@@ -106,7 +106,7 @@ class Validator:
             text.decode()
         except UnicodeDecodeError as reason:
             raise MalformedBatch(f"{what}: text is not UTF-8 at byte {start + reason.start}") from None
-        # The text as a whole is right; each piece is, when it starts at the start of a character.
+        # The text as a whole is valid; each piece is too, if it starts at the start of a character.
         raw = np.frombuffer(text, np.uint8)
         inner = ends[ends < start + len(raw)] - start
         if bool(((raw[inner] & 0xC0) == 0x80).any()):
@@ -136,7 +136,7 @@ class Validator:
     def _digits(self, words: npt.NDArray[np.int64], kind: Atom, path: str) -> None:
         low, high = words[:, 0], words[:, 1]
         bound = 10**kind.precision
-        if kind.precision <= 18:  # the low word tells all, when the high one only repeats its sign
+        if kind.precision <= 18:  # the low word is the value, if the high one only repeats its sign
             if bool(((high != low >> 63) | (low >= bound) | (low <= -bound)).any()):
                 raise MalformedBatch(f"{path}: more digits than {kind} has")
             return
@@ -147,7 +147,7 @@ class Validator:
                 raise MalformedBatch(f"{path}: more digits than {kind} has")
 
     def _required(self, block: Block, shape: Shape, outer: npt.NDArray[np.bool_] | None) -> None:
-        """Variants and dynamic values are there where the schema wants them: wherever the tuples around them are."""
+        """Require variants and dynamic values wherever the tuples around them are present."""
         match shape:
             case TupleShape(_, fields):
                 valid = block.valid(shape)
@@ -179,7 +179,7 @@ class Validator:
                     self._reference(data[start:end].data, schema, shape.path)
 
     def _reference(self, cell: Buffer, schema: Schema, path: str) -> None:
-        """The value of a recursive reference, whose schema is known; what is dynamic stays closed until decoded."""
+        """Check the value of a recursive reference, whose schema is known; dynamic values are checked when decoded."""
         from milepost.batch.batch import Batch
 
         if self.depth >= limits.DYNAMIC_DEPTH:

@@ -53,8 +53,8 @@ def outcome(decode: Callable[[bytes, Schema], Batch], data: bytes) -> str:
 
 
 def taken(data: Any, schema: Schema) -> bool:
-    several = format_of(schema).several
-    return several is not None and several.found(data) is not None
+    validator = format_of(schema).flat_validator
+    return validator is not None and validator.check(data) is not None
 
 
 def same(one: Batch, other: Batch) -> None:

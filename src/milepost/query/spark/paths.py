@@ -15,7 +15,7 @@ from milepost.query.spark.arithmetic import number
 from milepost.query.spark.route import Route, Stop
 from milepost.query.spark.types import carries, case_field, field_type, spark_type
 from milepost.query.spark.value import BOOLEAN, DOUBLE, STRING, Value
-from milepost.query.typed import ROOT, At, Get, InCase, Read, Step
+from milepost.query.typed import ROOT, CaseStep, ElementStep, FieldStep, ReadPath, Step
 from milepost.schema.types import UINT64, Atom, Schema, Tuple, Variant
 
 
@@ -28,7 +28,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Variables:
     """The variables of an expression, and where the message is."""
 
     route: Route
@@ -39,11 +39,11 @@ class Frame:
     def schema(self) -> Schema:
         return self.route.schema
 
-    def bind(self, variable: int, spot: Spot) -> Frame:
+    def bind(self, variable: int, spot: Spot) -> Variables:
         """With one more variable."""
         return replace(self, variables={**self.variables, variable: spot})
 
-    def read(self, node: Read) -> Value:
+    def read(self, node: ReadPath) -> Value:
         """The value at the end of a path to an atom."""
         spot = self.spot(node)
         assert isinstance(spot.stop, Atom)
@@ -55,16 +55,16 @@ class Frame:
             column = column.cast(kind.simpleString())  # a narrower integer, or a float
         return Value(number(column) if kind == DOUBLE else column, kind, True)
 
-    def case_name(self, node: Read) -> Value:
+    def case_name(self, node: ReadPath) -> Value:
         """The name of the case that a variant is in."""
         spot = self.spot(node)
         assert isinstance(spot.stop, Variant)
         return Value(self._field(spot, case_field(spot.stop)), STRING, True)
 
-    def present(self, node: Read) -> Value:
+    def present(self, node: ReadPath) -> Value:
         """Whether there is something at the end of a path to a structure."""
         last = node.steps[-1] if node.steps else None
-        if isinstance(last, InCase):
+        if isinstance(last, CaseStep):
             spot = self._follow(self._start(node.variable), node.steps[:-1])
             assert isinstance(spot.stop, Variant)
             case = next(item for item in spot.stop.cases if item.name == last.name)
@@ -75,19 +75,19 @@ class Frame:
             return Value(f.lit(True), BOOLEAN)
         return Value(self.spot(node).column.isNotNull(), BOOLEAN)
 
-    def spot(self, node: Read) -> Spot:
+    def spot(self, node: ReadPath) -> Spot:
         """The column at the end of a path."""
         return self._follow(self._start(node.variable), node.steps)
 
-    def elements(self, node: Read) -> tuple[Column, Stop]:
+    def elements(self, node: ReadPath) -> tuple[Column, Stop]:
         """The array at the end of a path, and the type of its elements; of a reference, the array of its nodes."""
         spot = self.spot(node)
         if isinstance(spot.stop, kinds.Nodes):
-            nodes, target = self._top(spot.stop.target), kinds.Node(spot.stop.target)
+            nodes, target = self._top(spot.stop.target), kinds.NodeKind(spot.stop.target)
             places = f.coalesce(spot.column, f.array().cast("array<bigint>"))
             return f.transform(places, lambda place: f.get(nodes, place.cast("int"))), target
         stop = self.route.resolved(spot.stop)
-        return spot.column, self.route.resolved(self.route.step(stop, At(0)))
+        return spot.column, self.route.resolved(self.route.step(stop, ElementStep(0)))
 
     def _start(self, variable: int) -> Spot | None:
         if variable in self.variables:
@@ -96,19 +96,19 @@ class Frame:
         message_type = self.schema.message_type
         if message_type is None:
             return None  # no column holds the whole message
-        return Spot(f.get(self._top(message_type.root), f.lit(0)), kinds.Node(message_type.root))
+        return Spot(f.get(self._top(message_type.root), f.lit(0)), kinds.NodeKind(message_type.root))
 
     def _follow(self, spot: Spot | None, steps: tuple[Step, ...]) -> Spot:
         for step in steps:
             if spot is None:
-                assert isinstance(step, Get)
+                assert isinstance(step, FieldStep)
                 spot = Spot(self._top(step.name), self.route.step(self.schema.type, step))
                 continue
             stop = self.route.step(spot.stop, step)
-            if isinstance(step, At):
+            if isinstance(step, ElementStep):
                 spot = Spot(f.get(spot.column, f.lit(step.index)), stop)
             else:
-                assert isinstance(step, Get | InCase)
+                assert isinstance(step, FieldStep | CaseStep)
                 spot = Spot(self._field(spot, step.name), stop)
         assert spot is not None
         return spot
@@ -129,8 +129,8 @@ class Frame:
         return spot.column.cast(s.StructType(numbered)).getField(f"_{names.index(name)}")
 
     def _struct(self, stop: Stop) -> s.StructType:
-        if isinstance(stop, kinds.Node):
-            nodes = self.route.step(self.route.step(self.schema.type, Get(stop.name)), At(0))
+        if isinstance(stop, kinds.NodeKind):
+            nodes = self.route.step(self.route.step(self.schema.type, FieldStep(stop.name)), ElementStep(0))
             assert isinstance(nodes, Tuple)
             stop = nodes
         assert isinstance(stop, Tuple | Variant)

@@ -1,4 +1,4 @@
-"""Kernels that turn what `probe` found into what is asked for: keys of rows, and rows of connections."""
+"""Kernels that turn the targets found by `probe` into the keys of each row, and the rows of each connection."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from milepost.kernels.kernel import kernel
-from milepost.match.scanning import ints, longs
+from milepost.match.scan import ints, longs
 
-FEW = 48  # pairs up to which sorting them one by one is quicker than counting over all connections
+FEW = 48  # up to so many pairs, an insertion sort is quicker than counting over all connections
 
 
 @kernel("Tuple((i4[::1], i8[::1], i4[::1]))(i8[::1], i4[::1], i8)")
 def split(offsets: Any, targets: Any, groups: Any) -> Any:
-    """The groups among the targets: which occur, where the rows of each start, and the rows, ascending, once each."""
+    """The groups among the targets: their numbers, where the rows of each start, and the rows, ascending and unique."""
     counts = np.zeros(groups + 1, np.int64)
     total = 0
     for i in range(len(targets)):
@@ -42,7 +42,7 @@ def split(offsets: Any, targets: Any, groups: Any) -> Any:
             hit += 1
             last = np.int32(-1)
             for i in range(counts[group], counts[group + 1]):
-                if rows[i] != last:  # a row satisfies several alternatives of one expression
+                if rows[i] != last:  # a row may satisfy several alternatives of one predicate
                     last = rows[i]
                     rows[used] = last
                     used += 1
@@ -52,9 +52,9 @@ def split(offsets: Any, targets: Any, groups: Any) -> Any:
 
 @kernel("Tuple((i8[::1], i4[::1]))(i8[::1], i4[::1], i4[::1], i8[::1], i4[::1], i8[:,::1], i8)")
 def assemble(offsets: Any, targets: Any, numbers: Any, starts: Any, rows: Any, table: Any, now: Any) -> Any:
-    """The keys of each row: those among the targets, and those of the groups that hold in it.
+    """The keys of each row: the keys among the targets, and the keys of the groups that hold in it.
 
-    `table` has for each group the addresses of its keys and of when they died, and how many there are.
+    `table` has for each group the address of its keys, the address of their times of death, and their number.
     """
     n = len(offsets) - 1
     room = np.int64(0)
@@ -99,7 +99,7 @@ def assemble(offsets: Any, targets: Any, numbers: Any, starts: Any, rows: Any, t
 
 @kernel("Tuple((i4[::1], i8[::1], i8[::1], i8[::1], i4[::1]))(i8[::1], i4[::1], i4[::1])")
 def regroup(offsets: Any, keys: Any, owners: Any) -> Any:
-    """The pairs of row and key by the owner of the key; see `matches.Deliveries` for what comes out."""
+    """The pairs of row and key by the owner of the key; returns the arrays of `matches.Deliveries`."""
     total = len(keys)
     row_of, owner_of, marks = np.empty(total, np.int64), np.empty(total, np.int32), np.empty(total, np.int32)
     if total <= FEW:
@@ -114,7 +114,7 @@ def regroup(offsets: Any, keys: Any, owners: Any) -> Any:
                 row_of[at], owner_of[at], marks[at] = row, owner, keys[pair]
                 i += 1
     else:
-        # The owner of a key may be far away in memory, so it is asked once.
+        # The owner of a key is probably in no cache, so it is read once.
         unsorted = np.empty(total, np.int32)
         highest = np.int32(0)
         for pair in range(total):

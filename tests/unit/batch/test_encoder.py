@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.batch import Batch
-from milepost.batch.encode import Encoder
+from milepost.batch.encoder import Encoder
 from milepost.batch.format import format_of
 from milepost.errors import InvalidValue
 from milepost.schema.text import parse
@@ -156,7 +156,7 @@ def test_a_value_that_does_not_fit_is_explained_with_its_row_and_path(kind: str,
         ({"symbol": ["A"], "price": [1.0]}, "size: missing"),
         (
             pa.table({"symbol": ["A"], "price": ["1.0"], "size": [1]}),
-            "price: a column of string is no column of double",
+            "price: a column of string cannot become a column of double",
         ),
         (pa.table({"symbol": ["A"], "price": [1.0], "size": [2**40]}), "does not fit int"),
         (pa.table({"symbol": ["A", None], "price": [1.0, 2.0], "size": [1, 2]}), "row 1, symbol: missing"),

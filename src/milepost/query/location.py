@@ -9,11 +9,11 @@ from typing import Final, TypeAlias
 from milepost.errors import did_you_mean
 from milepost.query import kinds
 from milepost.query.header import ATTRIBUTES
-from milepost.query.typed import ROOT, At, Get, InCase, Read, Step, Unfold
+from milepost.query.typed import ROOT, CaseStep, ElementStep, FieldStep, ReadPath, Step, UnfoldStep
 from milepost.schema.messagetype import Attribute
 from milepost.schema.types import DYNAMIC, FLOAT, Atom, Dynamic, List, Optional, Ref, Schema, Tuple, Type, Variant
 
-PlaceType: TypeAlias = Type | kinds.Node | kinds.Nodes | kinds.Message
+PlaceType: TypeAlias = Type | kinds.NodeKind | kinds.Nodes | kinds.Message
 
 _NAMES_LISTED: Final = 20  # in the message about an unknown name
 
@@ -23,7 +23,7 @@ class WrongStep(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A variable, steps from it, and the type of what is there."""
 
     schema: Schema
@@ -37,12 +37,12 @@ class Place:
     indexes: dict[int, dict[str, PlaceType]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def root(cls, schema: Schema) -> Place:
+    def root(cls, schema: Schema) -> Location:
         """Where plain predicates start: the message, or the root node of a message type."""
         message_type = schema.message_type
-        return cls(schema, ROOT, schema.type if message_type is None else kinds.Node(message_type.root))
+        return cls(schema, ROOT, schema.type if message_type is None else kinds.NodeKind(message_type.root))
 
-    def _to(self, kind: PlaceType) -> Place:
+    def _to(self, kind: PlaceType) -> Location:
         """The same place with another type, resolved."""
         folded = False
         seen = set()
@@ -68,15 +68,15 @@ class Place:
                 return kinds.Elements(item)
             case Tuple() | Variant() | Dynamic() as structure:
                 return kinds.Structure(structure)
-            case kinds.Node() | kinds.Nodes() | kinds.Message() as kind:
+            case kinds.NodeKind() | kinds.Nodes() | kinds.Message() as kind:
                 return kind
             case _:
                 raise AssertionError(self.type)
 
     @property
-    def read(self) -> Read:
+    def read(self) -> ReadPath:
         """The node that reads what is here."""
-        return Read(self.variable, self.steps, self.kind, self.single)
+        return ReadPath(self.variable, self.steps, self.kind, self.single)
 
     @property
     def members(self) -> Mapping[str, PlaceType]:
@@ -86,7 +86,7 @@ class Place:
                 if id(fields) not in self.indexes:
                     self.indexes[id(fields)] = {field.name: field.type for field in fields}
                 return self.indexes[id(fields)]
-            case kinds.Node(name):
+            case kinds.NodeKind(name):
                 assert self.schema.message_type is not None
                 return {
                     member.name: member.type if isinstance(member, Attribute) else kinds.Nodes(member.target)
@@ -95,33 +95,33 @@ class Place:
             case _:
                 return {}
 
-    def element(self, variable: int) -> Place:
+    def element(self, variable: int) -> Location:
         """The place of a new variable that takes each element of the list here, or each node of the reference."""
         match self.type:
             case List(item):
                 return self._variable(variable, item)
             case kinds.Nodes(target):
-                return self._variable(variable, kinds.Node(target))
+                return self._variable(variable, kinds.NodeKind(target))
             case _:
                 raise WrongStep(f"{self.written or 'this'} is {described(self.kind)}, and not a list")
 
-    def _variable(self, variable: int, kind: PlaceType) -> Place:
+    def _variable(self, variable: int, kind: PlaceType) -> Location:
         return replace(self, variable=variable, steps=(), written="it")._to(kind)
 
-    def step(self, step: str | int) -> Place:
+    def step(self, step: str | int) -> Location:
         """One step further; raises `WrongStep`."""
         return self._index(step) if isinstance(step, int) else self._name(step)
 
-    def _index(self, index: int) -> Place:
+    def _index(self, index: int) -> Location:
         match self.type:
             case List(item):
-                return self._further(At(index), item, f"[{index}]")
+                return self._further(ElementStep(index), item, f"[{index}]")
             case kinds.Nodes():
                 raise WrongStep(f"{self.written} is a reference, whose nodes have no order: {self._advice()}")
             case _:
                 raise WrongStep(f"only a list has elements, and {self.written} is {described(self.kind)}")
 
-    def _name(self, name: str) -> Place:
+    def _name(self, name: str) -> Location:
         match self.type:
             case kinds.Nodes():
                 raise WrongStep(f"{self.written} is a reference, a set of nodes: {self._advice(name)}")
@@ -131,7 +131,7 @@ class Place:
             case Dynamic():
                 raise WrongStep(f"what the dynamic value {self.written} contains is known only when it arrives")
             case kinds.Message() if name == "root":
-                return replace(Place.root(self.schema), written=f"{self.written}.root", indexes=self.indexes)
+                return replace(Location.root(self.schema), written=f"{self.written}.root", indexes=self.indexes)
             case kinds.Message():
                 raise WrongStep(unknown(name, ("root", *ATTRIBUTES), f"{self.written} has no {shown(name)!r}"))
             case Atom():
@@ -140,21 +140,21 @@ class Place:
         if name not in members:
             where = f"{self.written} has no {shown(name)!r}" if self.written else f"there is no {shown(name)!r}"
             raise WrongStep(unknown(name, members, where))
-        step = InCase(name) if isinstance(self.type, Variant) else Get(name)
+        step = CaseStep(name) if isinstance(self.type, Variant) else FieldStep(name)
         return self._further(step, members[name], f".{name}")
 
     def _advice(self, name: str = "") -> str:
         inner = f"{shown(name)} …" if name else "…"
         return f"write any({self.written}, {inner}), or in a query: from …, {self.written} x"
 
-    def _further(self, step: Step, kind: PlaceType, written: str) -> Place:
-        steps = (*self.steps, Unfold(), step) if self.folded else (*self.steps, step)
+    def _further(self, step: Step, kind: PlaceType, written: str) -> Location:
+        steps = (*self.steps, UnfoldStep(), step) if self.folded else (*self.steps, step)
         return replace(self, steps=steps, written=f"{self.written}{written}".removeprefix("."))._to(kind)
 
-    def entered(self) -> Read:
+    def entered(self) -> ReadPath:
         """The node that reads the list here in order to go through its elements."""
-        steps = (*self.steps, Unfold()) if self.folded else self.steps
-        return Read(self.variable, steps, self.kind)
+        steps = (*self.steps, UnfoldStep()) if self.folded else self.steps
+        return ReadPath(self.variable, steps, self.kind)
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> str:

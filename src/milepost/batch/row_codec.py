@@ -1,7 +1,7 @@
-"""One row alone: written by one `struct.pack` and checked by one `unpack`, where columns take tens of calls.
+"""A codec for a single row: one `struct.pack` writes it and one `unpack` checks it; columns take tens of calls.
 
-Only for flat-tuples of atoms, which most messages that travel alone are. What this path cannot take, for whatever
-reason, is left to the way by columns: that one knows the exceptions and the words for what is wrong.
+Only for flat-tuples of atoms, as most single messages are. All other rows, and invalid ones, are left to the code for
+columns, which raises the errors.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 REFUSED: Final = (*atoms.REFUSED, KeyError)
 STAMPED_ROW: Final = 1 | (VERSION | WITH_IDS) << 24  # the header's second word of one row with its ID
-SHORT_BYTES: Final = 65_536  # a longer row gains nothing from the short way
-_HEAD: Final = struct.Struct("<IQ")  # the header behind its checksum
+SHORT_BYTES: Final = 65_536  # a longer row gains nothing
+_HEAD: Final = struct.Struct("<IQ")  # the header after its checksum
 IDENTITY: Final = struct.Struct("<QIIII")  # stamp, one run, the row after its last, publisher, broker
 
 
-class Single:
-    """The compiled packing of one row of a layout; `compile` gives None when the layout is not of atoms alone."""
+class RowCodec:
+    """Packs and checks one row of a layout. `compile` returns None when the layout has more than atoms."""
 
     def __init__(self, layout: Layout, root: TupleShape, fingerprint: int) -> None:
         flat = layout.flat
@@ -41,7 +41,7 @@ class Single:
         self._struct = struct.Struct(f"<{''.join(codes)}")
         self._headed = struct.Struct(f"{HEADER.format}{''.join(codes)}")
         self._size = len(codes)
-        self._data = HEADER.size + self._struct.size  # where text begins; a schema with one case has no directory
+        self._data = HEADER.size + self._struct.size  # start of the text; a schema with one case has no directory
         self._first_offset = len(wide)
         self._first_bit = len(codes) - len(flat.bits)
         self._place = {id(shape): place for place, shape in enumerate(wide)}
@@ -56,13 +56,13 @@ class Single:
         ]
 
     def are_rows(self, datas: Sequence[Buffer]) -> bool:
-        """Whether batches of this schema are each of one row, with its ID."""
+        """Whether each batch has one row of this schema, with its ID."""
         head = _HEAD.pack(STAMPED_ROW, self._fingerprint)
         return all(data[4:16] == head for data in datas)
 
     @classmethod
-    def compile(cls, layout: Layout, fingerprint: int) -> Single | None:
-        """The packing for a layout, if it has one."""
+    def compile(cls, layout: Layout, fingerprint: int) -> RowCodec | None:
+        """The codec for a layout, if it can have one."""
         flat = layout.flat
         if flat.lists or flat.boxes or not isinstance(layout.root, TupleShape):
             return None
@@ -71,7 +71,7 @@ class Single:
         return cls(layout, layout.root, fingerprint) if _plain(layout.root) else None
 
     def pack(self, row: Any) -> bytes:
-        """The level's bytes for one row; raises one of `REFUSED` for whatever it does not take."""
+        """The bytes of one row. Raises one of `REFUSED` for a row that it cannot take."""
         words: list[Any] = [0] * self._size
         texts: list[bytes] = [b""] * (self._offsets - 1) if self._offsets else []
         self._fill(row, words, texts)
@@ -85,7 +85,7 @@ class Single:
         return b"".join((self._struct.pack(*words), *texts))
 
     def end(self, data: Buffer, base: int) -> int | None:
-        """Where a row that starts at `base` ends, if its bytes are right; None leaves it to the full validation."""
+        """The end of a row that starts at `base`, if its bytes are valid; None leaves it to the full validation."""
         start = base + self._struct.size
         if start > len(data):
             return None
@@ -105,10 +105,10 @@ class Single:
         return offsets[-1] if text.isascii() else None
 
     def first(self, data: bytes) -> int:
-        """Where the ID of a message that travels alone begins, if the batch around it is right in every way.
+        """The start of the ID of a single message, if its batch is valid; 0 leaves it to the full validation.
 
-        Header, checksum, row and ID in one go; 0 leaves the bytes to the full validation, right or wrong. A message
-        a millisecond finds neither code nor data in the processor's caches: calls are what it pays for.
+        Checks header, checksum, row and ID in one function: at one message a millisecond, neither code nor data is in
+        the processor's caches, and every call costs.
         """
         size = len(data)
         if not self._data + IDENTITY.size <= size <= SHORT_BYTES:
@@ -137,13 +137,13 @@ class Single:
         return at if runs == rows == 1 else 0
 
     def judging(self, publisher: int, broker: int) -> bytes | None:
-        """The plan by which `native.judge` does what `first` does, for one publisher; None if it has no words for it.
+        """The plan with which `native.judge` does the work of `first`, for one publisher; None if it cannot.
 
-        What a batch begins with, what its ID says, sizes, offsets, bits, and the ranges of numbers.
+        It has the first bytes of a batch, its ID, sizes, offsets, bits, and the ranges of numbers.
         """
         flat, codes = self.layout.flat, self._struct.format[1:]
         if len(codes) != self._size:
-            return None  # a decimal or a UUID, whose code is longer than a letter
+            return None  # a decimal or a UUID: their struct codes are longer than a letter
         places = [HEADER.size + struct.calcsize(f"<{codes[:number]}") for number in range(len(codes) + 1)]
         start = struct.pack("<IQ", STAMPED_ROW, self._fingerprint)
         start += bytes(4) + struct.pack("<IIII", 1, 1, publisher, broker)
@@ -227,7 +227,7 @@ def _code(shape: AtomShape | BoxShape) -> str:
 
 
 def _bounds(kind: Any) -> tuple[int, int] | None:
-    """The least and the greatest number that a column of this type may hold, where not every one may."""
+    """The least and the greatest number that are valid in a column of this type; None if all are."""
     if isinstance(kind, Atom) and kind.kind == "decimal":
         return 1 - 10**kind.precision, 10**kind.precision - 1
     return atoms.RANGES.get(kind.kind) if isinstance(kind, Atom) else None

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from milepost.query.kinds import Scalar
 from milepost.query.number import scaled
+from milepost.query.python.aggregates import combinations
 from milepost.query.python.compiler import compiled
-from milepost.query.python.folding import combinations
 from milepost.query.python.moment import Moment, Value
 from milepost.query.typed import Selection, Typed, cost
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from milepost.errors import QueryError
 from milepost.query.kinds import Nodes
-from milepost.query.sql.tables import Table
+from milepost.query.sql.tables import SqlTable
 from milepost.query.sql.value import Value, column
-from milepost.query.sql.writer import ROOT, Writer
-from milepost.query.typed import At, Get, Read
+from milepost.query.sql.writer import ROOT, SqlWriter
+from milepost.query.typed import ElementStep, FieldStep, ReadPath
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Spot:
     """What a variable stands for: the message, an element of a list, or a node."""
 
     def __init__(
-        self, writer: Writer, table: Table, mid: str, pos: str, alias: str | None, source: From | None
+        self, writer: SqlWriter, table: SqlTable, mid: str, pos: str, alias: str | None, source: From | None
     ) -> None:
         self.table = table  # where its values are
         self.mid = mid
@@ -53,7 +53,7 @@ class Spot:
         return f" {self.mid.removesuffix('.mid')}"
 
     @classmethod
-    def root(cls, writer: Writer) -> Spot:
+    def root(cls, writer: SqlWriter) -> Spot:
         """The message, or its root node."""
         return cls(writer, writer.tables.root, f"{writer.message}.mid", "0", None, None)
 
@@ -71,14 +71,14 @@ class Spot:
         return self._alias
 
 
-class Reader:
+class PathReader:
     """Reads what is at the end of paths."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: SqlWriter) -> None:
         self._writer = writer
         self._tables = writer.tables.by_path
 
-    def value(self, node: Read, scope: dict[int, Spot]) -> Value:
+    def value(self, node: ReadPath, scope: dict[int, Spot]) -> Value:
         """A single value."""
         source = From()
         spot, path = self._walk(node, scope, source)
@@ -90,7 +90,7 @@ class Reader:
         made = column(f"({source.text(text)})", found.type, True, self._writer.dialect)
         return Value(made.text, made.kind, made.form, made.bound)
 
-    def present(self, node: Read, scope: dict[int, Spot]) -> str | None:
+    def present(self, node: ReadPath, scope: dict[int, Spot]) -> str | None:
         """Whether a tuple or list is there; None when it always is."""
         source = From()
         spot, path = self._walk(node, scope, source)
@@ -101,7 +101,7 @@ class Reader:
             return mark
         return f"EXISTS ({source.text('1', *(mark,) if mark else ())})"
 
-    def bind(self, node: Read, scope: dict[int, Spot], source: From) -> Spot:
+    def bind(self, node: ReadPath, scope: dict[int, Spot], source: From) -> Spot:
         """The element of a list, or the node of a reference, as one more table of a FROM."""
         spot, path = self._walk(node, scope, source)
         table = self._tables[(*spot.table.path, *path)]
@@ -113,7 +113,7 @@ class Reader:
         target = f"{alias}.{table.columns[0].name}"
         return Spot(self._writer, self._tables[(table.target,)], f"{alias}.mid", target, None, source)
 
-    def _joined(self, table: Table, spot: Spot, source: From) -> str:
+    def _joined(self, table: SqlTable, spot: Spot, source: From) -> str:
         alias = self._writer.alias("a")
         source.tables.append(f"{table.name} {alias}")
         source.conditions.append(f"{alias}.mid = {spot.mid}")
@@ -121,21 +121,21 @@ class Reader:
             source.conditions.append(f"{alias}.owner = {spot.pos}")
         return alias
 
-    def _walk(self, node: Read, scope: dict[int, Spot], source: From) -> tuple[Spot, tuple[str, ...]]:
+    def _walk(self, node: ReadPath, scope: dict[int, Spot], source: From) -> tuple[Spot, tuple[str, ...]]:
         spot = scope[node.variable]
         path: tuple[str, ...] = ()
         for step in node.steps:
             match step:
-                case Get(name):
+                case FieldStep(name):
                     path = (*path, name)
-                case At(index):
+                case ElementStep(index):
                     spot = self._element(self._tables[(*spot.table.path, *path)], spot, index, source)
                     path = ()
                 case _:
                     raise QueryError(f"a database cannot be asked for {''.join(map(str, node.steps))}")
         return spot, path
 
-    def _element(self, table: Table, spot: Spot, index: int, source: From) -> Spot:
+    def _element(self, table: SqlTable, spot: Spot, index: int, source: From) -> Spot:
         alias = self._joined(table, spot, source)
         first = str(index)
         if table.owned:  # positions count over all owners, and those of one owner follow each other

@@ -1,7 +1,7 @@
-"""Rows of one publisher that travel together: checked in one go, where the full validation walks a schema.
+"""A fast check of several rows of one publisher, where the full validation walks a schema.
 
-Only for flat-tuples of atoms, and for text in ASCII. What this path does not take, right or wrong, is left to the full
-validation: that one knows the exceptions and the words for what is wrong.
+Only for flat-tuples of atoms, and for text in ASCII. All other batches, valid or not, are left to the full validation,
+which raises the errors.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ FLAGS: Final = VERSION | WITH_IDS
 _RUN: Final = struct.Struct("<IIII")  # one run, the row after its last, publisher, broker
 
 
-class Found(NamedTuple):
-    """A batch that is right."""
+class FlatParts(NamedTuple):
+    """The parts of a valid batch: positions in its bytes."""
 
     rows: int
-    end: int  # of the columns
-    ids: int  # where stamps begin
+    end: int  # end of the columns
+    ids: int  # start of the stamps
 
 
-class Several:
-    """How batches of one layout, of atoms alone, are checked."""
+class FlatValidator:
+    """Checks batches of one layout, which has only atoms."""
 
     def __init__(self, layout: Layout, fingerprint: int) -> None:
         flat = layout.flat
         self.layout: Final = layout
         self._fingerprint = fingerprint
         self._var, self._strings, self._bits = len(flat.var), flat.strings, len(flat.bits)
-        # The columns that hold not just any number; of decimals the full validation knows.
+        # The columns in which some numbers are invalid; schemas with decimals are left to the full validation.
         kinds = [
             (shape, shape.type.kind)
             for shape in flat.fixed
@@ -49,8 +49,8 @@ class Several:
         self._ranges = [(shape, DTYPES[kind], *atoms.RANGES[kind]) for shape, kind in kinds if kind in atoms.RANGES]
         self._never = layout.empty or any(kind == "decimal" for _, kind in kinds)
 
-    def found(self, data: Buffer) -> Found | None:
-        """Where its parts are, if the batch is right in every way; None leaves it to the full validation."""
+    def check(self, data: Buffer) -> FlatParts | None:
+        """The parts of a batch that is valid; None leaves it to the full validation."""
         size = len(data)
         if self._never or not HEADER.size <= size <= limits.BATCH_BYTES:
             return None
@@ -81,4 +81,4 @@ class Several:
         runs = ids + 8 * n
         if runs + _RUN.size != size or any(data[end:ids]) or _RUN.unpack_from(data, runs)[:2] != (1, n):
             return None
-        return Found(n, end, ids)
+        return FlatParts(n, end, ids)

@@ -1,8 +1,8 @@
-"""Loose rows: plain values that fit their schema as they are, for somebody in the same process who wants them so.
+"""Plain rows: dicts that fit their schema exactly, for a consumer in the same process that needs no batch.
 
-What is to be written into the table of a database next need not become a batch before. Only rows are taken that leave
-nothing to be said: dicts with all members and no other, each value of the very type that the schema has. Everything
-else becomes a batch, or is refused with the words that belong to that.
+Rows that go into a database table next need not become a batch first. Only simple rows are taken: dicts with all
+members and no others, each value of exactly the type in the schema. All other rows become a batch, or are refused
+when they are encoded.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 from milepost.batch.batch import Batch
 from milepost.schema.types import INTEGER_RANGES, Atom, List, Optional, Schema, Tuple
 
-ROWS: Final = 1_000  # with more, a batch costs little beside the rest
+ROWS: Final = 1_000  # with more, the cost of a batch hardly counts
 CHARS: Final = 1 << 20  # of one column
-PLANS: Final = 256  # schemas whose members are kept worked out
+PLANS: Final = 256  # schemas whose plans are kept
 
 
-class Loose:
-    """Made by `loosened`."""
+class PlainRows:
+    """Made by `plain_rows`."""
 
     __slots__ = ("columns", "rows", "schema", "size")
 
@@ -29,13 +29,13 @@ class Loose:
         self.schema = schema
         self.rows = rows
         self.columns = columns  # in the order of the members
-        self.size = size  # bytes, more or less
+        self.size = size  # in bytes, an estimate
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def batch(self) -> Batch:
-        """The same as a batch."""
+        """The rows as a batch."""
         return Batch.encode(self.schema, self.rows)
 
 
@@ -59,7 +59,7 @@ def _plan(schema: Schema) -> _Plan | None:
     kind = schema.type
     if schema.checks or not isinstance(kind, Tuple):
         return None
-    if schema.message_type is not None:  # one kind of node, which refers to nothing
+    if schema.message_type is not None:  # one node type without references
         (only, *more) = kind.fields
         if more or not isinstance(only.type, List) or not isinstance(only.type.item, Tuple):
             return None
@@ -76,13 +76,13 @@ def _plan(schema: Schema) -> _Plan | None:
             members.append(_Member(optional, frozenset({int}), *INTEGER_RANGES[atom.kind]))
         else:
             return None
-    if len(members) < 2:  # `itemgetter` gives no tuple then, and nobody has such messages
+    if len(members) < 2:  # `itemgetter` would return no tuple, and such messages are rare
         return None
     return _Plan(itemgetter(*(field.name for field in kind.fields)), tuple(members))
 
 
-def loosened(schema: Schema, rows: list[Any]) -> Loose | None:
-    """Rows that can stay as they are; None when they have to become a batch."""
+def plain_rows(schema: Schema, rows: list[Any]) -> PlainRows | None:
+    """Rows that need no batch; None when they have to become one."""
     plan = _plan(schema)
     if plan is None or not 0 < len(rows) <= ROWS:
         return None
@@ -111,4 +111,4 @@ def loosened(schema: Schema, rows: list[Any]) -> Loose | None:
             if len(text) > CHARS or not text.isascii() or "\0" in text:
                 return None
             size += len(text)
-    return Loose(schema, rows, columns, size)
+    return PlainRows(schema, rows, columns, size)

@@ -8,23 +8,23 @@ import numpy as np
 import pyarrow as pa
 
 from milepost.query.kinds import BYTES, STRING, Scalar
-from milepost.query.mask.frame import Frame
+from milepost.query.mask.frame import RowFrame
 from milepost.query.mask.spot import Spot, follow, unboxed
-from milepost.query.mask.vector import Array, Bools, Packed, Part, Vector, both, gathered, merged
-from milepost.query.typed import CaseName, Read
+from milepost.query.mask.vector import Array, Bools, Packed, PartialVector, Vector, both, gathered, merged
+from milepost.query.typed import CaseName, ReadPath
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape
 
 
-def read(node: Read, frame: Frame) -> Vector | None:
+def read(node: ReadPath, frame: RowFrame) -> Vector | None:
     """The values at the end of a path to an atom."""
     assert isinstance(node.kind, Scalar)
     spots = follow(frame.spot(node.variable), node.steps)
     if len(spots) == 1 and spots[0].rows is None:
         return _column(spots[0], node.kind)
-    return merged([Part(_rows(spot), _column(spot, node.kind)) for spot in spots], frame.n, node.kind)
+    return merged([PartialVector(_rows(spot), _column(spot, node.kind)) for spot in spots], frame.n, node.kind)
 
 
-def unchecked(node: Read, frame: Frame) -> tuple[Vector | None, Packed | None]:
+def unchecked(node: ReadPath, frame: RowFrame) -> tuple[Vector | None, Packed | None]:
     """What `read` gives, but where it is a plain column, without its validity: that comes beside it, eight in a byte.
 
     Unpacking validity is most of what an optional column costs. A caller that needs several columns to be there can
@@ -44,7 +44,7 @@ def unchecked(node: Read, frame: Frame) -> tuple[Vector | None, Packed | None]:
     return values, np.frombuffer(block.data, np.uint8, (block.n + 7) >> 3, at)
 
 
-def present(node: Read, frame: Frame) -> Bools:
+def present(node: ReadPath, frame: RowFrame) -> Bools:
     """Which rows have something at the end of a path to a structure."""
     found = np.zeros(frame.n, np.bool_)
     for spot in follow(frame.spot(node.variable), node.steps):
@@ -54,7 +54,7 @@ def present(node: Read, frame: Frame) -> Bools:
     return found
 
 
-def case_name(node: CaseName, frame: Frame) -> Vector | None:
+def case_name(node: CaseName, frame: RowFrame) -> Vector | None:
     """The names of the cases that a variant is in."""
     read = node.variant
     parts = []
@@ -66,7 +66,7 @@ def case_name(node: CaseName, frame: Frame) -> Vector | None:
                 name = Vector(pa.scalar(part.shape.case, pa.string()), part.known)
                 if part.rows is None:
                     return name
-                parts.append(Part(part.rows, name))
+                parts.append(PartialVector(part.rows, name))
     return merged(parts, frame.n, node.kind)
 
 

@@ -1,7 +1,7 @@
 """Rows of Python values -> columns.
 
-Values move a column at a time: one pass picks a field out of every row, one call packs it. A row that does not
-fit costs nothing until it comes; then the rows are tried one by one to say which it is.
+Values move a column at a time: one pass picks a field out of every row, one call packs it. Only if a row does not
+fit are the rows tried one by one, to name it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Encoder:
         self.depth = depth
 
     def columns(self, layout: Layout, values: Values) -> Columns:
-        """The columns of some values at one level."""
+        """The columns of values at one level."""
         columns = Columns(layout, len(values))
         self.fill(columns, layout.root, values)
         return columns
 
     def fill(self, columns: Columns, shape: Shape, values: Values) -> None:
-        """Fill the slots of one shape and of all inside it."""
+        """Fill the slots of one shape and of the shapes inside it."""
         match shape:
             case AtomShape():
                 self._atom(columns, shape, values)
@@ -56,7 +56,7 @@ class Encoder:
                 self._box(columns, shape, values)
 
     def _present(self, columns: Columns, valid: int | None, values: Values, default: Any) -> Values:
-        """Write the validity bits, if there are any, and put the default where nothing is."""
+        """Write the validity bits, if there are any, and put the default in place of absent values."""
         if valid is None:
             return values
         columns.bits[valid] = pack_bits([value is not None and value is not _ABSENT for value in values])
@@ -73,7 +73,7 @@ class Encoder:
         try:
             _pack(columns, shape, kind, values)
         except atoms.REFUSED:
-            # Nobody paid for looking whether a tuple around this field is absent in some rows: look now.
+            # Only now find out whether a tuple around this field is absent in some rows: valid rows do not pay for it.
             filled = [default if value is _ABSENT else value for value in values]
             try:
                 _pack(columns, shape, kind, filled)
@@ -82,7 +82,7 @@ class Encoder:
 
     def _cell(self, shape: AtomShape, value: Any) -> bytes:
         """A dynamic value: the bytes of a batch of one row."""
-        from milepost.batch.batch import Batch  # a batch inside a batch: the import is as circular as the thing
+        from milepost.batch.batch import Batch  # circular: a batch may be inside a batch
         from milepost.batch.dynamic import DynamicValue
 
         if value is _ABSENT:
@@ -113,7 +113,7 @@ class Encoder:
 
     def _choice(self, columns: Columns, shape: ChoiceShape, values: Values) -> None:
         if shape.shape is None:
-            return  # the code of the group says that it is absent
+            return  # the code of the group means absence
         if any(value is None for value in values):
             raise InvalidValue("missing; a variant is required here", shape.path)
         inner = [self._inside(shape, value) for value in values]
@@ -134,14 +134,14 @@ class Encoder:
             if value is not None and value is not _ABSENT:
                 tags[position] = 1 + shape.cases.code(value)
         columns.fixed[shape.slot] = bytes(tags)
-        columns.boxes[shape.index] = {}  # `replace` fills columns that were filled before
+        columns.boxes[shape.index] = {}  # `replace` fills columns again
         for tag in set(tags) - {0}:
             chosen = [value for value, mine in zip(values, tags, strict=True) if mine == tag]
             columns.boxes[shape.index][tag] = self.columns(columns.layout.case(shape, tag), chosen)
 
 
 class _Absent:
-    """What stands for every field of an absent tuple: packed as zeros, whatever the type."""
+    """The value of every field of an absent tuple: packed as zeros, whatever the type."""
 
 
 _ABSENT = _Absent()
@@ -162,7 +162,7 @@ def _pack(columns: Columns, shape: AtomShape, kind: Atom, values: Values) -> Non
             columns.var[shape.slot] = _offsets(sizes, len(values)), data
         case "bytes":
             if set(map(type, values)) != {bytes}:
-                values = [bytes(memoryview(value)) for value in values]  # the length of a buffer may not be its bytes
+                values = [bytes(memoryview(value)) for value in values]  # `len` of a buffer may count items
             columns.var[shape.slot] = _offsets(map(len, values), len(values)), b"".join(values)
         case name:
             columns.fixed[shape.slot] = atoms.PACKERS[name](kind, values)
@@ -215,7 +215,7 @@ def _columns(getter: Any, names: tuple[str, ...], values: Values) -> Sequence[Va
     return [tuple(picked)] if len(names) == 1 else list(zip(*picked, strict=True))
 
 
-# What has attributes, but not as its fields. A view of another batch is a Mapping, and its fields come by item.
+# Objects whose attributes are not their fields. A view of another batch is a Mapping: its fields are items.
 NOT_OBJECTS = (Mapping, _Absent, str, bytes, int, float, list, tuple, set, frozenset, type(None))
 
 

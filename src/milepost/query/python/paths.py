@@ -12,16 +12,16 @@ from typing import Any, Final
 from milepost.query.kinds import Kind, Nodes, Scalar
 from milepost.query.number import unscaled
 from milepost.query.python.moment import Evaluate, Moment
-from milepost.query.typed import At, CaseName, Get, Header, InCase, Read, Unfold
+from milepost.query.typed import CaseName, CaseStep, ElementStep, FieldStep, HeaderField, ReadPath, UnfoldStep
 from milepost.schema.flat import field_of
 
 _SINGLE: Final = struct.Struct("<f")
 
 
-def read(node: Read) -> Evaluate:
+def read(node: ReadPath) -> Evaluate:
     """What is at the end of a path; None as soon as something on the way is."""
     variable = node.variable
-    steps = tuple(_step(step) for step in node.steps if not isinstance(step, Unfold))
+    steps = tuple(_step(step) for step in node.steps if not isinstance(step, UnfoldStep))
     value_of = _value(node.kind, node.single)
 
     def evaluate(moment: Moment) -> Any:
@@ -35,7 +35,7 @@ def read(node: Read) -> Evaluate:
     return evaluate
 
 
-def header(node: Header) -> Evaluate:
+def header(node: HeaderField) -> Evaluate:
     """An administrative attribute."""
     value_of = _value(node.kind, False)
 
@@ -59,13 +59,13 @@ def case_name(node: CaseName) -> Evaluate:
     return evaluate
 
 
-def _step(step: Get | InCase | At) -> Callable[[Any], Any]:
+def _step(step: FieldStep | CaseStep | ElementStep) -> Callable[[Any], Any]:
     match step:
-        case Get(name):
+        case FieldStep(name):
             return partial(_field, name)
-        case InCase(name):
+        case CaseStep(name):
             return partial(_in_case, name)
-        case At(index):
+        case ElementStep(index):
             return partial(_element, index)
 
 

@@ -167,11 +167,11 @@ def test_numbers_and_text_are_not_copied() -> None:
     ("path", "says"),
     [
         ("customre", "did you mean 'customer'"),
-        ("lines.item", r"which element, as in \[0\]"),
+        ("lines.item", r"choose an element, as in \[0\]"),
         ("pay.cheque", "there is no case"),
-        ("id.x", "nothing leads on from a value of type long"),
-        ("lines[x]", "no path at character"),
-        ("", "no path"),
+        ("id.x", "a value of type long has no"),
+        ("lines[x]", "invalid path at character"),
+        ("", "invalid path"),
         (".id", "starts with the name"),
     ],
 )

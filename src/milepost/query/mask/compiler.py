@@ -15,28 +15,28 @@ import numpy as np
 
 from milepost.query import typed
 from milepost.query.kinds import BOOLEAN, BYTES, STRING, Scalar
-from milepost.query.mask import reading
+from milepost.query.mask import paths
+from milepost.query.mask.aggregates import fold
 from milepost.query.mask.arithmetic import calculation, conversion, negation
-from milepost.query.mask.comparing import Membership, compared, comparison, constants_of
-from milepost.query.mask.folding import fold
-from milepost.query.mask.frame import Frame
+from milepost.query.mask.comparison import Membership, compared, comparison, constants_of
+from milepost.query.mask.frame import RowFrame
 from milepost.query.mask.functions import function
 from milepost.query.mask.logic import conjunction, disjunction
 from milepost.query.mask.text import matcher, text_bytes
-from milepost.query.mask.vector import Bools, Part, Vector, gathered, machine, merged, spread
+from milepost.query.mask.vector import Bools, PartialVector, Vector, gathered, machine, merged, spread
 from milepost.query.typed import Typed, scalar
 
-Evaluate: TypeAlias = Callable[[Frame], Vector | None]
-Holds: TypeAlias = Callable[[Frame], Bools]
+Evaluate: TypeAlias = Callable[[RowFrame], Vector | None]
+Holds: TypeAlias = Callable[[RowFrame], Bools]
 
 LIKE_CHARS: Final = 128  # of a pattern: each costs as much again, for every byte of text, as a short one
 
 
-class Program:
+class MaskCompiler:
     """Compiles the parts of one query. Equal paths are read once in a frame."""
 
     def __init__(self) -> None:
-        self._paths: dict[typed.Read, int] = {}
+        self._paths: dict[typed.ReadPath, int] = {}
 
     # Masks
 
@@ -57,7 +57,7 @@ class Program:
                 return null if wanted else lambda frame: ~null(frame)
         evaluate = self.vector(node)
 
-        def holds(frame: Frame) -> Bools:
+        def holds(frame: RowFrame) -> Bools:
             vector = evaluate(frame)
             if vector is None:
                 return np.zeros(frame.n, np.bool_)
@@ -77,7 +77,7 @@ class Program:
             assert rest is not None
             return rest
 
-        def holds(frame: Frame) -> Bools:
+        def holds(frame: RowFrame) -> Bools:
             frame.pending.clear()
             found: Bools | None = None
             for term in simple:
@@ -100,7 +100,7 @@ class Program:
     def _every(self, terms: tuple[Typed, ...], wanted: bool) -> Holds:
         first, *rest = [self.holds(term, wanted) for term in terms]
 
-        def holds(frame: Frame) -> Bools:
+        def holds(frame: RowFrame) -> Bools:
             found = first(frame)
             for term in rest:
                 if not found.any():
@@ -113,7 +113,7 @@ class Program:
     def _some(self, terms: tuple[Typed, ...], wanted: bool) -> Holds:
         first, *rest = [self.holds(term, wanted) for term in terms]
 
-        def holds(frame: Frame) -> Bools:
+        def holds(frame: RowFrame) -> Bools:
             found = first(frame)
             for term in rest:
                 found = found | term(frame)
@@ -122,11 +122,11 @@ class Program:
         return holds
 
     def _null(self, node: Typed) -> Holds:
-        if isinstance(node, typed.Read) and not isinstance(node.kind, Scalar):
-            return lambda frame: ~reading.present(node, frame)
+        if isinstance(node, typed.ReadPath) and not isinstance(node.kind, Scalar):
+            return lambda frame: ~paths.present(node, frame)
         evaluate = self.vector(node)
 
-        def null(frame: Frame) -> Bools:
+        def null(frame: RowFrame) -> Bools:
             vector = evaluate(frame)
             if vector is None:
                 return np.ones(frame.n, np.bool_)
@@ -142,12 +142,12 @@ class Program:
             case typed.Const(value, kind):
                 constant = None if value is None else Vector(machine(value, kind))
                 return lambda frame: constant
-            case typed.Read():
+            case typed.ReadPath():
                 return self._read(node)
-            case typed.Header(name):
+            case typed.HeaderField(name):
                 return lambda frame: _header(name, frame)
             case typed.CaseName():
-                return lambda frame: reading.case_name(node, frame)
+                return lambda frame: paths.case_name(node, frame)
             case typed.Negate(operand, kind):
                 return self._changed(operand, negation(kind))
             case typed.Convert(operand, kind):
@@ -182,13 +182,13 @@ class Program:
                     node, None if where is None else self.holds(where), None if body is None else self.vector(body)
                 )
 
-    def _read(self, node: typed.Read) -> Evaluate:
+    def _read(self, node: typed.ReadPath) -> Evaluate:
         number = self._paths.setdefault(node, len(self._paths))
         copied = node.kind in (STRING, BYTES)  # for each element, where it is read for such
 
-        def evaluate(frame: Frame) -> Vector | None:
+        def evaluate(frame: RowFrame) -> Vector | None:
             if number not in frame.memo:
-                vector = frame.memo[number] = reading.read(node, frame)
+                vector = frame.memo[number] = paths.read(node, frame)
                 if vector is not None and copied and frame.outer is not None:
                     frame.origin.spend(text_bytes(vector, frame.n))
             return frame.memo[number]
@@ -199,7 +199,7 @@ class Program:
         one, other = self.vector(node.left), self.vector(node.right)
         calculate = calculation(node.operator, scalar(node.left), scalar(node.right), node.kind)
 
-        def evaluate(frame: Frame) -> Vector | None:
+        def evaluate(frame: RowFrame) -> Vector | None:
             left, right = one(frame), other(frame)
             return None if left is None or right is None else calculate(left, right)
 
@@ -208,7 +208,7 @@ class Program:
     def _changed(self, node: Typed, change: Callable[[Vector], Vector]) -> Evaluate:
         operand = self.vector(node)
 
-        def evaluate(frame: Frame) -> Vector | None:
+        def evaluate(frame: RowFrame) -> Vector | None:
             vector = operand(frame)
             return None if vector is None else change(vector)
 
@@ -220,7 +220,7 @@ class Program:
         kind = scalar(node.arguments[0])
         texts = [place for place, each in enumerate(node.arguments) if each.kind in (STRING, BYTES)]
 
-        def evaluate(frame: Frame) -> Vector | None:
+        def evaluate(frame: RowFrame) -> Vector | None:
             arguments = []
             for part in parts:
                 vector = part(frame)
@@ -238,9 +238,9 @@ class Program:
     def _coalesce(self, node: typed.Call) -> Evaluate:
         parts = [self.vector(argument) for argument in node.arguments]
 
-        def evaluate(frame: Frame) -> Vector | None:
+        def evaluate(frame: RowFrame) -> Vector | None:
             left = np.ones(frame.n, np.bool_)
-            found: list[Part] = []
+            found: list[PartialVector] = []
             for part in parts:
                 vector = part(frame)
                 if vector is None:
@@ -249,7 +249,7 @@ class Program:
                     return Vector(spread(vector, frame.n, node.kind))
                 mine = np.flatnonzero(left if vector.known is None else left & vector.known)
                 if len(mine):
-                    found.append(Part(mine, Vector(gathered(spread(vector, frame.n, node.kind), mine))))
+                    found.append(PartialVector(mine, Vector(gathered(spread(vector, frame.n, node.kind), mine))))
                     left[mine] = False
                 if not left.any():
                     break
@@ -263,7 +263,7 @@ class Program:
         above = comparison(">=", kind, scalar(node.low))
         below = comparison("<=", kind, scalar(node.high))
 
-        def evaluate(frame: Frame) -> Vector | None:
+        def evaluate(frame: RowFrame) -> Vector | None:
             values = operand(frame)
             if values is None:
                 return None
@@ -279,7 +279,7 @@ class Program:
         member = Membership(kind, constants) if constants else None
         items = [(self.vector(item), comparison("=", kind, scalar(item))) for item in others]
 
-        def evaluate(frame: Frame) -> Vector | None:
+        def evaluate(frame: RowFrame) -> Vector | None:
             values = operand(frame)
             if values is None:
                 return None
@@ -295,7 +295,7 @@ class Program:
     def _like(self, node: Typed, matches: Callable[..., Bools], steps: int) -> Evaluate:
         operand = self.vector(node)
 
-        def evaluate(frame: Frame) -> Vector | None:
+        def evaluate(frame: RowFrame) -> Vector | None:
             texts = operand(frame)
             if texts is None:
                 return None
@@ -307,7 +307,7 @@ class Program:
     def _not(self, node: Typed) -> Evaluate:
         operand = self.vector(node)
 
-        def evaluate(frame: Frame) -> Vector | None:
+        def evaluate(frame: RowFrame) -> Vector | None:
             vector = operand(frame)
             return None if vector is None else Vector(~spread(vector, frame.n, BOOLEAN), vector.known)
 
@@ -319,12 +319,12 @@ class Program:
         return lambda frame: join([part(frame) for part in parts], frame.n)
 
 
-class _Unchecked(Program):
-    """Leaves the validity of plain columns to the caller, in `Frame.pending`."""
+class _Unchecked(MaskCompiler):
+    """Leaves the validity of plain columns to the caller, in `RowFrame.pending`."""
 
-    def _read(self, node: typed.Read) -> Evaluate:
-        def evaluate(frame: Frame) -> Vector | None:
-            vector, valid = reading.unchecked(node, frame)
+    def _read(self, node: typed.ReadPath) -> Evaluate:
+        def evaluate(frame: RowFrame) -> Vector | None:
+            vector, valid = paths.unchecked(node, frame)
             if valid is not None:
                 frame.pending.append(valid)
             return vector
@@ -342,13 +342,13 @@ def _needs_all(node: Typed) -> bool:
         case typed.Like(operand):
             operands = (operand,)
         case typed.In(operand, items):
-            return isinstance(operand, typed.Read) and all(isinstance(item, typed.Const) for item in items)
+            return isinstance(operand, typed.ReadPath) and all(isinstance(item, typed.Const) for item in items)
         case _:
             return False
-    return all(isinstance(operand, typed.Read | typed.Const) for operand in operands)
+    return all(isinstance(operand, typed.ReadPath | typed.Const) for operand in operands)
 
 
-def _header(name: str, frame: Frame) -> Vector | None:
+def _header(name: str, frame: RowFrame) -> Vector | None:
     vector = frame.origin.header.get(name)
     if vector is None or frame.messages is None:
         return vector

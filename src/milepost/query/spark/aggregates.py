@@ -10,18 +10,18 @@ from pyspark.sql import types as s
 
 from milepost.query import kinds
 from milepost.query.spark.arithmetic import DIGITS, UNITS, doubled, from_units, number, units
-from milepost.query.spark.reading import Frame, Spot
+from milepost.query.spark.paths import Spot, Variables
 from milepost.query.spark.types import spark_type
 from milepost.query.spark.value import BOOLEAN, DOUBLE, LONG, Value, whole
 from milepost.query.typed import Binding, Fold, Typed, scalar
 
-Compile = Callable[[Typed, Frame], Value]
+Compile = Callable[[Typed, Variables], Value]
 
 _LENGTH_DIGITS = 10  # of the number of elements that an array may have
 _SUMMED = s.DecimalType(DIGITS - 1, 0)
 
 
-def fold(node: Fold, frame: Frame, compile: Compile) -> Value:
+def fold(node: Fold, frame: Variables, compile: Compile) -> Value:
     """An aggregate over all combinations of its bindings."""
     values, kind = _Values(node, compile).all(frame)
     match node.operator:
@@ -49,21 +49,21 @@ class _Values:
         self.compile = compile
         self.kind: s.DataType = BOOLEAN
 
-    def all(self, frame: Frame) -> tuple[Column, s.DataType]:
+    def all(self, frame: Variables) -> tuple[Column, s.DataType]:
         """The array of all values, and the type of one."""
         values = self._over(self.node.bindings, frame)
         if self.node.operator == "count" and self.node.body is not None:
             values = f.filter(values, lambda value: value.isNotNull())
         return values, self.kind
 
-    def _over(self, bindings: tuple[Binding, ...], frame: Frame) -> Column:
+    def _over(self, bindings: tuple[Binding, ...], frame: Variables) -> Column:
         if not bindings:
             alone = f.array(self._body(frame))
             return alone if self.node.where is None else f.filter(alone, lambda _: self._where(frame))
         first, *others = bindings
         elements, stop = frame.elements(first.source)
 
-        def inside(element: Column) -> Frame:
+        def inside(element: Column) -> Variables:
             return frame.bind(first.variable, Spot(element, stop))
 
         if others:
@@ -74,11 +74,11 @@ class _Values:
             return elements
         return f.transform(elements, lambda element: self._body(inside(element)))
 
-    def _where(self, frame: Frame) -> Column:
+    def _where(self, frame: Variables) -> Column:
         assert self.node.where is not None
         return self.compile(self.node.where, frame).column
 
-    def _body(self, frame: Frame) -> Column:
+    def _body(self, frame: Variables) -> Column:
         if self.node.body is None:
             return f.lit(True)
         value = self.compile(self.node.body, frame)

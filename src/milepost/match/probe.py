@@ -1,4 +1,4 @@
-"""The kernels that ask an index: for each row, which entries of all segments hold."""
+"""The kernels that search an index: for each row, the entries of all segments that hold."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 from milepost.kernels.kernel import kernel, part
 
-from milepost.match.scanning import (  # fmt: skip  # isort: skip
+from milepost.match.scan import (  # fmt: skip  # isort: skip
     ALWAYS, ALWAYS_END, BLOCK, BOUNDS, BUCKETS, CLUSTERS, EQUAL_COLUMNS, EQUAL_COUNT, FEW, GRID_COUNT, GRIDS, NULL,
     SCRATCH, SLOT_MASK, SLOTS, SORTED, WIDTH, address, ints, longs, near_row, roomy, scan_all, scan_cluster, scan_few,
     scan_new,
 )  # fmt: skip
 
-REACH = 4  # buckets behind its own that an interval may reach into
-CHUNK = 8192  # rows that are ordered together at most
+REACH = 4  # further buckets that an interval may cover
+CHUNK = 8192  # rows that are processed together at most
 CHUNK_LEAST = 256  # … and at least
-CHUNK_PAIRS = 1 << 19  # of row and target that a chunk should find: they stay in a cache until they are in order
+CHUNK_PAIRS = 1 << 19  # pairs of row and target that a chunk should find: they stay in a cache until they are sorted
 
 
 @part
@@ -57,9 +57,9 @@ def rank_of(bounds: Any, begin: Any, count: Any, code: Any) -> Any:
 
 @kernel("Tuple((i8[::1], i4[::1]))(i8[:,::1], i8, i8[:,::1], i8)")
 def probe(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
-    """The targets of each row, one row after the other: for few rows, or few subscriptions.
+    """The targets of each row, row by row: for few rows, or few subscriptions.
 
-    Gives offsets and targets; `expected` is how many there may be.
+    Returns offsets and targets; `expected` is an estimate of the number of targets.
     """
     offsets = np.zeros(len(codes) + 1, np.int64)
     out = np.empty(expected + BLOCK, np.int32)
@@ -76,7 +76,7 @@ def probe(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
                 out = roomy(out, used, segment[ALWAYS_END])
                 used = scan_new(segment_at, desk, row, address(out), used)
                 continue
-            fresh = True  # the near codes of this row are not there yet, and may not be needed
+            fresh = True  # the near codes of this row are not computed yet, and may not be needed
             if segment[GRID_COUNT] > 0 or segment[ALWAYS] < segment[ALWAYS_END]:
                 near_row(segment_at, codes, row, near, 0)
                 fresh = False
@@ -123,7 +123,10 @@ def probe(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
 
 @part
 def _by_code(codes: Any, column: Any, first: Any, count: Any, table: Any, order: Any, starts: Any, values: Any) -> Any:
-    """Rows from `first` on in groups of one code in a column; how many groups. `table` has room for twice the rows."""
+    """Group rows from `first` on by their code in a column; returns the number of groups.
+
+    `table` has room for twice the rows.
+    """
     mask = len(table) - 1
     table[:] = -1
     groups = 0
@@ -151,10 +154,10 @@ def _by_code(codes: Any, column: Any, first: Any, count: Any, table: Any, order:
 
 @kernel("Tuple((i8[::1], i4[::1]))(i8[:,::1], i8, i8[:,::1], i8)")
 def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
-    """What `probe` gives, for many rows and many subscriptions: rows that lead to the same postings go there together.
+    """The result of `probe`, for many rows and many subscriptions: rows with the same postings are tested together.
 
-    A cluster of a large index is far away from the processor. Fetching it once for all rows of a chunk, and not for
-    each, is most of the difference between the two.
+    A cluster of a large index is in no cache. Fetching it once for all rows of a chunk, not for each row, is most of
+    the gain.
     """
     n, width = codes.shape
     chunk = min(n, max(CHUNK_LEAST, min(CHUNK, CHUNK_PAIRS * n // (expected + 1))))
@@ -214,7 +217,7 @@ def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
                 for row in range(count):
                     order[filled[ranks[row] + 1]] = first + row
                     filled[ranks[row] + 1] += 1
-                # of_rank[rank + 1] is where the rows of a rank start, those without a value before all others
+                # of_rank[rank + 1] is where the rows of a rank start; rows without a value come first
                 base = grids[grid + 3]
                 level = 0
                 while grids[grid + 4] >> level:
@@ -234,7 +237,7 @@ def sweep(segments: Any, now: Any, codes: Any, expected: Any) -> Any:
             out, used, run_list, runs = scan_all(
                 segment_at, segment[ALWAYS], segment[ALWAYS_END], desk, rows, out, used, run_list, runs
             )
-        # Runs in the order in which they were found become targets in the order of rows.
+        # Sort the runs, which are in the order they were found, by row.
         since = np.int64(0)
         for run in range(runs):
             row, end = run_list[2 * run], np.int64(run_list[2 * run + 1])

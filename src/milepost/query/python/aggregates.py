@@ -10,7 +10,7 @@ from milepost.query.kinds import DOUBLE, Nodes, Scalar
 from milepost.query.number import bounded
 from milepost.query.python.arithmetic import calculation, doubled
 from milepost.query.python.moment import Evaluate, Moment, Value
-from milepost.query.python.reading import number, read
+from milepost.query.python.paths import number, read
 from milepost.query.typed import Binding, Fold, cost, scalar
 
 
