@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.client import Client
-from milepost.pipeline.beside import Beside, newest
+from milepost.pipeline.own_topics import Beside, newest
 from soak.stage import Broker, Stuck
 
 SCHEMA = "event: [number: long, at: timestamp, host: string, load: double]"

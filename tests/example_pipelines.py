@@ -20,7 +20,7 @@ from typing import Any
 from milepost import parse_schema
 from milepost.pipeline.definition import Pipeline, load_pipeline
 from milepost.pipeline.definition.checked import Checked, CheckedRule, CheckedStep
-from milepost.pipeline.definition.checking import check
+from milepost.pipeline.definition.checker import check
 from milepost.pipeline.definition.rule import AbsenceRule, SequenceRule, ThresholdRule, WindowRule
 from milepost.pipeline.definition.shape import fields_of
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample

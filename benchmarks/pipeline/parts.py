@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.pipeline import events
 from benchmarks.pipeline.world import World, clock, rows_in
-from milepost.pipeline.beside import Beside, Tail
+from milepost.pipeline.own_topics import Beside, Tail
 from milepost.pipeline.runner import Runner
 
 WARM = 2_000  # events before the clock starts
@@ -67,7 +67,7 @@ def parquet(world: World, count: int) -> float:
     from pyarrow import parquet as files
 
     from milepost.pipeline import tier1 as rules
-    from milepost.pipeline.definition.checking import check
+    from milepost.pipeline.definition.checker import check
     from milepost.query import parse_schema
 
     folder = world.folder / "parquet"
@@ -109,7 +109,7 @@ def splitter(world: World, count: int) -> float:
 def combiner(world: World, count: int) -> float:
     """Merging two lanes' results into one order, as the source of tier 2 does it: rows a second in one task."""
     from milepost.pipeline.combined import CombinedSetting, Feeding, combine
-    from milepost.pipeline.merging import Cut
+    from milepost.pipeline.merge import Cut
     from milepost.pipeline.source.to_spark import ToSpark
     from milepost.pipeline.source.types import spark_schema
     from milepost.pipeline.watermark import NEVER, NOWHERE, Reach

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from milepost.client import Client
-from milepost.pipeline.beside import Beside
+from milepost.pipeline.own_topics import Beside
 
 from .conftest import ROOT
 from .process import PATIENCE, Up, started

@@ -12,12 +12,12 @@ import pytest
 from milepost import parse_schema, testing
 from milepost.client import Client
 from milepost.errors import ConfigError
-from milepost.pipeline.beside import STOPPED, Beside
+from milepost.pipeline.control_loop import beat
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.rule import ThresholdRule
+from milepost.pipeline.own_topics import STOPPED, Beside
 from milepost.pipeline.runner import Runner
 from milepost.pipeline.status import Status
-from milepost.pipeline.steering import beat
 
 NOW = 1_700_000_000.0
 RULE = ThresholdRule("high", "alerts", "load > 2")

@@ -20,10 +20,10 @@ import pytest
 
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
-from milepost.pipeline.beside import IEP, Beside, ends, last_mark
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.quantity import Duration
-from milepost.pipeline.marks import MarkSetting
+from milepost.pipeline.own_topics import IEP, Beside, ends, last_mark
+from milepost.pipeline.progress import MarkSetting
 from milepost.pipeline.runner import Runner
 from milepost.pipeline.status import Status
 from milepost.pipeline.takeover import take_over

@@ -16,7 +16,7 @@ from milepost import testing
 from milepost.broker import SystemClock
 from milepost.client import Client
 from milepost.pipeline import splitter as splitting
-from milepost.pipeline.beside import Beside, ends
+from milepost.pipeline.own_topics import Beside, ends
 from milepost.pipeline.splitter import Splitter
 
 SCHEMA = "event: [number: long]"

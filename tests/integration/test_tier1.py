@@ -18,7 +18,7 @@ from milepost import parse_schema
 from milepost.errors import ConfigError
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.checked import REJECTS, Checked
-from milepost.pipeline.definition.checking import check
+from milepost.pipeline.definition.checker import check
 from milepost.pipeline.definition.shape import fields_of, visible
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from tests.example_pipelines import Example, examples, in_order, through

@@ -19,12 +19,12 @@ from milepost.cli import (
     forward,
     get,
     pipeline,
+    pipeline_run,
     put,
     queue,
     queue_get,
     queue_messages,
     queue_put,
-    running,
     sub,
     top,
     topic,
@@ -77,9 +77,9 @@ queue.app.command("purge", epilog=queue_messages.PURGE_EXAMPLES)(queue_messages.
 forward.register(queue.app)
 app.add_typer(queue.app, name="queue")
 app.command("top", epilog=top.EXAMPLES)(top.run)
-pipeline.app.command("run", epilog=running.RUN_EXAMPLES)(running.run)
-pipeline.app.command("status", epilog=running.STATUS_EXAMPLES)(running.status)
-pipeline.app.command("stop", epilog="Example:\n  milepost pipeline stop dns")(running.stop)
+pipeline.app.command("run", epilog=pipeline_run.RUN_EXAMPLES)(pipeline_run.run)
+pipeline.app.command("status", epilog=pipeline_run.STATUS_EXAMPLES)(pipeline_run.status)
+pipeline.app.command("stop", epilog="Example:\n  milepost pipeline stop dns")(pipeline_run.stop)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(type.app, name="type")
 app.add_typer(bench.app, name="bench")

@@ -54,7 +54,7 @@ def check(
     """
     from milepost.cli import plan
     from milepost.pipeline.definition import load_pipeline
-    from milepost.pipeline.definition.checking import check as checked
+    from milepost.pipeline.definition.checker import check as checked
 
     pipeline = load_pipeline(file)
     events = given(schema) if schema is not None else _known(pipeline, broker or pipeline.broker)

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from milepost.cli import queue_picture, values
+from milepost.cli.old_names import Group
 from milepost.cli.queue_options import LEVELS, Json, Queue
-from milepost.cli.renamed import Group
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import echo, write
 from milepost.errors import InvalidValue

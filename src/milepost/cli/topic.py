@@ -122,7 +122,7 @@ def list_(
     Topics that a pipeline has for itself, such as dns.marks and dns.lane.0,
     are counted only.
     """
-    from milepost.pipeline.beside import beside_pipelines
+    from milepost.pipeline.own_topics import beside_pipelines
 
     async def look(client: AsyncClient) -> tuple[list[TopicInfo], dict[str, list[dict[str, Any]]], int]:
         found = await client.topics(pattern)

@@ -14,8 +14,8 @@ from rich.text import Text
 from milepost.batch.format import format_of
 from milepost.cli import parts, queue_picture, tree, values
 from milepost.cli.definition import METAVAR, file_of, given, read
+from milepost.cli.old_names import Group
 from milepost.cli.queue_options import Json
-from milepost.cli.renamed import Group
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import Console, echo, write
 from milepost.errors import BrokerError, IncompatibleSchema, UnknownType, did_you_mean, from_code

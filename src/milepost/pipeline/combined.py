@@ -22,9 +22,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, last_mark
 from milepost.pipeline.lane import MARK, Monitors, constant, mark_row, monitor_type
-from milepost.pipeline.merging import BATCH_ROWS, Cut, cut, merged, rows_between, wanted
+from milepost.pipeline.merge import BATCH_ROWS, Cut, cut, merged, rows_between, wanted
+from milepost.pipeline.own_topics import IEP, Beside, Tail, combiner_hold, last_mark
 from milepost.pipeline.pace import Pace
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S

@@ -20,7 +20,7 @@ def main() -> None:
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
 
-    import milepost.pipeline.plumbing  # noqa: F401
+    import milepost.pipeline.internal_source  # noqa: F401
 
     # Workers collect garbage after each task: they need not go through all that was imported here, nor copy it.
     gc.collect()

@@ -38,7 +38,7 @@ def _run(given: argparse.Namespace) -> int:
     from milepost.client import Client
     from milepost.pipeline import queries
     from milepost.pipeline.definition import load_pipeline
-    from milepost.pipeline.definition.checking import check
+    from milepost.pipeline.definition.checker import check
     from milepost.pipeline.session import make_session
 
     pipeline = load_pipeline(given.file)

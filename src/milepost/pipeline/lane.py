@@ -24,7 +24,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from milepost.client import Client
 from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError
-from milepost.pipeline.beside import Beside, Tail, last_mark, statistics
+from milepost.pipeline.own_topics import Beside, Tail, last_mark, statistics
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.ranges import Part, Range, RangeReader

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from milepost.pipeline import tier1
-from milepost.pipeline.beside import IEP, Beside
 from milepost.pipeline.combined import CombinedSetting, Feeding
 from milepost.pipeline.definition.checked import Checked
 from milepost.pipeline.definition.rule import AbsenceRule, WindowRule
+from milepost.pipeline.internal_source import FORMAT, PipelineDataSource
 from milepost.pipeline.lane import LaneSetting
-from milepost.pipeline.marks import MarkSetting
-from milepost.pipeline.plumbing import FORMAT, PipelineDataSource
+from milepost.pipeline.own_topics import IEP, Beside
+from milepost.pipeline.progress import MarkSetting
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.takeover import take_over
-from milepost.pipeline.tier2.applying import Tier2
+from milepost.pipeline.tier2.plan import Tier2
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

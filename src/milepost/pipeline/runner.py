@@ -20,8 +20,15 @@ from typing import Any, Final
 
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
-from milepost.pipeline import steering
-from milepost.pipeline.beside import (
+from milepost.pipeline import control_loop
+from milepost.pipeline.checkpoint import Checkpoint
+from milepost.pipeline.combined import Feeding, cut_of
+from milepost.pipeline.control.pauses import late
+from milepost.pipeline.control_loop import Commit, Measured, Steering
+from milepost.pipeline.definition import Pipeline
+from milepost.pipeline.definition.checked import Checked
+from milepost.pipeline.definition.checker import check
+from milepost.pipeline.own_topics import (
     IEP,
     RESULTS_S,
     STOP,
@@ -35,12 +42,6 @@ from milepost.pipeline.beside import (
     queue,
     tidy,
 )
-from milepost.pipeline.checkpoint import Checkpoint
-from milepost.pipeline.combined import Feeding, cut_of
-from milepost.pipeline.control.pauses import late
-from milepost.pipeline.definition import Pipeline
-from milepost.pipeline.definition.checked import Checked
-from milepost.pipeline.definition.checking import check
 from milepost.pipeline.queries import open_times
 from milepost.pipeline.session import shards_of
 from milepost.pipeline.source.options import PATIENCE_S
@@ -48,7 +49,6 @@ from milepost.pipeline.source.place import resolved
 from milepost.pipeline.splits import Runs
 from milepost.pipeline.splitter import Splitter
 from milepost.pipeline.status import Status
-from milepost.pipeline.steering import Commit, Measured, Steering
 from milepost.pipeline.watermark import Mark, Order, drained
 from milepost.pipeline.workers import Workers
 
@@ -377,7 +377,7 @@ class Runner:
         control = self.pipeline.control
         if self.splitter is None:
             self._beats += 1
-            self.client.put(self.beside.control, steering.beat(self._beats, self._now(), control))
+            self.client.put(self.beside.control, control_loop.beat(self._beats, self._now(), control))
             return []
         measured = []
         for lane, runs in enumerate(self.splitter.runs):
@@ -396,7 +396,7 @@ class Runner:
         decided = self.steering.step(self._now(), measured)
         self.splitter.weights = [each.weight for each in decided]
         self.splitter.probes |= {lane for lane, each in enumerate(decided) if each.probe}
-        told = steering.rows(self.steering.intervals, self._now(), control, measured, decided)
+        told = control_loop.rows(self.steering.intervals, self._now(), control, measured, decided)
         self.client.put_many(self.beside.control, told)
         return told
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from milepost.pipeline.beside import Beside, Tail
 from milepost.pipeline.control.pauses import EVENTS
 from milepost.pipeline.control.split import split, without
+from milepost.pipeline.own_topics import Beside, Tail
 from milepost.pipeline.splits import FAR_US, LONG_AGO_US, Place, Run, Runs, Step
 
 if TYPE_CHECKING:

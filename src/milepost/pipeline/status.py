@@ -8,8 +8,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import UnknownTopic, did_you_mean
-from milepost.pipeline.beside import IEP, STOPPED, Beside, Tail
 from milepost.pipeline.control.trace import Record, Trace
+from milepost.pipeline.own_topics import IEP, STOPPED, Beside, Tail
 
 if TYPE_CHECKING:
     from milepost.client import Client

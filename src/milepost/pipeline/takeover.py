@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import ConfigError
-from milepost.pipeline.beside import Beside, last_mark
-from milepost.pipeline.marks import MarkSetting
+from milepost.pipeline.own_topics import Beside, last_mark
+from milepost.pipeline.progress import MarkSetting
 
 if TYPE_CHECKING:
     from milepost.client import Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from milepost.cli.demo.stage import ClaimFailed, Stage
+from milepost.cli.demo.narrator import ClaimFailed, Stage
 
 __all__ = ["SCENES", "ClaimFailed", "Stage", "run"]
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from milepost.batch import Batch, projection, reader
 from milepost.cli.demo.market import TRADE, many
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.narrator import Stage
 
 MESSAGES = 2_000
 ROUNDS = 5  # the quickest counts

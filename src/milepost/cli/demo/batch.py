@@ -7,7 +7,7 @@ import numpy as np
 from milepost.batch import Batch
 from milepost.cli import parts
 from milepost.cli.demo.market import FEW, TRADE, many
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.narrator import Stage
 from milepost.errors import MalformedBatch
 
 ROWS = 10_000

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from milepost import query
 from milepost.cli.demo.market import TRADE, TRADE_TEXT, many
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.narrator import Stage
 
 if TYPE_CHECKING:
     from milepost.broker import Broker

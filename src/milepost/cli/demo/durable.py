@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
-from milepost.cli.demo.stage import ClaimFailed, Stage
+from milepost.cli.demo.narrator import ClaimFailed, Stage
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient

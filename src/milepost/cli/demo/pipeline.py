@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.markup import escape
 
 from milepost.cli.demo.durable import Process, quiet
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.narrator import Stage
 from milepost.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _rows(client: Client, topic: str) -> list[dict[str, Any]]:
 def _controlled(stage: Stage) -> None:
     """The control loop in the plant simulation: the real one takes minutes (`milepost bench control`)."""
     from milepost.pipeline.control.report import sparkline
-    from milepost.pipeline.control.simulation import flow_control
+    from milepost.pipeline.experiments.simulation import flow_control
 
     run = flow_control()
     free = run.trace.lane(0).column("measurement")

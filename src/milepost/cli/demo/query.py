@@ -10,7 +10,7 @@ from rich.table import Table
 from milepost import query
 from milepost.batch import Batch
 from milepost.cli.demo.market import TRADE, many
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.narrator import Stage
 from milepost.errors import QueryTypeError
 
 ROWS = 10_000

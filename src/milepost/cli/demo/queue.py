@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from milepost.cli import queue_picture
 from milepost.cli.demo.durable import Process, quiet
-from milepost.cli.demo.stage import ClaimFailed, Stage
+from milepost.cli.demo.narrator import ClaimFailed, Stage
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient

@@ -9,7 +9,7 @@ from rich.syntax import Syntax
 from milepost.batch.format import format_of
 from milepost.cli import parts, tree
 from milepost.cli.demo.market import TRADE, TRADE_TEXT
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.narrator import Stage
 from milepost.schema.flat import super_variant
 from milepost.schema.text import parse
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.client import Client
-from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends
 from milepost.pipeline.experiments import events
 from milepost.pipeline.experiments.pipelines import LATE, OUTPUT
+from milepost.pipeline.own_topics import IEP, Beside, Tail, combiner_hold, ends
 
 
 @dataclass(frozen=True)

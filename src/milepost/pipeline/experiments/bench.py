@@ -14,15 +14,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from milepost.pipeline.control import report, simulation
+from milepost.pipeline.control import report
 from milepost.pipeline.control.identification import Identified
 from milepost.pipeline.control.model import Model
 from milepost.pipeline.control.placement import place_pi, spectral_radius
-from milepost.pipeline.control.simulation import PAPER_POLES
 from milepost.pipeline.control.trace import Trace, settled_after
-from milepost.pipeline.experiments import balancing, flowing
+from milepost.pipeline.experiments import balance_run, flow_run, simulation
+from milepost.pipeline.experiments.environment import Stage
 from milepost.pipeline.experiments.run import Tell
-from milepost.pipeline.experiments.stage import Stage
+from milepost.pipeline.experiments.simulation import PAPER_POLES
 from milepost.pipeline.session import require_java
 
 SETTLED: Final = 10  # intervals in which free space is to be back
@@ -61,18 +61,18 @@ Row = tuple[str, str, str, bool | None]  # what, measured, the bar, whether it i
 def _whole(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
     with Stage() as stage:
         tell(f"a broker of its own listens on {stage.address}")
-        flow = flowing.flow(stage, flowing.Plan(), tell)
-        dropping = flowing.drop(stage, flow.capacity, flow.event_bytes, tell)
-        balanced = balancing.balance(stage, balancing.Plan(), tell)
+        flow = flow_run.flow(stage, flow_run.Plan(), tell)
+        dropping = flow_run.drop(stage, flow.capacity, flow.event_bytes, tell)
+        balanced = balance_run.balance(stage, balance_run.Plan(), tell)
     return _flow(flow, out, figures) + _drops(dropping, out, figures) + _balance(balanced, out, figures)
 
 
-def _flow(flow: flowing.Flowing, out: Path, figures: dict[str, Any]) -> list[Row]:
+def _flow(flow: flow_run.Flowing, out: Path, figures: dict[str, Any]) -> list[Row]:
     assert flow.account is not None
     report.figure6(flow.flow, out / f"figure6{KIND}", flow.hog)
     figures |= {
         "settle_intervals": flow.settle_intervals,
-        "left_band": flow.furthest > flowing.BAND,
+        "left_band": flow.furthest > flow_run.BAND,
         "furthest": flow.furthest,
         "events_lost": flow.account.lost,
         "events_doubled": flow.account.doubled,
@@ -90,8 +90,8 @@ def _flow(flow: flowing.Flowing, out: Path, figures: dict[str, Any]) -> list[Row
         (
             "furthest from the reference",
             f"{100 * flow.furthest:.1f} %",
-            f"> {100 * flowing.BAND:.0f} %",
-            flow.furthest > flowing.BAND,
+            f"> {100 * flow_run.BAND:.0f} %",
+            flow.furthest > flow_run.BAND,
         ),
         (
             "back within 5 % after",
@@ -105,7 +105,7 @@ def _flow(flow: flowing.Flowing, out: Path, figures: dict[str, Any]) -> list[Row
     if len(flow.wrong):
         traces = {"no delay in the model": flow.wrong, "redesigned": flow.right}
         report.figure9(traces, out / f"figure9{KIND}")
-        wrong, right = flowing.swing(flow.wrong), flowing.swing(flow.right)
+        wrong, right = flow_run.swing(flow.wrong), flow_run.swing(flow.right)
         model = Model(1.0, -flow.event_bytes, 0.0, 1)
         radius = spectral_radius(model, place_pi(Model(1.0, -flow.event_bytes), PAPER_POLES))
         figures |= {"wrong_swing": wrong, "redesigned_swing": right, "wrong_radius": radius}
@@ -114,7 +114,7 @@ def _flow(flow: flowing.Flowing, out: Path, figures: dict[str, Any]) -> list[Row
     return rows
 
 
-def _drops(found: flowing.Dropping, out: Path, figures: dict[str, Any]) -> list[Row]:
+def _drops(found: flow_run.Dropping, out: Path, figures: dict[str, Any]) -> list[Row]:
     assert found.account is not None
     report.figure3(found.trace, out / f"figure3{KIND}")
     figures |= {
@@ -130,9 +130,9 @@ def _drops(found: flowing.Dropping, out: Path, figures: dict[str, Any]) -> list[
     ]
 
 
-def _balance(found: balancing.Balancing, out: Path, figures: dict[str, Any]) -> list[Row]:
+def _balance(found: balance_run.Balancing, out: Path, figures: dict[str, Any]) -> list[Row]:
     assert found.account is not None
-    robin, balanced = found.parts[balancing.ROUND_ROBIN], found.parts[balancing.BALANCED]
+    robin, balanced = found.parts[balance_run.ROUND_ROBIN], found.parts[balance_run.BALANCED]
     report.figure8({name: part.trace for name, part in found.parts.items()}, out / f"figure8{KIND}", robin.hog)
     figures |= {
         "balanced_ratio": balanced.ratio,
@@ -159,7 +159,7 @@ def _quick(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
     rows = simulated(out, figures)
     with Stage() as stage:
         tell(f"a broker of its own listens on {stage.address}")
-        flow = flowing.flow(stage, flowing.QUICK, tell)
+        flow = flow_run.flow(stage, flow_run.QUICK, tell)
     assert flow.account is not None
     report.figure6(flow.flow, out / f"figure6-spark{KIND}", flow.hog)
     figures |= {
@@ -188,12 +188,12 @@ def simulated(out: Path, figures: dict[str, Any]) -> list[Row]:
     found = simulation.identified(_practice(), 15_000, 25_000)
     figures |= {
         "simulated": True,
-        "settle_intervals": settled_after(free, simulation.REFERENCE, flowing.BAND),
-        "left_band": bool((np.abs(free / simulation.REFERENCE - 1) > flowing.BAND).any()),
+        "settle_intervals": settled_after(free, simulation.REFERENCE, flow_run.BAND),
+        "left_band": bool((np.abs(free / simulation.REFERENCE - 1) > flow_run.BAND).any()),
         "balanced_ratio": ratios["balanced"],
         "round_robin_ratio": ratios["round robin"],
-        "wrong_swing": flowing.swing(wrong.trace),
-        "redesigned_swing": flowing.swing(right.trace),
+        "wrong_swing": flow_run.swing(wrong.trace),
+        "redesigned_swing": flow_run.swing(right.trace),
         "drops": int(dropping.trace.column("dropped").sum()),
         "identified": _identified(found, simulation.EVENT_BYTES),
     }
@@ -206,7 +206,7 @@ def simulated(out: Path, figures: dict[str, Any]) -> list[Row]:
 
 
 def _practice() -> Any:
-    from milepost.pipeline.control.plant import Plant
+    from milepost.pipeline.experiments.plant import Plant
 
     return Plant([40_000.0], lambda _: 1e6, combiner=simulation.CAPACITY, bound=round(2 * simulation.REFERENCE))
 

@@ -16,10 +16,10 @@ from milepost.client import Client
 from milepost.pipeline.control.trace import Record, Trace
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.experiments import account, events
+from milepost.pipeline.experiments.environment import Stage, pin
 from milepost.pipeline.experiments.load import Load
 from milepost.pipeline.experiments.pipelines import input_of
-from milepost.pipeline.experiments.program import Director, Program, Script, Seen
-from milepost.pipeline.experiments.stage import Stage, pin
+from milepost.pipeline.experiments.script import Director, Program, Script, Seen
 from milepost.pipeline.runner import Runner
 
 START_INTERVALS: Final = 60  # for the first results to come; only there to end what hangs

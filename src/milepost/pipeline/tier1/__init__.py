@@ -7,6 +7,6 @@
     prefix       addresses and networks as keys of equal joins
 """
 
-from milepost.pipeline.tier1.applying import apply, reject_type
+from milepost.pipeline.tier1.steps import apply, reject_type
 
 __all__ = ["apply", "reject_type"]

@@ -7,9 +7,9 @@ import pytest
 
 from milepost.pipeline.control import Balancer, ResponseMeter, split
 from milepost.pipeline.control.pauses import BARRED, PROBE, RAREST, Pauses, late
-from milepost.pipeline.control.plant import Hog, Plant
-from milepost.pipeline.control.simulation import CAPACITY, HOG, Run, simulate
 from milepost.pipeline.control.split import without
+from milepost.pipeline.experiments.plant import Hog, Plant
+from milepost.pipeline.experiments.simulation import CAPACITY, HOG, Run, simulate
 
 
 def test_a_lane_pauses_when_the_least_it_could_get_would_take_longer_than_all_that_others_have() -> None:

@@ -18,7 +18,7 @@ from milepost.pipeline.definition.checked import REJECTS, Checked, CheckedStep
 from milepost.pipeline.definition.shape import MARK, MONITOR, fields_of
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from milepost.pipeline.tier1.columns import HIDDEN, MARK_TYPE, REJECT, named
-from milepost.pipeline.tier1.enriching import enriched
+from milepost.pipeline.tier1.enrichment import enriched
 from milepost.query.spark import column, field_type, struct_type
 from milepost.schema.types import Optional
 

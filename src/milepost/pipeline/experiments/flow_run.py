@@ -14,14 +14,14 @@ import numpy as np
 
 from milepost.errors import InvalidValue
 from milepost.pipeline.control import FlowController, Identified, Model, excitation, identify, place_pi, settled_after
-from milepost.pipeline.control.simulation import PAPER_POLES
 from milepost.pipeline.control.trace import Trace
 from milepost.pipeline.experiments import pipelines
 from milepost.pipeline.experiments.account import Account
+from milepost.pipeline.experiments.environment import Stage
 from milepost.pipeline.experiments.hog import Hog
-from milepost.pipeline.experiments.program import Given, Later, Script
 from milepost.pipeline.experiments.run import Run, Tell
-from milepost.pipeline.experiments.stage import Stage
+from milepost.pipeline.experiments.script import Given, Later, Script
+from milepost.pipeline.experiments.simulation import PAPER_POLES
 
 PATTERNS: Final = 100  # that tier 2 looks for: some thousand events a second of one core
 FIRST_PIECE: Final = 4_000  # events of a lane's micro-batch, before the capacity is known

@@ -11,10 +11,10 @@ from typing import Final
 from milepost.pipeline.control.trace import Trace
 from milepost.pipeline.experiments import pipelines
 from milepost.pipeline.experiments.account import Account, mean_between
+from milepost.pipeline.experiments.environment import Stage
 from milepost.pipeline.experiments.hog import Hog
-from milepost.pipeline.experiments.program import Script
 from milepost.pipeline.experiments.run import Run, Tell
-from milepost.pipeline.experiments.stage import Stage
+from milepost.pipeline.experiments.script import Script
 
 PATTERNS: Final = 150  # that each lane looks for
 FIRST_RATE: Final = 1_000.0  # events a second, until lanes are known

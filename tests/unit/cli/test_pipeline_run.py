@@ -8,17 +8,17 @@ import sys
 
 import pytest
 
-from milepost.cli import running
+from milepost.cli import pipeline_run
 
 
 def test_what_comes_twice_at_once_is_one_and_a_second_ctrl_c_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with running._leaving() as leaving:
+    with pipeline_run._leaving() as leaving:
         leaving.starting = False
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
             signal.raise_signal(number)
         assert leaving.signals == [signal.SIGINT, signal.SIGINT, signal.SIGTERM]
-        monkeypatch.setattr(running, "TWICE_S", -1.0)
+        monkeypatch.setattr(pipeline_run, "TWICE_S", -1.0)
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
@@ -28,8 +28,8 @@ def test_what_comes_twice_at_once_is_one_and_a_second_ctrl_c_does_not_wait(monke
 def test_ctrl_c_while_spark_starts_ends_this_process_and_the_one_it_has_started() -> None:
     program = """
 import signal, subprocess, sys
-from milepost.cli import running
-with running._leaving():
+from milepost.cli import pipeline_run
+with pipeline_run._leaving():
     child = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"],
                              stdout=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     child.stdout.readline()

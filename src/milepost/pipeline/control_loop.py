@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from milepost.pipeline.beside import IEP
 from milepost.pipeline.control.balance import Balancer
 from milepost.pipeline.control.flow import FlowController
 from milepost.pipeline.control.model import Model
@@ -20,6 +19,7 @@ from milepost.pipeline.control.pauses import Pauses
 from milepost.pipeline.control.placement import Gains
 from milepost.pipeline.control.response import ResponseMeter
 from milepost.pipeline.definition import Control
+from milepost.pipeline.own_topics import IEP
 from milepost.pipeline.pace import Pace
 
 EVERYTHING: Final = 1 << 62  # admitted, where nothing is controlled: more events than there will be

@@ -24,11 +24,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from milepost.pipeline.beside import Beside
 from milepost.pipeline.definition.checked import Checked, CheckedMonitor, CheckedRule
 from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
 from milepost.pipeline.definition.shape import MONITOR, fields_of
 from milepost.pipeline.lane import MARK
+from milepost.pipeline.own_topics import Beside
 from milepost.pipeline.source.types import spark_schema
 from milepost.pipeline.tier2.packed import PACKED, RUN, STATE, Packing, Running, Stateful, Unpacking
 from milepost.pipeline.tier2.rules import FIRST, THEN, TIME, Absence, Aggregate, Monitor, Rule, Window, quantile_name

@@ -228,7 +228,7 @@ def drawn(told: Status) -> RenderableType:
 
 
 def _monitors(rows: dict[str, Any]) -> Table:
-    from milepost.pipeline.beside import statistics
+    from milepost.pipeline.own_topics import statistics
 
     shown = Table(box=None, padding=(0, 2, 0, 0))
     shown.add_column("monitor")
@@ -249,7 +249,7 @@ def stop(
     broker: Address = DEFAULT_BROKER,
 ) -> None:
     """Let whoever runs a pipeline end it, in order. What is not processed waits in its topics."""
-    from milepost.pipeline.beside import STOP, STOPPED, Beside, Tail
+    from milepost.pipeline.own_topics import STOP, STOPPED, Beside, Tail
     from milepost.pipeline.status import Status
 
     with connected(broker) as client:

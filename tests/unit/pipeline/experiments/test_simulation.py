@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from milepost.errors import ConfigError
 from milepost.pipeline.control import Balancer, FlowController, Model, Record, Trace, settled_after
-from milepost.pipeline.control.plant import Hog, Plant
-from milepost.pipeline.control.simulation import (
+from milepost.pipeline.experiments.plant import Hog, Plant
+from milepost.pipeline.experiments.simulation import (
     CAPACITY,
     EVENT_BYTES,
     HOG,

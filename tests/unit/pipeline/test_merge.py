@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.pipeline.merging import Cut, cut, merged, wanted
+from milepost.pipeline.merge import Cut, cut, merged, wanted
 from milepost.pipeline.tier2.panes import Grid
 from milepost.pipeline.watermark import (
     LAST_US,

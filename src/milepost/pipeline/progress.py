@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from milepost.pipeline.beside import Beside, queued_bytes
+from milepost.pipeline.own_topics import Beside, queued_bytes
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import Options
 from milepost.pipeline.source.sink import Staged, StreamSink

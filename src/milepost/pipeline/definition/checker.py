@@ -15,7 +15,7 @@ from milepost.pipeline.definition.checked import REJECTS, Checked, CheckedMonito
 from milepost.pipeline.definition.lookup import Lookup, load
 from milepost.pipeline.definition.pipeline import Pipeline
 from milepost.pipeline.definition.problem import Problems
-from milepost.pipeline.definition.rulechecking import RuleChecking
+from milepost.pipeline.definition.rule_checker import RuleChecking
 from milepost.pipeline.definition.shape import MONITOR, RESERVED, fields_of, monitor_type, type_of, visible, with_fields
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample, Step
 from milepost.pipeline.definition.table import joined

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from milepost.pipeline.control.flow import FlowController
+from milepost.pipeline.control_loop import Decided, Measured, Steering, _Lane
 from milepost.pipeline.definition import Control
-from milepost.pipeline.steering import Decided, Measured, Steering, _Lane
 
 Script = Iterator[int]
 

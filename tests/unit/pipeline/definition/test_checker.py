@@ -10,7 +10,7 @@ from milepost import parse_schema
 from milepost.errors import PipelineError
 from milepost.pipeline.definition import Late, Pipeline
 from milepost.pipeline.definition.checked import REJECTS
-from milepost.pipeline.definition.checking import check
+from milepost.pipeline.definition.checker import check
 from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
 from milepost.pipeline.definition.shape import type_of, with_fields
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample

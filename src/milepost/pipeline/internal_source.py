@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from milepost.pipeline.combined import CombinedReader, CombinedSetting, combined_type
 from milepost.pipeline.lane import LaneReader, LaneSetting, lane_type
-from milepost.pipeline.marks import MarkSetting, MarkSink
+from milepost.pipeline.progress import MarkSetting, MarkSink
 from milepost.pipeline.source import connection, topics
 from milepost.pipeline.source import options as known
 from milepost.pipeline.source.options import Option

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from milepost.pipeline.control_loop import EVERYTHING, Commit, Measured, Steering, rows
 from milepost.pipeline.definition import Control
 from milepost.pipeline.definition.quantity import Duration
-from milepost.pipeline.steering import EVERYTHING, Commit, Measured, Steering, rows
 
 CONTROL = Control(queue_bytes=1_000_000, reference=500_000)
 

@@ -17,9 +17,9 @@ from milepost.pipeline.control.identification import Identified, excitation, ide
 from milepost.pipeline.control.model import Model
 from milepost.pipeline.control.pauses import EVENTS, Pauses
 from milepost.pipeline.control.placement import Gains, place_pi
-from milepost.pipeline.control.plant import Hog, Plant
 from milepost.pipeline.control.response import ResponseMeter
 from milepost.pipeline.control.trace import Record, Trace
+from milepost.pipeline.experiments.plant import Hog, Plant
 
 PAPER = Model(a=0.985, b=-134.0)
 """The paper's model of its node, from event rate to free space."""
