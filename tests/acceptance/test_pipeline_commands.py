@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from milepost.client import Client
-from milepost.pipeline.own_topics import Beside
+from milepost.pipeline.own_topics import OwnTopics
 
 from .conftest import ROOT
 from .process import PATIENCE, Up, started
@@ -106,9 +106,9 @@ def test_draining_without_an_end_of_the_input_is_refused(milepost, tmp_path):
 
 def test_topics_that_pipelines_made_for_themselves_are_counted_and_not_listed(broker, ask):
     with Client(broker.address) as client:
-        Beside("dns").declare(client)
+        OwnTopics("dns").declare(client)
         clean = client.declare_topic("dns.clean", "e: [at: timestamp]", durable=True)
-        Beside("dns").declare_lanes(client, 2, clean.schema)
+        OwnTopics("dns").declare_lanes(client, 2, clean.schema)
         client.declare_topic("traffic.control", "e: [at: timestamp]")
 
     def listed(*arguments):

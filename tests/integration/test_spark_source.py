@@ -28,7 +28,7 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark import cloudpickle  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
-from milepost.pipeline.source.sink import Staged, StreamSink  # noqa: E402
+from milepost.pipeline.source.sink import StagedPart, StreamSink  # noqa: E402
 from milepost.pipeline.source.types import spark_schema  # noqa: E402
 from tests.integration import spark_killing  # noqa: E402
 
@@ -360,7 +360,7 @@ def test_epochs_come_once_and_in_order(broker, client, topic):
     rows = {"n": [1], "who": [None], "price": [1.0], "at": [datetime.now(UTC)]}
 
     def epoch(number, attempt, **changes):
-        message = Staged(**{"sink": topic, "epoch": number, "part": 0, "attempt": attempt} | changes)
+        message = StagedPart(**{"sink": topic, "epoch": number, "part": 0, "attempt": attempt} | changes)
         sink.stage(message, iter([pa.record_batch(rows)]))
         assert message.rows == 1
         sink.commit([message, None], number)
@@ -371,13 +371,13 @@ def test_epochs_come_once_and_in_order(broker, client, topic):
     with pytest.raises(errors.BrokerError, match="has published epoch 1, and is given epoch 0"):
         epoch(0, 4)
     with pytest.raises(errors.BrokerError, match="Spark commits epoch 2"):
-        sink.commit([Staged(topic, 3, 0, 5)], 2)
+        sink.commit([StagedPart(topic, 3, 0, 5)], 2)
     with pytest.raises(errors.BrokerError, match="of different queries or epochs"):
-        sink.commit([Staged(topic, 2, 0, 6), Staged("other", 2, 1, 7)], 2)
-    failed = Staged(topic, 2, 0, 8)
+        sink.commit([StagedPart(topic, 2, 0, 6), StagedPart("other", 2, 1, 7)], 2)
+    failed = StagedPart(topic, 2, 0, 8)
     sink.stage(failed, iter([pa.record_batch(rows)]))
     sink.abort([failed, None], 2)
-    sink.commit([Staged(topic, 2, 0, 9)], 2)  # no rows
+    sink.commit([StagedPart(topic, 2, 0, 9)], 2)  # no rows
     assert len(numbers(client, topic)) == 5_002
 
 

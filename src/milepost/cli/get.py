@@ -12,7 +12,7 @@ import typer
 from milepost.cli import position
 from milepost.cli.durable import Name, Start, acknowledged, attached, encoded
 from milepost.cli.session import DEFAULT_BROKER, Broker, known_topics, talk
-from milepost.cli.sub import Format
+from milepost.cli.sub import OutputFormat
 from milepost.cli.terminal import echo, write
 from milepost.errors import TimedOut
 
@@ -36,7 +36,9 @@ def run(
     ] = None,
     start: Start = None,
     where: Annotated[str | None, typer.Option(help="which messages; kept with a subscription that this makes")] = None,
-    form: Annotated[Format, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")] = Format.json,
+    form: Annotated[
+        OutputFormat, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")
+    ] = OutputFormat.json,
     envelope: Annotated[
         bool, typer.Option("--envelope/--no-envelope", help="say the topic (in JSON also the ID) with each message")
     ] = False,

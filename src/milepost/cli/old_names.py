@@ -16,7 +16,7 @@ OPTIONS: Final = {
 }
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands, some of which had other names."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -28,7 +28,7 @@ from milepost.extras import require
 
 if TYPE_CHECKING:
     from milepost.pipeline.runner import Runner
-    from milepost.pipeline.status import Status
+    from milepost.pipeline.status import PipelineStatus
 
 RUN_EXAMPLES: Final = """Examples:
   milepost pipeline run dns.toml
@@ -104,9 +104,9 @@ def run(
         view.last()
         if report is not None:
             from milepost.pipeline.control.report import overview
-            from milepost.pipeline.status import Status
+            from milepost.pipeline.status import PipelineStatus
 
-            told = Status(runner.client, pipeline.name)
+            told = PipelineStatus(runner.client, pipeline.name)
             told.refresh()
             console.print(f"drawn: {overview(told.trace, report)}")
 
@@ -160,11 +160,11 @@ def status(
     broker: Address = DEFAULT_BROKER,
 ) -> None:
     """How a pipeline is doing: its lanes, what waits, what the controllers see and do, and its monitors."""
-    from milepost.pipeline.status import Status
+    from milepost.pipeline.status import PipelineStatus
 
     console = Console()
     with connected(broker, reconnect=watch, say=False, timeout=AWAY_S if watch else ANSWER_S) as client:
-        told = Status(client, name)
+        told = PipelineStatus(client, name)
         told.refresh()
         if report is not None:
             from milepost.pipeline.control.report import overview
@@ -187,7 +187,7 @@ def status(
                 live.update(Group(Text(away, "red"), drawn(told)) if away else drawn(told), refresh=True)
 
 
-def drawn(told: Status) -> RenderableType:
+def drawn(told: PipelineStatus) -> RenderableType:
     """A pipeline on the terminal."""
     from milepost.pipeline.control.report import table
 
@@ -249,18 +249,18 @@ def stop(
     broker: Address = DEFAULT_BROKER,
 ) -> None:
     """Let whoever runs a pipeline end it, in order. What is not processed waits in its topics."""
-    from milepost.pipeline.own_topics import STOP, STOPPED, Beside, Tail
-    from milepost.pipeline.status import Status
+    from milepost.pipeline.own_topics import STOP, STOPPED, OwnTopics, Tail
+    from milepost.pipeline.status import PipelineStatus
 
     with connected(broker) as client:
-        told = Status(client, name)
+        told = PipelineStatus(client, name)
         told.refresh()
         if not told.running(time.time()):
             echo(f"{name} does not run")
             return
-        orders = Tail(client, Beside(name).orders)
+        orders = Tail(client, OwnTopics(name).orders)
         orders.news()
-        client.put(Beside(name).orders, {"order": STOP, "at": datetime.now(UTC)})
+        client.put(OwnTopics(name).orders, {"order": STOP, "at": datetime.now(UTC)})
         until = time.monotonic() + STOP_S
         while wait:
             if any(row.order == STOPPED for _, _, row in orders.news()):

@@ -9,14 +9,16 @@ from typing import Annotated
 import typer
 
 from milepost.cli import queue_picture, values
-from milepost.cli.old_names import Group
+from milepost.cli.old_names import CommandGroup
 from milepost.cli.queue_options import LEVELS, Json, Queue
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import echo, write
 from milepost.errors import InvalidValue
 
 app = typer.Typer(
-    cls=Group, no_args_is_help=True, help="Transactional queues: make them, fill them, take from them, look after them."
+    cls=CommandGroup,
+    no_args_is_help=True,
+    help="Transactional queues: make them, fill them, take from them, look after them.",
 )
 
 

@@ -28,7 +28,7 @@ EXAMPLES = """Examples:
 """
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How messages are printed."""
 
     json = "json"
@@ -48,7 +48,9 @@ def run(
     where: Annotated[
         str | None, typer.Option(help="which messages: a predicate about their fields, as in docs/query.md")
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")] = Format.json,
+    form: Annotated[
+        OutputFormat, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")
+    ] = OutputFormat.json,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="stop after so many messages")] = None,
     envelope: Annotated[
         bool | None,

@@ -122,11 +122,11 @@ def list_(
     Topics that a pipeline has for itself, such as dns.marks and dns.lane.0,
     are counted only.
     """
-    from milepost.pipeline.own_topics import beside_pipelines
+    from milepost.pipeline.own_topics import pipeline_topics
 
     async def look(client: AsyncClient) -> tuple[list[TopicInfo], dict[str, list[dict[str, Any]]], int]:
         found = await client.topics(pattern)
-        hidden = set() if every else beside_pipelines(found if pattern == ">" else await client.topics())
+        hidden = set() if every else pipeline_topics(found if pattern == ">" else await client.topics())
         topics = [each for each in found if each.name not in hidden]
         logs = {each.name: (await client.look(each.name))["logs"] for each in topics if each.durable}
         return topics, logs, len(found) - len(topics)

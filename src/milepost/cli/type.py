@@ -14,7 +14,7 @@ from rich.text import Text
 from milepost.batch.format import format_of
 from milepost.cli import parts, queue_picture, tree, values
 from milepost.cli.definition import METAVAR, file_of, given, read
-from milepost.cli.old_names import Group
+from milepost.cli.old_names import CommandGroup
 from milepost.cli.queue_options import Json
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import Console, echo, write
@@ -22,7 +22,7 @@ from milepost.errors import BrokerError, IncompatibleSchema, UnknownType, did_yo
 from milepost.schema import Schema, breaks, dataclass_source, python_source
 
 app = typer.Typer(
-    cls=Group, no_args_is_help=True, help="Schemas and message types: in files, and in a broker for its queues."
+    cls=CommandGroup, no_args_is_help=True, help="Schemas and message types: in files, and in a broker for its queues."
 )
 
 SHOWN_CASES = 4  # of a schema with variants; the rest is one sentence

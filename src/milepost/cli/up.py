@@ -38,7 +38,7 @@ EXAMPLES = """Examples:
 """
 
 
-class Asked(NamedTuple):
+class RequestedExtras(NamedTuple):
     """Which of the extras were asked for by name: what was not, the broker does without when it must."""
 
     http: bool
@@ -106,7 +106,7 @@ def run(
         _warn(console, "the password in --store is seen by everybody who lists processes: set MILEPOST_STORE instead")
     _raise_descriptors()
     with logged(""), asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
-        runner.run(_serve(chosen, console, Asked(http is not None, zmq is not None or zmq_curve is not None)))
+        runner.run(_serve(chosen, console, RequestedExtras(http is not None, zmq is not None or zmq_curve is not None)))
 
 
 def _has_password(store: str) -> bool:
@@ -124,7 +124,7 @@ def _raise_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
+async def _serve(settings: Settings, console: Console, asked: RequestedExtras) -> None:
     from milepost.broker import Broker
 
     broker = Broker(settings)

@@ -22,10 +22,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline.lane import MARK, Monitors, constant, mark_row, monitor_type
-from milepost.pipeline.merge import BATCH_ROWS, Cut, cut, merged, rows_between, wanted
-from milepost.pipeline.own_topics import IEP, Beside, Tail, combiner_hold, last_mark
-from milepost.pipeline.pace import Pace
+from milepost.pipeline.lane import PROGRESS, Monitors, constant, monitor_type, progress_row
+from milepost.pipeline.merge import BATCH_ROWS, MergePoint, merged, next_point, rows_between, wanted
+from milepost.pipeline.own_topics import IEP, OwnTopics, Tail, combiner_hold, last_progress
+from milepost.pipeline.pace import BatchPace
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.to_spark import ToSpark
@@ -33,9 +33,9 @@ from milepost.pipeline.watermark import (
     NEVER,
     NOWHERE,
     LaneFold,
-    Mark,
+    LaneProgress,
+    LaneReach,
     Quiet,
-    Reach,
     beginning,
     drained,
     least,
@@ -88,26 +88,26 @@ class CombinedSetting:
     @property
     def lanes(self) -> list[str]:
         """The topics of all lanes."""
-        return [Beside(each.pipeline).lane(lane) for each in self.feeding for lane in range(each.lanes)]
+        return [OwnTopics(each.pipeline).lane(lane) for each in self.feeding for lane in range(each.lanes)]
 
 
 def combined_type(events: StructType, monitors: Mapping[str, Sequence[str]]) -> StructType:
     """What the combined stream gives to Spark."""
     extra = [StructField("monitor", monitor_type(monitors))] if monitors else []
-    return StructType([*events.fields, *extra, StructField("_late", BooleanType()), StructField("_mark", MARK)])
+    return StructType([*events.fields, *extra, StructField("_late", BooleanType()), StructField("_progress", PROGRESS)])
 
 
-def offset_of(at: Cut, monitor: Mapping[str, Any]) -> dict[str, Any]:
+def offset_of(at: MergePoint, monitor: Mapping[str, Any]) -> dict[str, Any]:
     """For Spark, and for the marks of tier 2."""
     lanes = [[low.json(), end.json()] for low, end in zip(at.lows, at.ends, strict=True)]
     return {"time": at.time_us, "lanes": lanes, "monitor": dict(monitor)}
 
 
-def cut_of(offset: Mapping[str, Any]) -> Cut:
+def cut_of(offset: Mapping[str, Any]) -> MergePoint:
     """Back from an offset; `ConfigError` when it is none of ours."""
     try:
-        lows, ends = (tuple(Reach.of(each[side]) for each in offset["lanes"]) for side in (0, 1))
-        return Cut(int(offset["time"]), lows, ends)
+        lows, ends = (tuple(LaneReach.of(each[side]) for each in offset["lanes"]) for side in (0, 1))
+        return MergePoint(int(offset["time"]), lows, ends)
     except (KeyError, TypeError, ValueError, IndexError):
         raise ConfigError(
             f"checkpointLocation: {str(offset)[:200]} is no offset of combined lanes; "
@@ -118,7 +118,7 @@ def cut_of(offset: Mapping[str, Any]) -> Cut:
 class CombinedPartition(InputPartition):
     """Everything of one micro-batch: its order is over all of it."""
 
-    def __init__(self, start: Cut, stop: Cut, monitor: Mapping[str, Any], offset: str) -> None:
+    def __init__(self, start: MergePoint, stop: MergePoint, monitor: Mapping[str, Any], offset: str) -> None:
         self.start: Final = start
         self.stop: Final = stop
         self.monitor: Final = monitor
@@ -141,11 +141,11 @@ class CombinedReader(DataSourceStreamReader):
         """Where tier 2's last mark is; of a pipeline that never ran, the first results that lanes still have."""
         connection.undisturbed()
         client = connection.client(self._setting.broker, self._setting.timeout)
-        last = last_mark(client, Beside(self._setting.pipeline), IEP)
+        last = last_progress(client, OwnTopics(self._setting.pipeline), IEP)
         if last is not None and last.offset is not None:
             return {**json.loads(last.offset), "initial": True}
         lows = tuple(reach for each in self._setting.feeding for reach in _beginnings(client, each))
-        return offset_of(Cut(NEVER, lows, lows), {}) | {"initial": True}
+        return offset_of(MergePoint(NEVER, lows, lows), {}) | {"initial": True}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The bound is in the offsets themselves."""
@@ -169,7 +169,7 @@ class CombinedReader(DataSourceStreamReader):
             made["begun"] = offset_of(before, {})
         return made
 
-    def _cut(self, offset: Mapping[str, Any]) -> Cut:
+    def _cut(self, offset: Mapping[str, Any]) -> MergePoint:
         found = cut_of(offset)
         if len(found.lows) != len(self._setting.lanes):
             raise ConfigError(
@@ -209,7 +209,7 @@ class CombinedReader(DataSourceStreamReader):
             "time": max(partition.stop.time_us, EARLIEST_US),
             "offset": partition.offset,
         }
-        yield mark_row(arrow, told, partition.monitor)
+        yield progress_row(arrow, told, partition.monitor)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Let go what is merged."""
@@ -218,7 +218,7 @@ class CombinedReader(DataSourceStreamReader):
 
 
 def combine(
-    setting: CombinedSetting, convert: Callable[[Any], pa.RecordBatch], start: Cut, stop: Cut
+    setting: CombinedSetting, convert: Callable[[Any], pa.RecordBatch], start: MergePoint, stop: MergePoint
 ) -> Iterator[tuple[bool, pa.RecordBatch]]:
     """The results of one micro-batch: (late, some rows), first those that are too late, then the others in order."""
     client = connection.client(setting.broker, setting.timeout)
@@ -250,20 +250,20 @@ def combine(
             yield from ((late, batch) for batch in chosen.to_batches() if len(batch))
 
 
-def _beginnings(client: Any, feeding: Feeding) -> list[Reach]:
+def _beginnings(client: Any, feeding: Feeding) -> list[LaneReach]:
     """Where to begin in each lane of a pipeline."""
-    beside = Beside(feeding.pipeline)
-    tail = Tail(client, beside.marks)
-    marks: list[Mark] = []
+    topics = OwnTopics(feeding.pipeline)
+    tail = Tail(client, topics.progress)
+    progress: list[LaneProgress] = []
     while news := tail.news():  # until it is still: the marks and where lanes' topics end have to belong together
-        marks += (Mark.of(*each) for each in news)
-        logs = [client.look(beside.lane(lane))["logs"] for lane in range(feeding.lanes)]
+        progress += (LaneProgress.of(*each) for each in news)
+        logs = [client.look(topics.lane(lane))["logs"] for lane in range(feeding.lanes)]
     return [
         beginning(
-            [mark for mark in marks if mark.lane == lane],
+            [each for each in progress if each.lane == lane],
             {int(each["log"]): (int(each["start"]), int(each["next"])) for each in logs[lane]},
         )
-        if marks
+        if progress
         else NOWHERE
         for lane in range(feeding.lanes)
     ]
@@ -273,24 +273,24 @@ class _Feed:
     """The marks and splits of one pipeline."""
 
     def __init__(self, client: Any, feeding: Feeding, folds: Sequence[LaneFold]) -> None:
-        beside = Beside(feeding.pipeline)
+        topics = OwnTopics(feeding.pipeline)
         self._feeding = feeding
         self.folds: Final = folds
         lowest: dict[int, int] = {}
         for fold in folds:
-            for log in {*lowest, *fold.low.marks}:
-                lowest[log] = min(lowest.get(log, 1 << 62), fold.low.marks.get(log, 0))
-        self._marks = Tail(client, beside.marks, lowest)
-        self._splits = Tail(client, beside.splits)
+            for log in {*lowest, *fold.low.progress}:
+                lowest[log] = min(lowest.get(log, 1 << 62), fold.low.progress.get(log, 0))
+        self._progress = Tail(client, topics.progress, lowest)
+        self._splits = Tail(client, topics.splits)
         self._assigned = [0] * feeding.lanes
         self._ended = False
         self._last_us = 0
 
     def refresh(self) -> None:
         # Marks first: whatever lane has finished all it was given by the splits that are read after them is idle.
-        for log, offset, row in self._marks.news():
+        for log, offset, row in self._progress.news():
             if 0 <= row.lane < self._feeding.lanes:
-                self.folds[row.lane].take(Mark.of(log, offset, row))
+                self.folds[row.lane].take(LaneProgress.of(log, offset, row))
         for _, _, row in self._splits.news():
             self._ended = row.lane < 0
             self._last_us = max(self._last_us, round(row.at.timestamp() * 1_000_000))
@@ -308,20 +308,20 @@ class _Feed:
 class _Driver:
     """What planning remembers between micro-batches."""
 
-    def __init__(self, setting: CombinedSetting, at: Cut) -> None:
+    def __init__(self, setting: CombinedSetting, at: MergePoint) -> None:
         self._setting = setting
         self._client = connection.client(setting.broker, setting.timeout)
         self._feeds: list[_Feed] = []
-        self._released: tuple[Reach, ...] = ()
-        self._pace = Pace(setting.work_s, min(LEAST_ROWS, setting.rows), setting.rows)
+        self._released: tuple[LaneReach, ...] = ()
+        self._pace = BatchPace(setting.work_s, min(LEAST_ROWS, setting.rows), setting.rows)
         lows = list(at.lows)
         for each in setting.feeding:
             folds = [LaneFold(low) for low in lows[: each.lanes]]
             del lows[: each.lanes]
             self._feeds.append(_Feed(self._client, each, folds))
-        self.monitors: Final = Monitors(self._client, Beside(setting.pipeline), setting.monitors)
+        self.monitors: Final = Monitors(self._client, OwnTopics(setting.pipeline), setting.monitors)
 
-    def next(self, before: Cut) -> Cut:
+    def next(self, before: MergePoint) -> MergePoint:
         """The end of the micro-batch that begins there; `before` itself when there is nothing."""
         now = time.time()
         self._pace.asked(now)
@@ -335,7 +335,7 @@ class _Driver:
         until = least(told)
         if self._setting.drain and all(silent for _, silent in told):
             until = drained(until, self._setting.drain)
-        after = cut(folds, before, until, disorder, self._pace.rows)
+        after = next_point(folds, before, until, disorder, self._pace.rows)
         unseen = rows_between(before.ends, [fold.end for fold in folds])
         if after.time_us == before.time_us and unseen < self._pace.rows and not all(silent for _, silent in told):
             return before  # nothing to merge yet: a micro-batch would cost as much as one with results
@@ -344,23 +344,23 @@ class _Driver:
             self._pace.began(time.time(), rows_between(first, after.ends))
         return after
 
-    def release(self, at: Cut) -> None:
+    def release(self, at: MergePoint) -> None:
         """What is before the lows is not asked for again."""
         if at.lows == self._released:
             return
         self._released = at.lows
         place = 0
         for feed, each in zip(self._feeds, self._setting.feeding, strict=True):
-            beside = Beside(each.pipeline)
+            topics = OwnTopics(each.pipeline)
             lows = at.lows[place : place + each.lanes]
             place += each.lanes
-            marks: dict[int, int] = {}
+            progress: dict[int, int] = {}
             for lane, (fold, low) in enumerate(zip(feed.folds, lows, strict=True)):
                 fold.settle(low)
-                self._client.hold(beside.lane(lane), self._hold(beside.lane(lane)), low.rows)
-                for log in {*marks, *low.marks}:
-                    marks[log] = min(marks.get(log, 1 << 62), low.marks.get(log, 0))
-            self._client.hold(beside.marks, self._hold(beside.marks), marks)
+                self._client.hold(topics.lane(lane), self._hold(topics.lane(lane)), low.rows)
+                for log in {*progress, *low.progress}:
+                    progress[log] = min(progress.get(log, 1 << 62), low.progress.get(log, 0))
+            self._client.hold(topics.progress, self._hold(topics.progress), progress)
 
     def _hold(self, topic: str) -> str:
         return combiner_hold(self._setting.pipeline, topic)

@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 from milepost.pipeline.control.balance import Balancer
 from milepost.pipeline.control.flow import FlowController
 from milepost.pipeline.control.model import Model
-from milepost.pipeline.control.pauses import Pauses
+from milepost.pipeline.control.pauses import LanePauses
 from milepost.pipeline.control.placement import Gains
 from milepost.pipeline.control.response import ResponseMeter
 from milepost.pipeline.definition import Control
 from milepost.pipeline.own_topics import IEP
-from milepost.pipeline.pace import Pace
+from milepost.pipeline.pace import BatchPace
 
 EVERYTHING: Final = 1 << 62  # admitted, where nothing is controlled: more events than there will be
 FIRST_EVENTS: Final = 20_000  # admitted before it is known how many bytes an event leaves: some tenths of a second
@@ -31,7 +31,7 @@ LEAST_BATCH: Final = 1_000  # events: below that, what a micro-batch costs anywa
 MOST_BATCH: Final = 1_000_000  # events: as many as an interval admits at most
 
 
-class Commit(NamedTuple):
+class LaneCommit(NamedTuple):
     """A micro-batch of a lane."""
 
     time: float  # seconds since 1970
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
     done: int  # … of which it has finished
     queued: float | None  # bytes it has committed and the combiner has not consumed; None: there is no combiner
     event_bytes: float  # that an event leaves in the result queue, on average; 0: not known yet
-    commits: tuple[Commit, ...] = ()  # since the interval before
+    commits: tuple[LaneCommit, ...] = ()  # since the interval before
     dropped: int = 0  # events, ever: only where the result queue drops
     held: float = 0.0  # bytes of `queued` that cannot be combined yet, since something may come before them
 
@@ -68,7 +68,7 @@ class Decided(NamedTuple):
 class _Lane:
     controller: FlowController | None
     meter: ResponseMeter
-    pace: Pace
+    pace: BatchPace
     admitted: int  # events it may have gone through, ever
     base: int  # … without those of this interval
     origin: int  # events it had finished when this began
@@ -77,7 +77,7 @@ class _Lane:
     waiting: bool = False  # whether it had more to do at the end of the interval before
 
 
-class Steering:
+class ControlLoop:
     """Decides for all lanes of one pipeline. `done` is where they were left by whoever ran it before."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Steering:
             _Lane(
                 None,
                 ResponseMeter(),
-                Pace(WORK * seconds, LEAST_BATCH, MOST_BATCH, FIRST_EVENTS),
+                BatchPace(WORK * seconds, LEAST_BATCH, MOST_BATCH, FIRST_EVENTS),
                 each,
                 each,
                 each,
@@ -106,7 +106,7 @@ class Steering:
             for each in done
         ]
         self._balancer = balancer or Balancer(len(done), interval=seconds)
-        self._pauses = Pauses(len(done))
+        self._pauses = LanePauses(len(done))
         self.intervals = 0
 
     @property
@@ -171,14 +171,14 @@ class Steering:
         """
         return max(0.0, held - (self._control.queue_bytes - self._control.reference_bytes) / 2)
 
-    def _worked(self, lane: _Lane, commit: Commit) -> float:
+    def _worked(self, lane: _Lane, commit: LaneCommit) -> float:
         """Seconds that a micro-batch took. What Spark does before and after its tasks is not in `busy`, and under a
         hog it is most of it; of a lane that had more to do, all of the time since its last commit is meant.
         """
         before, lane.last = lane.last, commit.time
         return max(commit.busy, commit.time - before) if lane.waiting and before else commit.busy
 
-    def _clock(self, lane: _Lane, commit: Commit, busy: float) -> None:
+    def _clock(self, lane: _Lane, commit: LaneCommit, busy: float) -> None:
         """One more micro-batch: its events, and how long it took."""
         if busy > 0 and commit.done > lane.done:
             lane.pace.learn(commit.done - lane.done, busy)

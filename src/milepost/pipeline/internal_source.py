@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from milepost.pipeline.combined import CombinedReader, CombinedSetting, combined_type
 from milepost.pipeline.lane import LaneReader, LaneSetting, lane_type
-from milepost.pipeline.progress import MarkSetting, MarkSink
+from milepost.pipeline.progress import ProgressSetting, ProgressSink
 from milepost.pipeline.source import connection, topics
 from milepost.pipeline.source import options as known
 from milepost.pipeline.source.options import Option
@@ -18,7 +18,7 @@ from milepost.pipeline.source.types import spark_schema
 from milepost.schema import Schema
 
 FORMAT: Final = "milepost-pipeline"
-SINK: Final = (*known.WRITING, Option("marks", MarkSetting.of, required=True))
+SINK: Final = (*known.WRITING, Option("progress", ProgressSetting.of, required=True))
 
 
 class PipelineDataSource(DataSource):
@@ -57,4 +57,4 @@ class PipelineDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         """Routes, with marks."""
         options = known.checked(self.options, SINK, "the sink of a pipeline")
-        return MarkSink(options.marks, options, schema)
+        return ProgressSink(options.progress, options, schema)

@@ -24,17 +24,17 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from milepost.client import Client
 from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError
-from milepost.pipeline.own_topics import Beside, Tail, last_mark, statistics
+from milepost.pipeline.own_topics import OwnTopics, Tail, last_progress, statistics
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
-from milepost.pipeline.source.ranges import Part, Range, RangeReader
-from milepost.pipeline.splits import Run, Runs, partitioned
+from milepost.pipeline.source.ranges import Range, RangeReader, ReadPart
+from milepost.pipeline.splits import LaneRun, LaneRuns, partitioned
 from milepost.schema import Schema
 
 MICRO_ROWS: Final = 200_000  # most events of a micro-batch: about a second of a lane, so that control can act on it
 PARTITION_ROWS: Final = 20_000  # fewer are not worth a second task
 
-MARK: Final = StructType(
+PROGRESS: Final = StructType(
     [
         StructField("position", LongType()),  # of the lane, behind what was read
         StructField("time", TimestampType()),  # of the latest event; of a combined stream, its watermark
@@ -84,7 +84,7 @@ def monitor_type(monitors: Mapping[str, Sequence[str]]) -> StructType:
 def lane_type(events: StructType, monitors: Mapping[str, Sequence[str]]) -> StructType:
     """What a lane's source gives to Spark."""
     extra = [StructField("monitor", monitor_type(monitors))] if monitors else []
-    return StructType([*events.fields, *extra, StructField("_mark", MARK)])
+    return StructType([*events.fields, *extra, StructField("_progress", PROGRESS)])
 
 
 class Note:
@@ -105,7 +105,7 @@ class LaneRanges(RangeReader):
         self._time: Final = setting.time
         self._arrow: Final = to_arrow_schema(struct, timezone="UTC").remove_metadata()
 
-    def columns(self, part: Part, batch: LogBatch, table: pa.RecordBatch) -> pa.RecordBatch:
+    def columns(self, part: ReadPart, batch: LogBatch, table: pa.RecordBatch) -> pa.RecordBatch:
         """With the monitors' values, and no mark."""
         note: Note = part.note
         latest = pc.max(table.column(self._time))
@@ -117,11 +117,11 @@ class LaneRanges(RangeReader):
             schema=self._arrow,
         )
 
-    def tail(self, part: Part) -> pa.RecordBatch:
+    def tail(self, part: ReadPart) -> pa.RecordBatch:
         """The mark row."""
         note: Note = part.note
         time = None if note.latest is None else note.latest.value
-        return mark_row(self._arrow, {"position": note.position, "time": time, "offset": None}, note.monitor)
+        return progress_row(self._arrow, {"position": note.position, "time": time, "offset": None}, note.monitor)
 
 
 def constant(column: pa.Field, monitor: Mapping[str, Any]) -> pa.Scalar:
@@ -130,17 +130,17 @@ def constant(column: pa.Field, monitor: Mapping[str, Any]) -> pa.Scalar:
     return pa.scalar(told, column.type)
 
 
-def mark_row(arrow: pa.Schema, mark: Mapping[str, Any], monitor: Mapping[str, Any]) -> pa.RecordBatch:
+def progress_row(arrow: pa.Schema, progress: Mapping[str, Any], monitor: Mapping[str, Any]) -> pa.RecordBatch:
     """One row with nothing in it but the monitors' values and, in the last column, the mark."""
     others = [pa.repeat(constant(each, monitor), 1) for each in list(arrow)[:-1]]
-    return pa.RecordBatch.from_arrays([*others, pa.array([dict(mark)], arrow[-1].type)], schema=arrow)
+    return pa.RecordBatch.from_arrays([*others, pa.array([dict(progress)], arrow[-1].type)], schema=arrow)
 
 
 class Monitors:
     """The newest values of monitors, out of their topic."""
 
-    def __init__(self, client: Client, beside: Beside, monitors: Mapping[str, Sequence[str]]) -> None:
-        self._tail = Tail(client, beside.monitor)
+    def __init__(self, client: Client, topics: OwnTopics, monitors: Mapping[str, Sequence[str]]) -> None:
+        self._tail = Tail(client, topics.monitor)
         self._wanted = monitors
         self.values: dict[str, dict[str, Any]] = {}
 
@@ -161,7 +161,7 @@ class LaneReader(DataSourceStreamReader):
     def __init__(self, setting: LaneSetting, schema: Schema, struct: StructType) -> None:
         self._setting: Final = setting
         self._reader: Final = LaneRanges(setting, schema, struct)
-        self._beside: Final = Beside(setting.pipeline)
+        self._topics: Final = OwnTopics(setting.pipeline)
         self._driver: _Driver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -171,14 +171,14 @@ class LaneReader(DataSourceStreamReader):
         if self._driver is None:
             connection.undisturbed()
             start = {int(log): int(offset) for log, offset in (splits or {}).items()}
-            self._driver = _Driver(self._setting, self._beside, start)
+            self._driver = _Driver(self._setting, self._topics, start)
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:
         """Where this lane's last mark is: a pipeline whose checkpoint is gone does nothing twice."""
         connection.undisturbed()
         client = connection.client(self._setting.broker, self._setting.timeout)
-        last = last_mark(client, self._beside, self._setting.lane)
+        last = last_progress(client, self._topics, self._setting.lane)
         return {"position": 0 if last is None else last.position, "splits": {}, "monitor": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -229,12 +229,12 @@ class LaneReader(DataSourceStreamReader):
             for source, group in groupby(pieces_of_one, key=lambda piece: piece.source):
                 ranges = tuple(Range(piece.log, piece.start, piece.stop) for piece in group)
                 position += sum(each.rows for each in ranges)
-                made.append(Part(self._setting.inputs[source], ranges, note=Note(position, end["monitor"])))
+                made.append(ReadPart(self._setting.inputs[source], ranges, note=Note(position, end["monitor"])))
         return made
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a part, and the mark row behind them."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, ReadPart)
         return self._reader.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -245,20 +245,20 @@ class LaneReader(DataSourceStreamReader):
 class _Driver:
     """What planning needs to remember between micro-batches, in the one process that plans."""
 
-    def __init__(self, setting: LaneSetting, beside: Beside, splits: dict[int, int]) -> None:
+    def __init__(self, setting: LaneSetting, topics: OwnTopics, splits: dict[int, int]) -> None:
         self._setting = setting
-        self._beside = beside
+        self._topics = topics
         self._client = connection.client(setting.broker, setting.timeout)
-        self._splits = Tail(self._client, beside.splits, splits)
-        self._control = Tail(self._client, beside.control)
-        self.runs: Final = Runs(setting.lane)
-        self.monitors: Final = Monitors(self._client, beside, setting.monitors)
+        self._splits = Tail(self._client, topics.splits, splits)
+        self._control = Tail(self._client, topics.control)
+        self.runs: Final = LaneRuns(setting.lane)
+        self.monitors: Final = Monitors(self._client, topics, setting.monitors)
         self.admitted = self.batch = 0
         self.refresh()
 
     def refresh(self) -> None:
         """Read what the splitter and the controllers have decided since."""
-        self.runs.extend(Run.of(log, offset, row) for log, offset, row in self._splits.news())
+        self.runs.extend(LaneRun.of(log, offset, row) for log, offset, row in self._splits.news())
         for _, _, row in self._control.news():
             if row.lane == self._setting.lane:
                 self.admitted, self.batch = row.admitted, row.batch
@@ -272,8 +272,8 @@ class _Driver:
 
     def release(self, position: int, splits: Mapping[str, int]) -> None:
         """Events before a position, and runs that hold only such, are not asked for again."""
-        who = self._beside.hold(f"lane {self._setting.lane}")
-        self._client.hold(self._beside.splits, who, {int(log): int(offset) for log, offset in splits.items()})
+        who = self._topics.hold(f"lane {self._setting.lane}")
+        self._client.hold(self._topics.splits, who, {int(log): int(offset) for log, offset in splits.items()})
         for source, name in enumerate(self._setting.inputs):
             held = self.runs.needed(source, position)
             if held:

@@ -8,20 +8,22 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from milepost.pipeline.watermark import LaneFold, Reach, complete
+from milepost.pipeline.watermark import LaneFold, LaneReach, complete
 
 BATCH_ROWS: Final = 500_000  # most results of one micro-batch: what one task sorts at once, some 100 MB
 
 
-class Cut(NamedTuple):
+class MergePoint(NamedTuple):
     """Where a micro-batch of the combined stream begins or ends."""
 
     time_us: int  # everything at or before it is merged
-    lows: tuple[Reach, ...]  # by lane: up to here everything is merged
-    ends: tuple[Reach, ...]  # … and up to here it was looked at
+    lows: tuple[LaneReach, ...]  # by lane: up to here everything is merged
+    ends: tuple[LaneReach, ...]  # … and up to here it was looked at
 
 
-def cut(folds: Sequence[LaneFold], before: Cut, time_us: int, disorder_us: int, most: int = BATCH_ROWS) -> Cut:
+def next_point(
+    folds: Sequence[LaneFold], before: MergePoint, time_us: int, disorder_us: int, most: int = BATCH_ROWS
+) -> MergePoint:
     """The end of the next micro-batch: as far as `time_us`, the watermark, and as `most` rows allow.
 
     A lane's results behind a reach are not before its time less the disorder; so for a time that is before that, for
@@ -47,28 +49,28 @@ def cut(folds: Sequence[LaneFold], before: Cut, time_us: int, disorder_us: int, 
         _further(low if _behind(low, end) else end, old)
         for low, end, old in zip((fold.before(time_us) for fold in folds), ends, before.lows, strict=True)
     )
-    return Cut(time_us, lows, ends)
+    return MergePoint(time_us, lows, ends)
 
 
-def _first_at(fold: LaneFold, time_us: int) -> Reach:
+def _first_at(fold: LaneFold, time_us: int) -> LaneReach:
     """The first reach with events up to a time; the last when there is none."""
     return next((reach for reach in fold.later if reach.time_us >= time_us), fold.end)
 
 
-def _first_beyond(fold: LaneFold, end: Reach, rows: int) -> Reach:
+def _first_beyond(fold: LaneFold, end: LaneReach, rows: int) -> LaneReach:
     """The first reach with so many rows behind an earlier one; the last when there is none."""
     return next((reach for reach in fold.later if rows_between([end], [reach]) >= rows), fold.end)
 
 
-def _behind(low: Reach, end: Reach) -> bool:
-    return sum(low.marks.values()) <= sum(end.marks.values())
+def _behind(low: LaneReach, end: LaneReach) -> bool:
+    return sum(low.progress.values()) <= sum(end.progress.values())
 
 
-def _further(one: Reach, other: Reach) -> Reach:
+def _further(one: LaneReach, other: LaneReach) -> LaneReach:
     return other if _behind(one, other) else one
 
 
-def rows_between(lows: Sequence[Reach], ends: Sequence[Reach]) -> int:
+def rows_between(lows: Sequence[LaneReach], ends: Sequence[LaneReach]) -> int:
     """How many results a micro-batch reads."""
     return sum(sum(end.rows.values()) - sum(low.rows.values()) for low, end in zip(lows, ends, strict=True))
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 SPLIT: Final = """
     split: [source: int, log: long, start: long, stop: long, lane: int, first: long, at: timestamp]
 """
-MARK: Final = """
+# The topic is called `marks` and its schema `mark`, also where the code says progress: brokers have stored both names.
+PROGRESS: Final = """
     mark: [lane: int, epoch: long, position: long, time: timestamp?, rows: long, bytes: long, rejected: long,
            dropped: long, late: long, busy: double, at: timestamp, offset: string?, elsewhere: bool?,
            sink: string?, disorder: double?]
@@ -55,13 +56,13 @@ _CONSUMED: Final = {"age_s": 0.0, "hold": True}  # results of a lane go as soon 
 IEP: Final = -1  # the `lane` of marks of tier 2
 
 
-class Beside:
+class OwnTopics:
     """The names of the topics beside a pipeline, and of the holds its parts have."""
 
     def __init__(self, pipeline: str) -> None:
         self.pipeline: Final = pipeline
         self.splits: Final = f"{pipeline}.splits"
-        self.marks: Final = f"{pipeline}.marks"
+        self.progress: Final = f"{pipeline}.marks"
         self.control: Final = f"{pipeline}.control"
         self.monitor: Final = f"{pipeline}.monitor"
         self.orders: Final = f"{pipeline}.orders"
@@ -77,14 +78,14 @@ class Beside:
     def owns(self, topic: str) -> bool:
         """Whether a topic of this name is one of them, if there is such a pipeline."""
         lane = topic.removeprefix(f"{self.pipeline}.lane.")
-        fixed = (self.splits, self.marks, self.control, self.monitor, self.orders)
+        fixed = (self.splits, self.progress, self.control, self.monitor, self.orders)
         return topic in fixed or (lane != topic and lane.isdecimal())
 
     def declare(self, client: Client) -> None:
         """Make the topics whose schema does not depend on the pipeline; those that are there stay."""
         for name, schema, retain in (
             (self.splits, SPLIT, _TIDIED),
-            (self.marks, MARK, _TIDIED),
+            (self.progress, PROGRESS, _TIDIED),
             (self.control, CONTROL, _DAY),
             (self.monitor, STATISTIC, _WEEK),
             (self.orders, ORDER, _DAY),
@@ -97,28 +98,28 @@ class Beside:
             client.declare_topic(self.lane(lane), schema, durable=True, retain=_CONSUMED if combined else _WEEK)
 
 
-def beside_pipelines(topics: Iterable[TopicInfo]) -> set[str]:
+def pipeline_topics(topics: Iterable[TopicInfo]) -> set[str]:
     """The names of topics that pipelines have made for themselves, of all that a broker has.
 
     A pipeline is known by its topic of marks: the name alone could be anybody's.
     """
     schemas = {each.name: each.schema for each in topics}
     pipelines = [
-        Beside(name.removesuffix(".marks"))
+        OwnTopics(name.removesuffix(".marks"))
         for name, schema in schemas.items()
         if name.endswith(".marks") and schema.name == "mark" and f"{name.removesuffix('.marks')}.splits" in schemas
     ]
     return {name for name in schemas for pipeline in pipelines if pipeline.owns(name)}
 
 
-def last_mark(client: Client, beside: Beside, lane: int, other_than: str = "") -> Any | None:
+def last_progress(client: Client, topics: OwnTopics, lane: int, other_than: str = "") -> Any | None:
     """The farthest mark of a lane, or of tier 2; None before the first. It is among the last rows, nearly always.
 
     `other_than`: of a sink of another name.
     """
-    stops = ends(client, beside.marks)
+    stops = ends(client, topics.progress)
     for back in (1_000, 1 << 62):
-        rows = Tail(client, beside.marks, {log: max(0, stop - back) for log, stop in stops.items()}).news()
+        rows = Tail(client, topics.progress, {log: max(0, stop - back) for log, stop in stops.items()}).news()
         found = [row for _, _, row in rows if row.lane == lane]
         if other_than:
             found = [row for row in found if getattr(row, "sink", None) != other_than]
@@ -139,19 +140,19 @@ def combiner_hold(reader: str, topic: str) -> str:
     return f"{reader}: tier 2 of {topic}"
 
 
-def queue(client: Client, beside: Beside, lane: int) -> tuple[int, float]:
+def queue(client: Client, topics: OwnTopics, lane: int) -> tuple[int, float]:
     """The result queue of a lane: results that it has committed and its combiner has not consumed, and the bytes of
     one; 0.0 where the topic is empty and cannot tell. Where several pipelines combine one lane, the slowest counts.
     """
-    told = client.look(beside.lane(lane))
+    told = client.look(topics.lane(lane))
     rows, size = (sum(int(each[name]) for each in told["logs"]) for name in ("rows", "bytes"))
     behind = max((int(each["behind"]) for each in told["subscriptions"] if each.get("hold")), default=0)
     return behind, size / rows if rows else 0.0
 
 
-def queued_bytes(client: Client, beside: Beside, lane: int) -> float:
+def queued_bytes(client: Client, topics: OwnTopics, lane: int) -> float:
     """The same in bytes."""
-    rows, each = queue(client, beside, lane)
+    rows, each = queue(client, topics, lane)
     return rows * each
 
 

@@ -20,7 +20,7 @@ SMALLER: Final = 0.75  # every second micro-batch, of the bound: so that there i
 WORTH: Final = 3.0  # times its fixed cost: what a micro-batch may take, however long that is
 
 
-class Pace:
+class BatchPace:
     """The bound of one query's micro-batches. Times are in seconds, by any clock."""
 
     def __init__(self, seconds: float, least: int, most: int, first: int = 0) -> None:

@@ -24,20 +24,20 @@ from milepost.pipeline import control_loop
 from milepost.pipeline.checkpoint import Checkpoint
 from milepost.pipeline.combined import Feeding, cut_of
 from milepost.pipeline.control.pauses import late
-from milepost.pipeline.control_loop import Commit, Measured, Steering
+from milepost.pipeline.control_loop import ControlLoop, LaneCommit, Measured
 from milepost.pipeline.definition import Pipeline
-from milepost.pipeline.definition.checked import Checked
+from milepost.pipeline.definition.checked import CheckedPipeline
 from milepost.pipeline.definition.checker import check
 from milepost.pipeline.own_topics import (
     IEP,
     RESULTS_S,
     STOP,
     STOPPED,
-    Beside,
+    OwnTopics,
     Tail,
     combiner_hold,
     ends,
-    last_mark,
+    last_progress,
     newest,
     queue,
     tidy,
@@ -46,11 +46,11 @@ from milepost.pipeline.queries import open_times
 from milepost.pipeline.session import shards_of
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.place import resolved
-from milepost.pipeline.splits import Runs
+from milepost.pipeline.splits import LaneRuns
 from milepost.pipeline.splitter import Splitter
-from milepost.pipeline.status import Status
-from milepost.pipeline.watermark import Mark, Order, drained
-from milepost.pipeline.workers import Workers
+from milepost.pipeline.status import PipelineStatus
+from milepost.pipeline.watermark import HeldResults, LaneProgress, drained
+from milepost.pipeline.workers import PipelineWorkers
 
 TIDY_S: Final = 600.0  # between two times that old splits and marks are removed
 KEPT_S: Final = 86_400.0  # for which they stay, for people to look at
@@ -65,8 +65,8 @@ class Totals:
     done: list[int]
     rows: list[int]
     bytes: list[int]
-    commits: list[list[Commit]]  # by lane: since they were last taken
-    order: list[Order]  # by lane
+    commits: list[list[LaneCommit]]  # by lane: since they were last taken
+    order: list[HeldResults]  # by lane
     last: dict[int, tuple[int, int]] = field(default_factory=dict)  # by lane: where its last mark is
     others: dict[int, int] = field(default_factory=dict)  # what lanes had done that are no more
     rejected: int = 0
@@ -78,8 +78,8 @@ class Totals:
     def of(cls, lanes: int, disorder_us: int) -> Totals:
         """Of a pipeline that has done nothing."""
         none = [0] * lanes
-        commits: list[list[Commit]] = [[] for _ in none]
-        return cls(none.copy(), none.copy(), none.copy(), commits, [Order(disorder_us) for _ in none])
+        commits: list[list[LaneCommit]] = [[] for _ in none]
+        return cls(none.copy(), none.copy(), none.copy(), commits, [HeldResults(disorder_us) for _ in none])
 
     def results(self, lane: int) -> float:
         """Results of an event, on average; 0 while that is not known."""
@@ -89,8 +89,8 @@ class Totals:
         """One mark."""
         self.last[row.lane] = (log, offset)
         if 0 <= row.lane < len(self.done):
-            self.commits[row.lane].append(Commit(row.at.timestamp(), row.position, row.busy))
-            self.order[row.lane].take(Mark.of(log, offset, row))
+            self.commits[row.lane].append(LaneCommit(row.at.timestamp(), row.position, row.busy))
+            self.order[row.lane].take(LaneProgress.of(log, offset, row))
             self.done[row.lane] = max(self.done[row.lane], row.position)
             self.rows[row.lane] += row.rows
             self.bytes[row.lane] += row.bytes
@@ -107,7 +107,7 @@ class Runner:
     """One run of a pipeline, as a context: `with Runner(pipeline) as runner: runner.run()`.
 
     `once`: process what the input has now, and end. `drain`: with `once`, close the windows that are open then.
-    `steering_of` and `drops` (result queues that drop what they have no room for) are for experiments. `keep_session`
+    `loop_of` and `drops` (result queues that drop what they have no room for) are for experiments. `keep_session`
     leaves the process's Spark session running at the end.
     """
 
@@ -120,12 +120,12 @@ class Runner:
         once: bool = False,
         drain: bool = False,
         now: Callable[[], float] = time.time,
-        steering_of: Callable[[Sequence[int]], Steering] | None = None,
+        loop_of: Callable[[Sequence[int]], ControlLoop] | None = None,
         drops: bool = False,
         keep_session: bool = False,
     ) -> None:
         self.pipeline = pipeline
-        self.beside = Beside(pipeline.name)
+        self.topics = OwnTopics(pipeline.name)
         if drain and not once:
             raise ConfigError("windows are drained when the input has come to its end: drain needs once as well")
         self._once = once
@@ -134,14 +134,14 @@ class Runner:
         self._stack = ExitStack()
         self._master = master or pipeline.spark.master
         self._checkpoint = Checkpoint(checkpoint or Path(pipeline.checkpoint or default_folder() / pipeline.name))
-        self._steering_of = steering_of
+        self._loop_of = loop_of
         self._keep_session = keep_session
         self._drops = pipeline.control.queue_bytes if drops else 0
         self._tidied = now()
         self._beats = 0
-        self.checked: Checked
+        self.checked: CheckedPipeline
         self.client: Client
-        self.steering: Steering
+        self.control_loop: ControlLoop
         self.splitter: Splitter | None
 
     # Beginning
@@ -163,7 +163,7 @@ class Runner:
     def _say_stopped(self) -> None:
         """For `pipeline stop`, which waits for it, and for `pipeline status`."""
         try:
-            self.client.put(self.beside.orders, {"order": STOPPED, "at": datetime.fromtimestamp(self._now(), UTC)})
+            self.client.put(self.topics.orders, {"order": STOPPED, "at": datetime.fromtimestamp(self._now(), UTC)})
         except BrokerError as error:  # everything is done, and that nobody runs it is seen a little later
             log.warning("pipeline %s has ended, and could not say so: %s", self.pipeline.name, error)
 
@@ -171,7 +171,7 @@ class Runner:
         pipeline = self.pipeline
         # Its name fences a second runner of the same pipeline: whoever began later is the one.
         self.client = self._stack.enter_context(
-            Client(pipeline.broker, name=self.beside.hold("runner"), timeout=PATIENCE_S)
+            Client(pipeline.broker, name=self.topics.hold("runner"), timeout=PATIENCE_S)
         )
         self.checked = check(pipeline, self._input_schema())
         for warning in self.checked.warnings:
@@ -182,7 +182,7 @@ class Runner:
         self.feeding = self._prepare()
         self._checkpoint.keep()
         self.workers = self._stack.enter_context(
-            Workers(
+            PipelineWorkers(
                 self.checked,
                 self.feeding,
                 self._master,
@@ -194,7 +194,7 @@ class Runner:
         )
 
     def _input_schema(self) -> Any:
-        names = self.pipeline.input or [Beside(each).lane(0) for each in self.pipeline.sources]
+        names = self.pipeline.input or [OwnTopics(each).lane(0) for each in self.pipeline.sources]
         found = {each.name: each for each in self.client.topics()}
         for name in names:
             if name not in found:
@@ -216,7 +216,7 @@ class Runner:
     def _require_sources_ended(self) -> None:
         """Refuse to drain what other pipelines still add to: tier 2 closes windows when all of them are silent."""
         for name in self.pipeline.sources:
-            told = Status(self.client, name)
+            told = PipelineStatus(self.client, name)
             told.refresh()
             if why := told.unfinished(self._now()):
                 raise ConfigError(
@@ -226,25 +226,25 @@ class Runner:
 
     def _prepare(self) -> tuple[Feeding, ...]:
         """Topics, and holds on everything that will be read, before anything is written or trimmed."""
-        pipeline, client, beside = self.pipeline, self.client, self.beside
-        beside.declare(client)
+        pipeline, client, topics = self.pipeline, self.client, self.topics
+        topics.declare(client)
         for topic, schema in self.checked.outputs.items():
             client.declare_topic(topic, schema, durable=True)
         if pipeline.sources:
             feeding = tuple(Feeding(each, self._lanes_of(each), self._disorder_of(each)) for each in pipeline.sources)
         else:
-            beside.declare_lanes(client, pipeline.lanes, self.checked.result, combined=self.combines)
+            topics.declare_lanes(client, pipeline.lanes, self.checked.result, combined=self.combines)
             feeding = (Feeding(pipeline.name, pipeline.lanes, pipeline.disorder.us),)
-        self._combined = [Beside(each.pipeline).lane(lane) for each in feeding for lane in range(each.lanes)]
+        self._combined = [OwnTopics(each.pipeline).lane(lane) for each in feeding for lane in range(each.lanes)]
         if self.combines:
-            for topic in (*(Beside(each.pipeline).marks for each in feeding), *self._combined):
+            for topic in (*(OwnTopics(each.pipeline).progress for each in feeding), *self._combined):
                 client.hold(topic, combiner_hold(pipeline.name, topic))
         lanes = pipeline.lanes if pipeline.input else 0
         starting: dict[str, dict[int, int]] = {}
         for name in pipeline.input:
             starting[name] = resolved(client, name, _place(pipeline.starting), "starting")
             held = {each["name"]: each["cursor"] for each in client.look(name)["subscriptions"] if each.get("hold")}
-            holds = [f"{beside.hold(f'lane {lane}')} of {name}" for lane in range(lanes)]
+            holds = [f"{topics.hold(f'lane {lane}')} of {name}" for lane in range(lanes)]
             known = [{int(log): int(offset) for log, offset in held[who].items()} for who in holds if who in held]
             if known:  # they know better: "latest" is somewhere else by now. A log that is not in them came later
                 starting[name] = {log: min(each.get(log, 0) for each in known) for log in set().union(*known)}
@@ -252,23 +252,23 @@ class Runner:
                 if who not in held:
                     client.hold(name, who, starting[name])
         for lane in range(lanes):
-            client.hold(beside.splits, beside.hold(f"lane {lane}"))
+            client.hold(topics.splits, topics.hold(f"lane {lane}"))
         self.splitter = None
         if lanes:
             self.splitter = Splitter(
-                client, beside, pipeline.input, lanes, starting, self._now, within_us=pipeline.disorder.us
+                client, topics, pipeline.input, lanes, starting, self._now, within_us=pipeline.disorder.us
             )
         self.totals = Totals.of(lanes, pipeline.disorder.us)
         self._row_bytes = [0.0] * lanes  # of a result, by lane
-        self._marks = Tail(client, beside.marks)
-        self._read_marks()
+        self._progress = Tail(client, topics.progress)
+        self._read_progress()
         if self.splitter is not None:
             self._require_lanes(self.splitter.given)
         done = list(self.totals.done)
         self.totals.commits = [[] for _ in done]  # of runs before this one: they say nothing about now
         if done:
-            self.steering = self._steering_of(done) if self._steering_of else Steering(pipeline.control, done)
-        self._orders = Tail(client, beside.orders)
+            self.control_loop = self._loop_of(done) if self._loop_of else ControlLoop(pipeline.control, done)
+        self._orders = Tail(client, topics.orders)
         self._orders.news()
         return feeding
 
@@ -298,7 +298,7 @@ class Runner:
         """How many lanes another pipeline has: as many topics as there are in a row."""
         names = {each.name for each in self.client.topics(f"{pipeline}.>")}
         lanes = 0
-        while Beside(pipeline).lane(lanes) in names:
+        while OwnTopics(pipeline).lane(lanes) in names:
             lanes += 1
         return lanes
 
@@ -306,7 +306,7 @@ class Runner:
         """How much out of order the results of another pipeline may be, in microseconds: as it has last run with. While
         nobody knows, this one's.
         """
-        told = [getattr(row, "disorder", None) for row in newest(self.client, Beside(pipeline).marks)]
+        told = [getattr(row, "disorder", None) for row in newest(self.client, OwnTopics(pipeline).progress)]
         return max((round(each * 1e6) for each in told if each is not None), default=self.pipeline.disorder.us)
 
     # Running
@@ -326,9 +326,9 @@ class Runner:
         while not until():
             if self.splitter is not None:
                 ages = [self.splitter.age(lane) for lane in range(self.pipeline.lanes)]
-                self.splitter.late = late(ages, interval) if self.steering.balances and self._queues else []
+                self.splitter.late = late(ages, interval) if self.control_loop.balances and self._queues else []
                 self.splitter.assign(targets)
-            self._read_marks()
+            self._read_progress()
             if self._now() >= due + interval:
                 due = max(due + interval, self._now() - interval)
                 self.steer()
@@ -350,8 +350,8 @@ class Runner:
                         draining = True
             time.sleep(TICK_S)
 
-    def _read_marks(self) -> None:
-        for log, offset, row in self._marks.news():
+    def _read_progress(self) -> None:
+        for log, offset, row in self._progress.news():
             self.totals.add(log, offset, row)
         if self.splitter is not None:
             self.splitter.done = list(self.totals.done)
@@ -362,29 +362,29 @@ class Runner:
         if now < self._tidied + TIDY_S:
             return
         self._tidied = now
-        marks: dict[int, int] = {}
+        progress: dict[int, int] = {}
         for log, offset in self.totals.last.values():
-            marks[log] = min(marks.get(log, offset), offset)
+            progress[log] = min(progress.get(log, offset), offset)
         before = datetime.fromtimestamp(now - KEPT_S, UTC)
         # Who is to combine the results, and has not begun, needs the marks of all that are there.
         longer = datetime.fromtimestamp(now - RESULTS_S, UTC) if self._queues and not self.combines else before
-        tidy(self.client, self.beside.marks, longer, marks)
+        tidy(self.client, self.topics.progress, longer, progress)
         if self.splitter is not None:
-            tidy(self.client, self.beside.splits, before, self.splitter.needed())
+            tidy(self.client, self.topics.splits, before, self.splitter.needed())
 
     def steer(self) -> list[dict[str, Any]]:
         """One interval of control."""
         control = self.pipeline.control
         if self.splitter is None:
             self._beats += 1
-            self.client.put(self.beside.control, control_loop.beat(self._beats, self._now(), control))
+            self.client.put(self.topics.control, control_loop.beat(self._beats, self._now(), control))
             return []
         measured = []
         for lane, runs in enumerate(self.splitter.runs):
             done = self.totals.done[lane]
             queued, held = None, 0.0
             if self._queues:
-                rows, each = queue(self.client, self.beside, lane)
+                rows, each = queue(self.client, self.topics, lane)
                 # The same measure for what waits and for what will: an event must not grow when it is committed.
                 self._row_bytes[lane] = each or self._row_bytes[lane]
                 queued = rows * self._row_bytes[lane]
@@ -393,11 +393,11 @@ class Runner:
             commits = tuple(each._replace(turn=_turn(runs, each)) for each in self.totals.commits[lane])
             self.totals.commits[lane] = []
             measured.append(Measured(runs.assigned, done, queued, event_bytes, commits, self.totals.dropped, held))
-        decided = self.steering.step(self._now(), measured)
+        decided = self.control_loop.step(self._now(), measured)
         self.splitter.weights = [each.weight for each in decided]
         self.splitter.probes |= {lane for lane, each in enumerate(decided) if each.probe}
-        told = control_loop.rows(self.steering.intervals, self._now(), control, measured, decided)
-        self.client.put_many(self.beside.control, told)
+        told = control_loop.rows(self.control_loop.intervals, self._now(), control, measured, decided)
+        self.client.put_many(self.topics.control, told)
         return told
 
     # Ending by itself
@@ -429,14 +429,14 @@ class Runner:
 
     def _drained(self) -> bool:
         """Whether tier 2 has nothing open, by its last mark."""
-        last = last_mark(self.client, self.beside, IEP) if self.combines else None
+        last = last_progress(self.client, self.topics, IEP) if self.combines else None
         if last is None or last.offset is None:
             return True
         at = cut_of(json.loads(last.offset))
         return at.time_us >= drained(max(end.time_us for end in at.ends), open_times(self.checked))
 
 
-def _turn(runs: Runs, commit: Commit) -> float | None:
+def _turn(runs: LaneRuns, commit: LaneCommit) -> float | None:
     """Seconds from the assignment of a micro-batch's last event to its commit."""
     run = runs.at(commit.done - 1)
     return None if run is None else max(0.0, commit.time - run.at_us / 1e6)

@@ -20,7 +20,7 @@ FAR_US: Final = 1 << 56  # the year 4253: no row was stored after, and a datetim
 Place: TypeAlias = tuple[int, int]  # which of the pipeline's inputs, and which log of it
 
 
-class Run(NamedTuple):
+class LaneRun(NamedTuple):
     """Offsets from `start` to before `stop` of a log of an input topic."""
 
     source: int  # which of the pipeline's inputs
@@ -38,13 +38,13 @@ class Run(NamedTuple):
         return self.first + self.stop - self.start
 
     @classmethod
-    def of(cls, log: int, offset: int, row: Any) -> Run:
+    def of(cls, log: int, offset: int, row: Any) -> LaneRun:
         """Out of a row of the topic of splits."""
         at_us = round(row.at.timestamp() * 1_000_000)
         return cls(row.source, row.log, row.start, row.stop, row.lane, row.first, at_us, (log, offset))
 
 
-class Step(NamedTuple):
+class TimeStep(NamedTuple):
     """What was stored from one time to before another: of each log what is before `stops`, and in no earlier step."""
 
     since_us: int
@@ -73,16 +73,16 @@ class Step(NamedTuple):
             cut = near_us + max(short_us, 2 * (since - near_us))
         return cut if since < cut < until else (since + until) // 2
 
-    def cut(self, at_us: int, position: Mapping[Place, int]) -> tuple[Step, Step]:
+    def cut(self, at_us: int, position: Mapping[Place, int]) -> tuple[TimeStep, TimeStep]:
         """What is before a time, and the rest; `position` has the first row of each log that was stored then or later.
 
         A log that it does not name has nothing in this step.
         """
         stops = {place: min(stop, position.get(place, stop)) for place, stop in self.stops.items()}
-        return Step(self.since_us, at_us, stops), self._replace(since_us=at_us)
+        return TimeStep(self.since_us, at_us, stops), self._replace(since_us=at_us)
 
 
-class Piece(NamedTuple):
+class RunPart(NamedTuple):
     """A part of a run."""
 
     source: int
@@ -91,14 +91,14 @@ class Piece(NamedTuple):
     stop: int
 
 
-class Runs:
+class LaneRuns:
     """The runs of one lane, in the order of its positions."""
 
     def __init__(self, lane: int) -> None:
         self.lane: Final = lane
-        self._runs: list[Run] = []
+        self._runs: list[LaneRun] = []
 
-    def extend(self, runs: Iterable[Run]) -> None:
+    def extend(self, runs: Iterable[LaneRun]) -> None:
         """More of them. Rows of several logs of splits (a pipeline that moved to another broker) may come mixed."""
         mine = [run for run in runs if run.lane == self.lane]
         if not mine:
@@ -113,16 +113,16 @@ class Runs:
         """The position behind the last run: as many events were ever assigned to this lane."""
         return self._runs[-1].end if self._runs else 0
 
-    def at(self, position: int) -> Run | None:
+    def at(self, position: int) -> LaneRun | None:
         """The run that holds a position; None when it is not there (yet, or any more)."""
         index = bisect_right(self._runs, position, key=lambda run: run.first) - 1
         if index < 0 or position >= self._runs[index].end:
             return None
         return self._runs[index]
 
-    def pieces(self, start: int, stop: int) -> list[Piece]:
+    def pieces(self, start: int, stop: int) -> list[RunPart]:
         """The events from one position to before another, as ranges of offsets; LookupError when some are missing."""
-        found: list[Piece] = []
+        found: list[RunPart] = []
         index = bisect_right(self._runs, start, key=lambda run: run.first) - 1
         position = start
         while position < stop:
@@ -130,7 +130,7 @@ class Runs:
             if run is None or not run.first <= position < run.end:
                 raise LookupError(f"no run of lane {self.lane} has position {position}")
             end = min(stop, run.end)
-            piece = Piece(run.source, run.log, run.start + position - run.first, run.start + end - run.first)
+            piece = RunPart(run.source, run.log, run.start + position - run.first, run.start + end - run.first)
             if found and found[-1][:2] == piece[:2] and found[-1].stop == piece.start:
                 found[-1] = found[-1]._replace(stop=piece.stop)
             else:
@@ -155,7 +155,7 @@ class Runs:
             del self._runs[:index]
 
 
-def partitioned(pieces: list[Piece], count: int) -> list[list[Piece]]:
+def partitioned(pieces: list[RunPart], count: int) -> list[list[RunPart]]:
     """The same events in at most `count` parts of about as many each, those of one log together.
 
     Nobody asks for their order within a micro-batch, and one task reads one input: inputs that were dealt in turns
@@ -163,7 +163,7 @@ def partitioned(pieces: list[Piece], count: int) -> list[list[Piece]]:
     """
     total = sum(piece.stop - piece.start for piece in pieces)
     size = max(1, -(-total // max(1, count)))
-    parts: list[list[Piece]] = [[]]
+    parts: list[list[RunPart]] = [[]]
     room = size
     for piece in sorted(pieces):
         while piece.start < piece.stop:

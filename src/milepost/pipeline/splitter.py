@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milepost.pipeline.control.pauses import EVENTS
 from milepost.pipeline.control.split import split, without
-from milepost.pipeline.own_topics import Beside, Tail
-from milepost.pipeline.splits import FAR_US, LONG_AGO_US, Place, Run, Runs, Step
+from milepost.pipeline.own_topics import OwnTopics, Tail
+from milepost.pipeline.splits import FAR_US, LONG_AGO_US, LaneRun, LaneRuns, Place, TimeStep
 
 if TYPE_CHECKING:
     from milepost.client import Client
@@ -42,7 +42,7 @@ class Splitter:
     def __init__(
         self,
         client: Client,
-        beside: Beside,
+        topics: OwnTopics,
         inputs: Sequence[str],
         lanes: int,
         starting: Mapping[str, Mapping[int, int]],
@@ -56,33 +56,33 @@ class Splitter:
         part of it.
         """
         self._client = client
-        self._beside = beside
+        self._topics = topics
         self._inputs: Final = tuple(inputs)
         self._now = now
         self._next: dict[Place, int] = {}  # the first offset of each log that is not yet assigned
         self._gone: dict[Place, int] = {}  # the first offset of each log that was there, when it was last looked at
         self._short_us: Final = max(LEAST_US, within_us // STEPS)
-        self._steps: list[Step] = []  # what was found to be new and is not yet assigned: the next one is the last
+        self._steps: list[TimeStep] = []  # what was found to be new and is not yet assigned: the next one is the last
         self._found = NEVER  # when the ends of logs were looked at, up to which everything was assigned or in steps
         self._near_us = 0  # … and steps were made: most of what is in them was stored a while before
         self._starting: Final = {source: dict(starting.get(name, {})) for source, name in enumerate(inputs)}
         self._carry: list[float] = [0.0] * lanes
-        self.runs: Final = [Runs(lane) for lane in range(lanes)]
+        self.runs: Final = [LaneRuns(lane) for lane in range(lanes)]
         self.weights: list[float] = [1.0 / lanes] * lanes
         self.late: list[int] = []  # lanes that get nothing at the moment, whatever their weights are
         self.probes: set[int] = set()  # lanes that get a few events at once, whatever their weights are
         self.given: dict[int, int] = {}  # by lane, also by those that are no more: events that it was given, ever
         self.done: list[int] = [0] * lanes  # positions up to which lanes are finished: set by whoever reads the marks
-        self._tail = Tail(client, beside.splits)
+        self._tail = Tail(client, topics.splits)
         self._last: dict[
             tuple[str, int, int], tuple[int, int]
         ] = {}  # of each lane, and each log: where its last run is
         self._assigned(self._news())
 
-    def _news(self) -> list[Run]:
-        return [Run.of(log, offset, row) for log, offset, row in self._tail.news()]
+    def _news(self) -> list[LaneRun]:
+        return [LaneRun.of(log, offset, row) for log, offset, row in self._tail.news()]
 
-    def _assigned(self, runs: list[Run]) -> None:
+    def _assigned(self, runs: list[LaneRun]) -> None:
         for run in runs:
             if run.lane == NOBODY:
                 continue
@@ -124,14 +124,14 @@ class Splitter:
         steps, found = list(self._steps), self._found
         if steps and any(stop > stops.get(place, stop) for place, stop in steps[0].stops.items()):
             steps, found = [], NEVER  # of a call that was allowed more
-        runs: list[Run] = []
+        runs: list[LaneRun] = []
         assigned = [lane.assigned for lane in self.runs]
         at_us = round(looked * 1_000_000)
         asked = 0
         while self.probes or self._room(assigned) > 0:
             if not steps:
                 just_now = 0 <= (looked - found) * 1_000_000 <= self._short_us
-                step = Step(at_us, at_us, stops) if just_now else Step(LONG_AGO_US, FAR_US, stops)
+                step = TimeStep(at_us, at_us, stops) if just_now else TimeStep(LONG_AGO_US, FAR_US, stops)
                 found, self._near_us = looked if whole else NEVER, at_us
                 if not step.logs(next_):
                     break
@@ -197,9 +197,9 @@ class Splitter:
     def end(self) -> None:
         """Tell those who read the splits that nothing more comes, until something does."""
         at_us = round(self._now() * 1_000_000)
-        self._put([Run(0, 0, 0, 0, NOBODY, 0, at_us)])
+        self._put([LaneRun(0, 0, 0, 0, NOBODY, 0, at_us)])
 
-    def _put(self, runs: list[Run]) -> None:
+    def _put(self, runs: list[LaneRun]) -> None:
         rows = [
             {
                 "source": run.source,
@@ -212,18 +212,18 @@ class Splitter:
             }
             for run in runs
         ]
-        self._client.put_many(self._beside.splits, rows)
+        self._client.put_many(self._topics.splits, rows)
 
-    def _deal(self, source: int, log: int, start: int, stop: int, assigned: list[int], at_us: int) -> list[Run]:
+    def _deal(self, source: int, log: int, start: int, stop: int, assigned: list[int], at_us: int) -> list[LaneRun]:
         """Runs of one log, in turns, until it is dealt out or a lane has no more room.
 
         A lane without room ends it for all: others must not be given the share that the weights say is its.
         """
-        runs: list[Run] = []
+        runs: list[LaneRun] = []
         lanes, weights = len(self.runs), without(self.weights, self.late)
         while start < stop and self.probes:
             lane, count = self.probes.pop(), min(EVENTS, stop - start)
-            runs.append(Run(source, log, start, start + count, lane, assigned[lane], at_us))
+            runs.append(LaneRun(source, log, start, start + count, lane, assigned[lane], at_us))
             assigned[lane] += count
             start += count
         while start < stop:
@@ -233,7 +233,7 @@ class Splitter:
             counts, self._carry = split(turn, weights, self._carry)
             for lane, count in enumerate(counts):
                 if count:
-                    runs.append(Run(source, log, start, start + count, lane, assigned[lane], at_us))
+                    runs.append(LaneRun(source, log, start, start + count, lane, assigned[lane], at_us))
                     assigned[lane] += count
                     start += count
         return runs

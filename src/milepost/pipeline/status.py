@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import UnknownTopic, did_you_mean
 from milepost.pipeline.control.trace import Record, Trace
-from milepost.pipeline.own_topics import IEP, STOPPED, Beside, Tail
+from milepost.pipeline.own_topics import IEP, STOPPED, OwnTopics, Tail
 
 if TYPE_CHECKING:
     from milepost.client import Client
@@ -19,7 +19,7 @@ GAPS: Final = 5  # between such rows: what is usual, whether two came close toge
 
 
 @dataclass
-class Lane:
+class LaneStatus:
     """One lane, as its last marks and the last decision about it tell."""
 
     number: int
@@ -41,25 +41,25 @@ class Lane:
         return max(0, self.assigned - self.done)
 
 
-class Status:
+class PipelineStatus:
     """A pipeline, watched. `refresh` reads what is new, and costs little when nothing is."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client = client
         self.name: Final = name
-        self._beside = Beside(name)
+        self._topics = OwnTopics(name)
         names = [each.name for each in client.topics()]
-        if self._beside.marks not in names:
+        if self._topics.progress not in names:
             known = sorted({each.removesuffix(".marks") for each in names if each.endswith(".marks")})
             raise UnknownTopic(
                 f"no pipeline {name!r} has run at this broker{did_you_mean(name, known)}"
                 + (f"; there is {', '.join(known)}" if known else "")
             )
-        self._control = Tail(client, self._beside.control)
-        self._marks = Tail(client, self._beside.marks)
-        self._monitor = Tail(client, self._beside.monitor)
-        self._orders = Tail(client, self._beside.orders)
-        self.lanes: dict[int, Lane] = {}
+        self._control = Tail(client, self._topics.control)
+        self._progress = Tail(client, self._topics.progress)
+        self._monitor = Tail(client, self._topics.monitor)
+        self._orders = Tail(client, self._topics.orders)
+        self.lanes: dict[int, LaneStatus] = {}
         self.trace: Final = Trace()
         self.monitors: dict[str, Any] = {}
         self.rejected = self.dropped = self.late = self.sent = 0
@@ -72,8 +72,8 @@ class Status:
 
     def refresh(self) -> None:
         """Read on."""
-        for _, _, row in self._marks.news():
-            self._mark(row)
+        for _, _, row in self._progress.news():
+            self._note_progress(row)
         for _, _, row in self._control.news():
             self._decision(row)
         for _, _, row in self._monitor.news():
@@ -82,13 +82,13 @@ class Status:
             if row.order == STOPPED:
                 self._stopped = row.at
 
-    def _mark(self, row: Any) -> None:
+    def _note_progress(self, row: Any) -> None:
         if row.lane == IEP:
             self.late += row.late
             self.sent += row.rows
             self.watermark = row.time if row.time is None or row.time.year > 1 else None  # which is before all events
             return
-        lane = self.lanes.setdefault(row.lane, Lane(row.lane))
+        lane = self.lanes.setdefault(row.lane, LaneStatus(row.lane))
         lane.done = max(lane.done, row.position)
         lane.results += row.rows
         lane.epoch = row.epoch if row.epoch >= 0 else lane.epoch  # below: who takes over says so
@@ -99,7 +99,7 @@ class Status:
         if row.lane == IEP:
             self._seen(row)
             return
-        lane = self.lanes.setdefault(row.lane, Lane(row.lane))
+        lane = self.lanes.setdefault(row.lane, LaneStatus(row.lane))
         lane.assigned, lane.admitted = row.assigned, row.admitted
         lane.free, lane.reference, lane.queued = row.free, row.reference, row.queued
         lane.input, lane.weight, lane.response = row.input, row.weight, row.response

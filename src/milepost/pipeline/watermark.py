@@ -37,7 +37,7 @@ def drained(latest_us: int, open_us: Iterable[tuple[int, int]]) -> int:
     return min(max([latest_us, *ends]), LAST_US)
 
 
-class Mark(NamedTuple):
+class LaneProgress(NamedTuple):
     """How far a lane is, as the transaction said that made its results visible."""
 
     lane: int
@@ -48,41 +48,41 @@ class Mark(NamedTuple):
     time_us: int  # the latest event it has seen in this epoch; NEVER: none
 
     @classmethod
-    def of(cls, log: int, offset: int, row: Any) -> Mark:
+    def of(cls, log: int, offset: int, row: Any) -> LaneProgress:
         """Out of a row of the topic of marks."""
         time_us = NEVER if row.time is None else round(row.time.timestamp() * 1_000_000)
         rows = 0 if getattr(row, "elsewhere", None) else row.rows  # which marks of older versions do not say
         return cls(row.lane, log, offset, rows, row.position, time_us)
 
 
-class Reach(NamedTuple):
+class LaneReach(NamedTuple):
     """How far one lane is after some of its marks."""
 
-    marks: dict[int, int]  # by log: the offset behind the last mark that counts
+    progress: dict[int, int]  # by log: the offset behind the last mark that counts
     rows: dict[int, int]  # by log: the offset behind its results
     position: int = 0
     time_us: int = NEVER  # of the latest event
 
-    def after(self, mark: Mark) -> Reach:
+    def after(self, progress: LaneProgress) -> LaneReach:
         """One mark later."""
-        return Reach(
-            {**self.marks, mark.log: mark.offset + 1},
-            {**self.rows, mark.log: self.rows.get(mark.log, 0) + mark.rows},
-            max(self.position, mark.position),
-            max(self.time_us, mark.time_us),
+        return LaneReach(
+            {**self.progress, progress.log: progress.offset + 1},
+            {**self.rows, progress.log: self.rows.get(progress.log, 0) + progress.rows},
+            max(self.position, progress.position),
+            max(self.time_us, progress.time_us),
         )
 
     def json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """As Spark keeps it in its checkpoint, where progress has always been called `marks`."""
         return {
-            "marks": {str(log): offset for log, offset in self.marks.items()},
+            "marks": {str(log): offset for log, offset in self.progress.items()},
             "rows": {str(log): offset for log, offset in self.rows.items()},
             "position": self.position,
             "time": self.time_us,
         }
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Reach:
+    def of(cls, told: Mapping[str, Any]) -> LaneReach:
         """Back from JSON."""
         return cls(
             {int(log): int(offset) for log, offset in told["marks"].items()},
@@ -92,47 +92,49 @@ class Reach(NamedTuple):
         )
 
 
-NOWHERE: Final = Reach({}, {})
+NOWHERE: Final = LaneReach({}, {})
 
 
-def beginning(marks: Sequence[Mark], logs: Mapping[int, tuple[int, int]]) -> Reach:
+def beginning(progress: Sequence[LaneProgress], logs: Mapping[int, tuple[int, int]]) -> LaneReach:
     """Where a combiner begins that has never read a lane: at the first of its marks of which all results are there.
 
     Old marks are removed, and so are old results, each by a rule of its own; only their ends belong together. `logs`:
     the first offset that is there and the one behind the last, of each log of the lane's results.
     """
     found = NOWHERE
-    for log in sorted({mark.log for mark in marks} | set(logs)):
+    for log in sorted({each.log for each in progress} | set(logs)):
         start, stop = logs.get(log, (0, 0))
         place, position = None, 0
-        for mark in sorted((mark for mark in marks if mark.log == log), key=lambda mark: -mark.offset):
-            if stop - mark.rows < start:
-                position = mark.position
-                place = mark.offset + 1 if place is None else place
+        for told in sorted((each for each in progress if each.log == log), key=lambda each: -each.offset):
+            if stop - told.rows < start:
+                position = told.position
+                place = told.offset + 1 if place is None else place
                 break
-            stop, place = stop - mark.rows, mark.offset
-        found = Reach({**found.marks, log: place or 0}, {**found.rows, log: stop}, max(found.position, position), NEVER)
+            stop, place = stop - told.rows, told.offset
+        found = LaneReach(
+            {**found.progress, log: place or 0}, {**found.rows, log: stop}, max(found.position, position), NEVER
+        )
     return found
 
 
 class LaneFold:
     """One lane: where everything is merged, and the marks since, each with how far the lane was then."""
 
-    def __init__(self, low: Reach = NOWHERE) -> None:
+    def __init__(self, low: LaneReach = NOWHERE) -> None:
         self.low = low
-        self.later: deque[Reach] = deque()
+        self.later: deque[LaneReach] = deque()
 
     @property
-    def end(self) -> Reach:
+    def end(self) -> LaneReach:
         """After the last mark."""
         return self.later[-1] if self.later else self.low
 
-    def take(self, mark: Mark) -> None:
+    def take(self, progress: LaneProgress) -> None:
         """One more mark; one that counts already is passed over."""
-        if mark.offset >= self.end.marks.get(mark.log, 0):
-            self.later.append(self.end.after(mark))
+        if progress.offset >= self.end.progress.get(progress.log, 0):
+            self.later.append(self.end.after(progress))
 
-    def before(self, time_us: int) -> Reach:
+    def before(self, time_us: int) -> LaneReach:
         """The last reach of which every event is at or before a time."""
         found = self.low
         for reach in self.later:
@@ -141,18 +143,18 @@ class LaneFold:
             found = reach
         return found
 
-    def settle(self, low: Reach) -> None:
+    def settle(self, low: LaneReach) -> None:
         """Marks up to a reach are merged, and forgotten."""
-        while self.later and self.later[0].position <= low.position and _within(self.later[0].marks, low.marks):
+        while self.later and self.later[0].position <= low.position and _within(self.later[0].progress, low.progress):
             self.later.popleft()
         self.low = low
 
 
-def _within(marks: Mapping[int, int], others: Mapping[int, int]) -> bool:
-    return all(offset <= others.get(log, 0) for log, offset in marks.items())
+def _within(progress: Mapping[int, int], others: Mapping[int, int]) -> bool:
+    return all(offset <= others.get(log, 0) for log, offset in progress.items())
 
 
-class Order:
+class HeldResults:
     """How many results of one lane have to wait for the order, however fast they are combined: those within `disorder`
     of the latest event, as one that comes before them may still be made.
     """
@@ -161,10 +163,10 @@ class Order:
         self._disorder_us = disorder_us
         self._fold = LaneFold()
 
-    def take(self, mark: Mark) -> None:
+    def take(self, progress: LaneProgress) -> None:
         """One more mark."""
         fold = self._fold
-        fold.take(mark)
+        fold.take(progress)
         fold.settle(fold.before(complete(fold.end.time_us, self._disorder_us)))
 
     @property
@@ -198,7 +200,7 @@ def watermark(folds: Sequence[LaneFold], quiet: Quiet, disorder_us: int) -> int 
 def least(found: Iterable[tuple[int | None, bool]]) -> int:
     """Of several pipelines: the least watermark. One that is silent counts only when all others are as well."""
     told = list(found)
-    active = [mark for mark, silent in told if not silent and mark is not None]
+    active = [time for time, silent in told if not silent and time is not None]
     if active:
         return min(active)
-    return max((mark for mark, _ in told if mark is not None), default=NEVER)
+    return max((time for time, _ in told if time is not None), default=NEVER)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import PipelineFailed
 from milepost.pipeline.combined import IDLE_S, Feeding
-from milepost.pipeline.definition.checked import Checked
+from milepost.pipeline.definition.checked import CheckedPipeline
 from milepost.pipeline.session import make_session
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ LEAVE_S: Final = 20.0  # for a process to end when it is asked to
 log = logging.getLogger("milepost.pipeline")
 
 
-class Workers:
+class PipelineWorkers:
     """The queries of one pipeline, as a context."""
 
     def __init__(
         self,
-        checked: Checked,
+        checked: CheckedPipeline,
         feeding: tuple[Feeding, ...],
         master: str,
         checkpoint: Path,
@@ -62,7 +62,7 @@ class Workers:
         self._spark: SparkSession | None = None
         self._jobs: list[Job] = []
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> PipelineWorkers:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -123,14 +123,14 @@ class Workers:
         def begin() -> Any:
             from milepost.pipeline import queries
 
-            return Query(queries.start_lane(self.spark, self._checked, lane, self._checkpoint, drops=self._drops))
+            return LocalQuery(queries.start_lane(self.spark, self._checked, lane, self._checkpoint, drops=self._drops))
 
         return begin
 
     def _tier2(self) -> Any:
         from milepost.pipeline import queries
 
-        return Query(
+        return LocalQuery(
             queries.start_tier2(
                 self.spark,
                 self._checked,
@@ -144,7 +144,7 @@ class Workers:
 
     def _process(self, lane: int) -> Callable[[], Any]:
         def begin() -> Any:
-            return Process(self._checked, lane, self._master, self._checkpoint, self._drops)
+            return LaneProcess(self._checked, lane, self._master, self._checkpoint, self._drops)
 
         return begin
 
@@ -192,7 +192,7 @@ class Job:
             self._running.stop()
 
 
-class Query:
+class LocalQuery:
     """A streaming query of this process's Spark."""
 
     def __init__(self, query: Any) -> None:
@@ -218,10 +218,10 @@ class Query:
             log.debug("stopping a query: %s", error)
 
 
-class Process:
+class LaneProcess:
     """A lane in a process of its own, with its own Spark: other cores, another master, another speed."""
 
-    def __init__(self, checked: Checked, lane: int, master: str, checkpoint: Path, drops: int) -> None:
+    def __init__(self, checked: CheckedPipeline, lane: int, master: str, checkpoint: Path, drops: int) -> None:
         pipeline = checked.pipeline
         own = pipeline.lane[lane] if lane < len(pipeline.lane) else None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, lives as long as the process

@@ -8,17 +8,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.pipeline.merge import Cut, cut, merged, wanted
+from milepost.pipeline.merge import MergePoint, merged, next_point, wanted
 from milepost.pipeline.tier2.panes import Grid
 from milepost.pipeline.watermark import (
     LAST_US,
     NEVER,
     NOWHERE,
+    HeldResults,
     LaneFold,
-    Mark,
-    Order,
+    LaneProgress,
+    LaneReach,
     Quiet,
-    Reach,
     beginning,
     drained,
     least,
@@ -37,11 +37,11 @@ class Lanes:
             self.inputs[(index // run) % lanes] += times[index : index + run]
         self.results: list[list[int]] = [[] for _ in range(lanes)]
         self.done = [0] * lanes
-        self.marks: list[Mark] = []
+        self.progress: list[LaneProgress] = []
         self.folds = [LaneFold() for _ in range(lanes)]
         self.read = 0
         self.most = most
-        self.at = Cut(NEVER, (NOWHERE,) * lanes, (NOWHERE,) * lanes)
+        self.at = MergePoint(NEVER, (NOWHERE,) * lanes, (NOWHERE,) * lanes)
         self.out: list[int] = []
         self.late = self.most_read = 0
 
@@ -52,15 +52,15 @@ class Lanes:
             self.done[lane] += len(events)
             kept = events[::keep]
             self.results[lane] += kept
-            self.marks.append(Mark(lane, 0, len(self.marks), len(kept), self.done[lane], max(events)))
+            self.progress.append(LaneProgress(lane, 0, len(self.progress), len(kept), self.done[lane], max(events)))
 
     def combine(self, silent: bool = False) -> bool:
-        for mark in self.marks[self.read :]:
-            self.folds[mark.lane].take(mark)
-        self.read = len(self.marks)
+        for each in self.progress[self.read :]:
+            self.folds[each.lane].take(each)
+        self.read = len(self.progress)
         quiet = Quiet([len(each) for each in self.inputs], silent)
         time = least([(watermark(self.folds, quiet, DISORDER), silent)])
-        start, stop = self.at, cut(self.folds, self.at, time, DISORDER, self.most)
+        start, stop = self.at, next_point(self.folds, self.at, time, DISORDER, self.most)
         if stop == start:
             return False
         read: list[tuple[int, bool]] = []
@@ -86,8 +86,8 @@ class Lanes:
     def restart(self) -> None:
         """Everything but the offset, which Spark has written down, is lost."""
         told: list[Any] = [(low.json(), end.json()) for low, end in zip(self.at.lows, self.at.ends, strict=True)]
-        lows, ends = (tuple(Reach.of(each[side]) for each in told) for side in (0, 1))
-        self.at = Cut(self.at.time_us, lows, ends)
+        lows, ends = (tuple(LaneReach.of(each[side]) for each in told) for side in (0, 1))
+        self.at = MergePoint(self.at.time_us, lows, ends)
         self.folds = [LaneFold(low) for low in lows]
         self.read = 0
 
@@ -125,30 +125,32 @@ def test_what_one_lane_holds_for_the_order_is_what_its_combiner_leaves(steps: li
         times.append(latest + step)
         latest = max(latest, times[-1])
     model = Lanes([*times, latest], 1, len(times) + 1, 10_000)  # the last one is never done: more is to come
-    order = Order(DISORDER)
+    order = HeldResults(DISORDER)
     while model.done[0] < len(times):
         model.process(0, min(epoch, len(times) - model.done[0]), 1)
-        order.take(model.marks[-1])
+        order.take(model.progress[-1])
         while model.combine():
             pass
         assert order.held == model.done[0] - sum(model.at.lows[0].rows.values())
 
 
-def marks(rows: list[int], first: int = 0) -> list[Mark]:
-    return [Mark(0, 7, first + number, count, 10 * (number + 1), number) for number, count in enumerate(rows)]
+def progress(rows: list[int], first: int = 0) -> list[LaneProgress]:
+    return [LaneProgress(0, 7, first + number, count, 10 * (number + 1), number) for number, count in enumerate(rows)]
 
 
 def test_a_combiner_begins_where_marks_and_results_are_both_still_there() -> None:
-    assert beginning(marks([5, 0, 5]), {7: (0, 10)}) == Reach({7: 0}, {7: 0})
-    assert beginning(marks([5, 0, 5], first=90), {7: (0, 1_010)}) == Reach({7: 90}, {7: 1_000})  # older marks are gone
-    assert beginning(marks([5, 0, 5]), {7: (2, 10)}) == Reach({7: 1}, {7: 5}, 10)  # and here older results
-    assert beginning(marks([5, 0, 5]), {7: (10, 10)}) == Reach({7: 3}, {7: 10}, 30)
-    assert beginning(marks([5, 0, 5]), {}) == Reach({7: 3}, {7: 0}, 30)  # they went elsewhere
-    assert beginning([], {7: (0, 0)}) == Reach({7: 0}, {7: 0})
-    fold = LaneFold(beginning(marks([5, 0, 5], first=90), {7: (0, 1_010)}))
-    for mark in marks([5, 0, 5], first=90):
-        fold.take(mark)
-    assert fold.end == Reach({7: 93}, {7: 1_010}, 30, 2)
+    assert beginning(progress([5, 0, 5]), {7: (0, 10)}) == LaneReach({7: 0}, {7: 0})
+    assert beginning(progress([5, 0, 5], first=90), {7: (0, 1_010)}) == LaneReach(
+        {7: 90}, {7: 1_000}
+    )  # older marks are gone
+    assert beginning(progress([5, 0, 5]), {7: (2, 10)}) == LaneReach({7: 1}, {7: 5}, 10)  # and here older results
+    assert beginning(progress([5, 0, 5]), {7: (10, 10)}) == LaneReach({7: 3}, {7: 10}, 30)
+    assert beginning(progress([5, 0, 5]), {}) == LaneReach({7: 3}, {7: 0}, 30)  # they went elsewhere
+    assert beginning([], {7: (0, 0)}) == LaneReach({7: 0}, {7: 0})
+    fold = LaneFold(beginning(progress([5, 0, 5], first=90), {7: (0, 1_010)}))
+    for each in progress([5, 0, 5], first=90):
+        fold.take(each)
+    assert fold.end == LaneReach({7: 93}, {7: 1_010}, 30, 2)
 
 
 def test_what_comes_exactly_as_late_as_it_may_is_not_late() -> None:
@@ -177,10 +179,10 @@ def test_late_ones_are_handed_on_while_more_come_and_some_at_a_time() -> None:
 
 def test_an_idle_lane_holds_nobody_back_and_a_busy_one_does() -> None:
     folds = [LaneFold(), LaneFold()]
-    folds[0].take(Mark(0, 0, 0, 10, 10, 1_000))
+    folds[0].take(LaneProgress(0, 0, 0, 10, 10, 1_000))
     assert watermark(folds, Quiet([10, 0], False), DISORDER) == 949
     assert watermark(folds, Quiet([10, 5], False), DISORDER) == NEVER
-    folds[1].take(Mark(1, 0, 1, 5, 4, 400))
+    folds[1].take(LaneProgress(1, 0, 1, 5, 4, 400))
     assert watermark(folds, Quiet([10, 5], False), DISORDER) == 349
     assert watermark(folds, Quiet([10, 4], True), DISORDER) == 1_000
 

@@ -22,7 +22,7 @@ class ClaimFailed(AssertionError):
     """The demo said something that turned out not to be so."""
 
 
-class Stage:
+class Narrator:
     """What a scene talks to. Works without a terminal: then it is plain text."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ _Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS)
 _Uuid: TypeAlias = Annotated[str, Meta(min_length=32, max_length=45)]  # as printed, with braces or "urn:uuid:"
 
 
-class Put(msgspec.Struct, frozen=True):
+class PutRequest(msgspec.Struct, frozen=True):
     """Put a message: bytes, or an object for topics with a schema of their own."""
 
     pub_id: _Id
@@ -36,7 +36,7 @@ class Put(msgspec.Struct, frozen=True):
     payload: Any
 
 
-class Get(msgspec.Struct, frozen=True):
+class GetRequest(msgspec.Struct, frozen=True):
     """Hand out the next message, the same one until it is acknowledged."""
 
     sub_id: _Id
@@ -44,7 +44,7 @@ class Get(msgspec.Struct, frozen=True):
     timeout_ms: Annotated[int, Meta(ge=0, le=POLL_MS)] = 0  # how long to wait for one
 
 
-class Ack(msgspec.Struct, frozen=True):
+class AckRequest(msgspec.Struct, frozen=True):
     """The subscriber has this message."""
 
     sub_id: _Id
@@ -52,7 +52,7 @@ class Ack(msgspec.Struct, frozen=True):
     topic: _Id | None = None  # not needed; it helps a broker that has just been started
 
 
-class Sub(msgspec.Struct, frozen=True):
+class SubRequest(msgspec.Struct, frozen=True):
     """Subscribe, from the next message on."""
 
     sub_id: _Id
@@ -60,22 +60,28 @@ class Sub(msgspec.Struct, frozen=True):
     request_uuid: _Uuid | None = None  # the same for a repetition
 
 
-class Unsub(msgspec.Struct, frozen=True):
+class UnsubRequest(msgspec.Struct, frozen=True):
     """Unsubscribe for good."""
 
     sub_id: _Id
     request_uuid: _Uuid | None = None
 
 
-Request: TypeAlias = Put | Get | Ack | Sub | Unsub
-_KINDS: Final[dict[str, type[Request]]] = {"PUT": Put, "GET": Get, "ACK": Ack, "SUB": Sub, "UNSUB": Unsub}
-_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+Request: TypeAlias = PutRequest | GetRequest | AckRequest | SubRequest | UnsubRequest
+_KINDS: Final[dict[str, type[Request]]] = {
+    "PUT": PutRequest,
+    "GET": GetRequest,
+    "ACK": AckRequest,
+    "SUB": SubRequest,
+    "UNSUB": UnsubRequest,
+}
+NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(tz_aware=True)
 _JSON: Final = msgspec.json.Decoder()
 _TO_JSON: Final = msgspec.json.Encoder()
 
 
-class Asked(NamedTuple):
+class ZmqRequest(NamedTuple):
     """A request, and how it was written."""
 
     request: Request
@@ -87,7 +93,7 @@ def encoding_of(body: bytes) -> Encoding:
     return "bson" if int.from_bytes(body[:4], "little") == len(body) and body[-1:] == b"\0" else "json"
 
 
-def read_request(body: bytes) -> Asked:
+def read_request(body: bytes) -> ZmqRequest:
     """Take a body apart; a `Refusal` says what is wrong with it."""
     encoding = encoding_of(body)
     whole = _document(body, encoding)
@@ -99,7 +105,7 @@ def read_request(body: bytes) -> Asked:
     if encoding == "bson" and isinstance(fields, bytes):  # a document within a document, serialised on its own
         fields = _document(fields, encoding)
     try:
-        return Asked(msgspec.convert(fields, kind), encoding)
+        return ZmqRequest(msgspec.convert(fields, kind), encoding)
     except (msgspec.ValidationError, RecursionError) as error:
         raise not_understood(f"the payload of {name} is not right: {error}; see docs/zeromq.md") from None
 
@@ -153,7 +159,7 @@ def payload_bytes(value: Any, encoding: Encoding) -> bytes | None:
 
 def write_reply(request: Request, fields: dict[str, Any], encoding: Encoding) -> bytes:
     """An answer: its msg_type is that of the request."""
-    return _written(_NAMES[type(request)], fields, encoding)
+    return _written(NAMES[type(request)], fields, encoding)
 
 
 def write_error(refused: Refusal, broker_id: str, encoding: Encoding) -> bytes:

@@ -34,13 +34,14 @@ from milepost.errors import (
 )
 from milepost.gateway.zmq import rows
 from milepost.gateway.zmq.bodies import (
-    Ack,
+    NAMES,
+    AckRequest,
     Encoding,
-    Get,
-    Put,
+    GetRequest,
+    PutRequest,
     Request,
-    Sub,
-    Unsub,
+    SubRequest,
+    UnsubRequest,
     encoding_of,
     payload_bytes,
     read_request,
@@ -48,7 +49,7 @@ from milepost.gateway.zmq.bodies import (
     write_error,
     write_reply,
 )
-from milepost.gateway.zmq.publishers import Publishers
+from milepost.gateway.zmq.publishers import GatewayPublishers
 from milepost.gateway.zmq.refusal import Refusal, refusal
 from milepost.gateway.zmq.roster import Roster
 from milepost.gateway.zmq.router import endpoint_of, envelope_of, keys_of, open_router
@@ -80,7 +81,7 @@ class Gateway:
         self._endpoint = endpoint_of(listen)
         self._keys = keys_of(curve) if curve else None
         self._roster = Roster()
-        self._publishers = Publishers(address, name)
+        self._publishers = GatewayPublishers(address, name)
         self._counts: Counter[str] = Counter()
         self._polls = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -172,7 +173,7 @@ class Gateway:
         broker_id = self.broker_id
         try:
             request, encoding = read_request(body)
-            self._counts[type(request).__name__.lower()] += 1
+            self._counts[NAMES[type(request)].lower()] += 1
             fields = await self._carry_out(request, encoding, place)
             return write_reply(request, fields | {"broker_id": self.broker_id}, encoding)
         except Refusal as error:
@@ -192,18 +193,18 @@ class Gateway:
 
     async def _carry_out(self, request: Request, encoding: Encoding, place: _Place) -> dict[str, Any]:
         match request:
-            case Put():
+            case PutRequest():
                 return await self._put(request, encoding)
-            case Get():
+            case GetRequest():
                 return await self._get(request, encoding, place)
-            case Ack():
+            case AckRequest():
                 return await self._ack(request)
-            case Sub():
+            case SubRequest():
                 return await self._subscribe(request)
-            case Unsub():
+            case UnsubRequest():
                 return await self._unsubscribe(request)
 
-    async def _put(self, request: Put, encoding: Encoding) -> dict[str, Any]:
+    async def _put(self, request: PutRequest, encoding: Encoding) -> dict[str, Any]:
         key = uuid_bytes(request.message_uuid)
         raw = payload_bytes(request.payload, encoding)
         async with self._publishers.of(request.pub_id, request.topic, self.broker_id) as publisher:
@@ -216,7 +217,7 @@ class Gateway:
                     await _put_object(publisher, request.topic, {"payload": raw}, key)
         return {"message_uuid": request.message_uuid, "topic": request.topic}
 
-    async def _get(self, request: Get, encoding: Encoding, place: _Place) -> dict[str, Any]:
+    async def _get(self, request: GetRequest, encoding: Encoding, place: _Place) -> dict[str, Any]:
         seconds = request.timeout_ms / 1000
         polls = seconds > 0 and self._polls < POLLS
         if polls:
@@ -244,13 +245,13 @@ class Gateway:
             ) from error
         return {"sub_id": request.sub_id, "message_no": held.number, "payload": payload}
 
-    async def _ack(self, request: Ack) -> dict[str, Any]:
+    async def _ack(self, request: AckRequest) -> dict[str, Any]:
         async with self._turn(request.sub_id) as subscriber:
             await self._attach(subscriber, request.topic)
             await subscriber.ack(request.message_no)
         return {"sub_id": request.sub_id, "message_no": request.message_no}
 
-    async def _subscribe(self, request: Sub) -> dict[str, Any]:
+    async def _subscribe(self, request: SubRequest) -> dict[str, Any]:
         """Find or make the subscription. Without a `request_uuid`, the same again counts as a repetition."""
         async with self._turn(request.sub_id) as subscriber:
             if subscriber.attached:
@@ -274,13 +275,13 @@ class Gateway:
         offset = sum(made.position.values())
         return {"sub_id": request.sub_id, "topic": request.topic, "post_offset": offset}
 
-    async def _make(self, request: Sub) -> DurableSubscription:
+    async def _make(self, request: SubRequest) -> DurableSubscription:
         token = _token("SUB", request.sub_id, request.topic, request.request_uuid)
         return await self._client.subscribe(
             request.topic, name=request.sub_id, start="new", ack="handed", prefetch=PREFETCH_ROWS, token=token
         )
 
-    async def _unsubscribe(self, request: Unsub) -> dict[str, Any]:
+    async def _unsubscribe(self, request: UnsubRequest) -> dict[str, Any]:
         async with self._turn(request.sub_id) as subscriber:
             await subscriber.detach()
             token = _token("UNSUB", request.sub_id, "", request.request_uuid)
@@ -334,7 +335,7 @@ class Gateway:
             return
         publishers = self._publishers
         self._client = made
-        self._publishers = Publishers(self._broker, self._name)
+        self._publishers = GatewayPublishers(self._broker, self._name)
         self._roster = Roster()
         await lost.close(drain=False)
         await publishers.close(drain=False)

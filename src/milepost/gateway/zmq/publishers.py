@@ -25,7 +25,7 @@ PUBLISHERS: Final = 32  # connections, made when they are needed: more members t
 PUBLISHER_TOPICS: Final = 1_000  # that one of them has been asked to put into; some kilobytes each
 
 
-class Publishers:
+class GatewayPublishers:
     """Clients by number. With a `name`, which no other gateway may have, a restart does not change the publishers."""
 
     def __init__(self, address: str, name: str) -> None:

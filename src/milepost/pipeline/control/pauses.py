@@ -39,7 +39,7 @@ BARRED: Final = 100
 to and fro."""
 
 
-class Pauses:
+class LanePauses:
     """The pauses of some lanes. One call an interval, with the balancer's."""
 
     def __init__(self, lanes: int) -> None:

@@ -72,7 +72,7 @@ class CheckedRule:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedPipeline:
     """A whole pipeline. Schemas are those of messages: `query.spark.struct_type` has the columns."""
 
     pipeline: Pipeline

@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 
 from milepost import query
 from milepost.errors import ConfigError, MilepostError, QueryError
-from milepost.pipeline.definition.checked import REJECTS, Checked, CheckedMonitor, CheckedRule, CheckedStep
+from milepost.pipeline.definition.checked import REJECTS, CheckedMonitor, CheckedPipeline, CheckedRule, CheckedStep
 from milepost.pipeline.definition.lookup import Lookup, load
 from milepost.pipeline.definition.pipeline import Pipeline
 from milepost.pipeline.definition.problem import Problems
-from milepost.pipeline.definition.rule_checker import RuleChecking
+from milepost.pipeline.definition.rule_checker import RuleChecker
 from milepost.pipeline.definition.shape import MONITOR, RESERVED, fields_of, monitor_type, type_of, visible, with_fields
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample, Step
 from milepost.pipeline.definition.table import joined
@@ -29,15 +29,15 @@ Found = TypeVar("Found")
 ROOT_ONLY: Final = "a pipeline takes plain tuples, and {} is a message type: its messages are graphs of nodes"
 
 
-def check(pipeline: Pipeline, schema: Schema) -> Checked:
+def check(pipeline: Pipeline, schema: Schema) -> CheckedPipeline:
     """The pipeline over events of a schema: that of its input topics, or of what `from` names.
 
     Reads the tables that events are enriched from. Raises `PipelineError` with every problem.
     """
-    return _Checking(pipeline, schema).run()
+    return _Checker(pipeline, schema).run()
 
 
-class _Checking:
+class _Checker:
     def __init__(self, pipeline: Pipeline, schema: Schema) -> None:
         self.pipeline = pipeline
         self.input = schema
@@ -50,7 +50,7 @@ class _Checking:
         self.failed: set[str] = set()  # fields whose making failed: that they are missing is no news
         self.place = ""
 
-    def run(self) -> Checked:
+    def run(self) -> CheckedPipeline:
         pipeline = self.pipeline
         if self.input.message_type is not None:
             self.problems.add("input", ROOT_ONLY.format(self.input.name))
@@ -66,13 +66,13 @@ class _Checking:
         rules: list[CheckedRule] = []
         for number, rule in enumerate(pipeline.tier2, 1):
             self.place = f"[[tier2]] {number} {rule.name!r}"
-            made = RuleChecking(rule, result, sees, self.monitors, self._compiled, self._note).run()
+            made = RuleChecker(rule, result, sees, self.monitors, self._compiled, self._note).run()
             if made is not None:
                 rules.append(made)
         rejecting = self._rejecting(result)
         outputs = self._outputs(result, rules, rejecting)
         self.problems.require_none(pipeline.called())
-        return Checked(
+        return CheckedPipeline(
             pipeline=pipeline,
             input=self.input,
             monitors=monitors,

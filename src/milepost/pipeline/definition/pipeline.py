@@ -22,7 +22,7 @@ from milepost.pipeline.definition.problem import Problems
 from milepost.pipeline.definition.quantity import Duration, size
 from milepost.pipeline.definition.rule import MonitorRule, Rule, read_rule, rules
 from milepost.pipeline.definition.step import Step, at, read_step, steps
-from milepost.pipeline.definition.table import Table, build, option, plain, read
+from milepost.pipeline.definition.table import DefinitionTable, build, option, plain, read
 
 LANES: Final = 64  # each is a streaming query with threads of its own; a cluster of more takes several pipelines
 RULES: Final = 1_000  # steps, rules and monitors: Spark's plan of one query holds them all
@@ -61,7 +61,7 @@ def _reference(given: Any) -> float | int:
 
 
 @dataclass(frozen=True)
-class Spark(Table):
+class Spark(DefinitionTable):
     """Where and how Spark runs. In the file, Spark's own settings stand beside `master`, by their full names."""
 
     master: str = "local[2]"
@@ -76,7 +76,7 @@ class Spark(Table):
 
 
 @dataclass(frozen=True)
-class Lane(Table):
+class Lane(DefinitionTable):
     """What one lane has of its own: the first [[lane]] of a file is lane 0. Matters where lanes run apart."""
 
     master: str | None = None
@@ -102,14 +102,14 @@ def _wrong_conf(conf: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Late(Table):
+class Late(DefinitionTable):
     """Where events go that come after their time: behind the watermark of everything that was merged already."""
 
     to: str
 
 
 @dataclass(frozen=True)
-class Control(Table):
+class Control(DefinitionTable):
     """The feedback that decides how much each lane admits, and how the load is split."""
 
     interval: Duration = TWO_SECONDS  # from one decision to the next
@@ -139,7 +139,7 @@ QUEUE_BYTES: Final = 65_536  # the smallest result queue
 
 
 @dataclass(frozen=True)
-class Pipeline(Table):
+class Pipeline(DefinitionTable):
     """A pipeline. Made by hand or by `load_pipeline`; `str()` is the file that says the same."""
 
     name: str  # also the first word of its own topics: <name>.splits, .marks, .control, .monitor, .lane.<n>

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, TypeAlias, get_args
 from milepost.errors import ConfigError
 from milepost.pipeline.definition.problem import Problems
 from milepost.pipeline.definition.quantity import Duration
-from milepost.pipeline.definition.table import Table, option, read
+from milepost.pipeline.definition.table import DefinitionTable, option, read
 from milepost.pipeline.tier2.rules import quantile_name
 
 SLIDES: Final = 1_000  # windows that one event may be in: each keeps its own aggregate
@@ -29,7 +29,7 @@ FIVE_SECONDS: Final = Duration.of("5s")
 
 
 @dataclass(frozen=True)
-class _Rule(Table):
+class _Rule(DefinitionTable):
     kind: ClassVar[str] = ""
 
 
@@ -137,7 +137,7 @@ def read_rule(found: Mapping[str, Any], place: str, problems: Problems) -> Rule 
 
 
 @dataclass(frozen=True)
-class MonitorRule(Table):
+class MonitorRule(DefinitionTable):
     """Statistics over a sliding window of what tier 1 lets through, refreshed while the pipeline runs.
 
     Rules read them as `monitor.<name>.<statistic>`: `count` and `rate` (events in a second), and with `of` also

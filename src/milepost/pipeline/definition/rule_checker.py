@@ -21,7 +21,7 @@ from milepost.schema.types import FIELD_NAME, Atom, Field, Optional, Schema, Tup
 COUNT = "count"
 
 
-class RuleChecking:
+class RuleChecker:
     """Checks one rule. `compiled` and `note` are the caller's, who knows the place and collects problems."""
 
     def __init__(

@@ -15,8 +15,8 @@ from milepost.schema import types as t
 from milepost.schema.types import Atom, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
 MONITOR: Final = "monitor"  # the field through which rules read statistics; no field of an event
-MARK: Final = "_mark"  # the column by which a lane's source tells rows that are no events
-RESERVED: Final = (MONITOR, MARK)
+PROGRESS: Final = "_progress"  # the column by which a lane's source tells rows that are no events
+RESERVED: Final = (MONITOR, PROGRESS)
 
 UINT64_DIGITS: Final = 20
 

@@ -24,11 +24,11 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from milepost.errors import ConfigError, did_you_mean
 from milepost.pipeline.definition.problem import Problems
-from milepost.pipeline.definition.table import Table, build, fitted, joined, listed, option, plain, read
+from milepost.pipeline.definition.table import DefinitionTable, build, fitted, joined, listed, option, plain, read
 
 
 @dataclass(frozen=True)
-class _Step(Table):
+class _Step(DefinitionTable):
     verb: ClassVar[str] = ""
 
     def to_table(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A table of a pipeline's file as a frozen dataclass: the same fields, the same defaults, the same errors.
 
-A class that stands for a table derives from `Table`. Whether it is made in Python or read from TOML, its values are
-fitted to their annotations (text to a `Duration`, a list to a tuple) and then its own `wrong()` is asked. Reading adds
-what Python itself does for calls: keys that nobody knows, and keys that are missing.
+A class for a table of the file derives from `DefinitionTable`. Whether an instance is made in Python or read from TOML,
+its values are fitted to their annotations (text to a `Duration`, a list to a tuple), and then `wrong()` lists what is
+wrong with them. Reading from TOML also refuses unknown and missing keys, as Python does for the arguments of a call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from milepost.errors import ConfigError, PipelineError, did_you_mean
 from milepost.pipeline.definition.problem import Problems
 from milepost.pipeline.definition.quantity import Duration
 
-T = TypeVar("T", bound="Table")
+T = TypeVar("T", bound="DefinitionTable")
 
 
 def option(default: Any = MISSING, *, key: str | None = None, fit: Any = None, make: Any = MISSING) -> Any:
@@ -43,7 +43,7 @@ def hints(cls: Any) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class Table:
+class DefinitionTable:
     """One table: fields fitted and checked when it is made; raises `PipelineError` with all that is wrong."""
 
     def __post_init__(self) -> None:
@@ -165,12 +165,12 @@ def _single(hint: Any, given: Any) -> Any:
     return given
 
 
-def plain(table: Table) -> dict[str, Any]:
+def plain(table: DefinitionTable) -> dict[str, Any]:
     """The table as TOML would hold it: keys of the file, durations as text, defaults left out."""
     return dict(_pairs(table))
 
 
-def _pairs(table: Table) -> Iterator[tuple[str, Any]]:
+def _pairs(table: DefinitionTable) -> Iterator[tuple[str, Any]]:
     for item in fields(table):
         value = getattr(table, item.name)
         if not key_of(item) or value is None or _is_default(item, value):
@@ -187,7 +187,7 @@ def _is_default(item: Field[Any], value: Any) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, Duration):
         return str(value)
-    if isinstance(value, Table):
+    if isinstance(value, DefinitionTable):
         as_table = getattr(value, "to_table", None)
         return as_table() if as_table is not None else plain(value)
     if isinstance(value, tuple):

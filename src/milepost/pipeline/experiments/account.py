@@ -11,7 +11,7 @@ import numpy.typing as npt
 from milepost.client import Client
 from milepost.pipeline.experiments import events
 from milepost.pipeline.experiments.pipelines import LATE, OUTPUT
-from milepost.pipeline.own_topics import IEP, Beside, Tail, combiner_hold, ends
+from milepost.pipeline.own_topics import IEP, OwnTopics, Tail, combiner_hold, ends
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def _counted(client: Client, topic: str, put: int) -> npt.NDArray[np.int64]:
 
 def combined(client: Client, pipeline: str, lanes: int) -> bool:
     """Whether the combiner has taken all that lanes made."""
-    beside = Beside(pipeline)
+    topics = OwnTopics(pipeline)
     return all(
         each["behind"] == 0
-        for topic in map(beside.lane, range(lanes))
+        for topic in map(topics.lane, range(lanes))
         for each in client.look(topic)["subscriptions"]
         if each["name"] == combiner_hold(pipeline, topic)
     )
@@ -78,7 +78,7 @@ def delays(client: Client, pipeline: str, came_us: events.Numbers) -> npt.NDArra
     Tier 2 says with each of its commits up to which time it has seen everything, and when that was. An event leaves
     the combiner with the first commit that is at or behind its time.
     """
-    told = [(row.time, row.at) for _, _, row in Tail(client, Beside(pipeline).marks).news() if row.lane == IEP]
+    told = [(row.time, row.at) for _, _, row in Tail(client, OwnTopics(pipeline).progress).news() if row.lane == IEP]
     reached = np.maximum.accumulate(np.array([_us(time) for time, _ in told] or [0], np.int64))
     when = np.array([_us(at) for _, at in told] or [0], np.int64)
     place = np.searchsorted(reached, came_us, side="left")

@@ -11,9 +11,9 @@ from typing import Final
 from milepost.pipeline.control.trace import Trace
 from milepost.pipeline.experiments import pipelines
 from milepost.pipeline.experiments.account import Account, mean_between
-from milepost.pipeline.experiments.environment import Stage
+from milepost.pipeline.experiments.environment import Environment
 from milepost.pipeline.experiments.hog import Hog
-from milepost.pipeline.experiments.run import Run, Tell
+from milepost.pipeline.experiments.run import ExperimentRun, Tell
 from milepost.pipeline.experiments.script import Script
 
 PATTERNS: Final = 150  # that each lane looks for
@@ -28,7 +28,7 @@ PATIENCE: Final = 30  # intervals for that
 
 
 @dataclass(frozen=True)
-class Plan:
+class BalancePlan:
     """How long each part takes, in intervals."""
 
     warm: int = 8
@@ -38,7 +38,7 @@ class Plan:
 
 
 @dataclass
-class Part:
+class Phase:
     """One way to split."""
 
     before_s: float  # mean delay
@@ -52,12 +52,12 @@ class Part:
 
 
 @dataclass
-class Balancing:
+class BalanceResult:
     """What the run with two lanes has shown."""
 
     rate: float = 0.0  # events a second
     speeds: tuple[float, ...] = ()  # of the lanes, events a second
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, Phase] = field(default_factory=dict)
     account: Account | None = None
 
 
@@ -65,20 +65,23 @@ ROUND_ROBIN: Final = "round robin"
 BALANCED: Final = "balanced"
 
 
-def balance(stage: Stage, plan: Plan, tell: Tell) -> Balancing:
+def balance(environment: Environment, plan: BalancePlan, tell: Tell) -> BalanceResult:
     """Both parts."""
-    first, other = stage.cores
-    pipeline = pipelines.two_lanes("split", stage.address, (first, other), PATTERNS, balance=False)
-    spared = stage.all_cores - {first}  # all that is no lane is here before the hog, too: it hits a lane alone
-    with Run(stage, pipeline, tier2=spared, others=spared, tell=tell) as run, Hog(first, PROCESSES) as hog:
+    first, other = environment.cores
+    pipeline = pipelines.two_lanes("split", environment.address, (first, other), PATTERNS, balance=False)
+    spared = environment.all_cores - {first}  # all that is no lane is here before the hog, too: it hits a lane alone
+    with (
+        ExperimentRun(environment, pipeline, tier2=spared, others=spared, tell=tell) as run,
+        Hog(first, PROCESSES) as hog,
+    ):
         made = _BalanceRun(run, hog, plan, tell)
         run.run(made.script())
         found = made.found
         came, took = run.delays()
         for name, (start, begun, ended, stop) in made.spans.items():
-            seen = run.program.seen
+            seen = run.loop.seen
             trace = run.trace(start, stop, delays=True)
-            found.parts[name] = Part(
+            found.parts[name] = Phase(
                 mean_between(came, took, seen[start].time, seen[begun - LEAVING].time),
                 mean_between(came, took, seen[begun].time, seen[ended].time),
                 trace,
@@ -90,9 +93,9 @@ def balance(stage: Stage, plan: Plan, tell: Tell) -> Balancing:
 
 
 class _BalanceRun:
-    def __init__(self, run: Run, hog: Hog, plan: Plan, tell: Tell) -> None:
+    def __init__(self, run: ExperimentRun, hog: Hog, plan: BalancePlan, tell: Tell) -> None:
         self.run, self.hog, self.plan, self.tell = run, hog, plan, tell
-        self.found = Balancing()
+        self.found = BalanceResult()
         self.spans: dict[str, tuple[int, int, int, int]] = {}
 
     def script(self) -> Script:
@@ -115,7 +118,7 @@ class _BalanceRun:
 
     def _part(self, name: str, balanced: bool, hogged: int) -> Script:
         run = self.run
-        run.program.balance(balanced)
+        run.loop.balance(balanced)
         run.load.offer(self.found.rate)
         yield 4
         self.tell(f"Figure 8: {name}")
@@ -133,7 +136,7 @@ class _BalanceRun:
 
     def _rates(self, intervals: int) -> tuple[float, ...]:
         """Events a second of each lane in the last intervals."""
-        seen = self.run.program.seen[-intervals - 1 :]
+        seen = self.run.loop.seen[-intervals - 1 :]
         seconds = max(1e-6, seen[-1].time - seen[0].time)
         pairs = zip(seen[0].measured, seen[-1].measured, strict=True)
         return tuple((last.done - one.done) / seconds for one, last in pairs)
@@ -143,7 +146,7 @@ class _BalanceRun:
         run = self.run
         run.load.offer(self.found.rate / 10)
         for _ in range(PATIENCE):
-            times = [one.response for one in run.program.seen[-1].decided]
+            times = [one.response for one in run.loop.seen[-1].decided]
             if all(each is not None and each < CALM_S for each in times):
                 break
             yield 1

@@ -20,7 +20,7 @@ from milepost.pipeline.control.model import Model
 from milepost.pipeline.control.placement import place_pi, spectral_radius
 from milepost.pipeline.control.trace import Trace, settled_after
 from milepost.pipeline.experiments import balance_run, flow_run, simulation
-from milepost.pipeline.experiments.environment import Stage
+from milepost.pipeline.experiments.environment import Environment
 from milepost.pipeline.experiments.run import Tell
 from milepost.pipeline.experiments.simulation import PAPER_POLES
 from milepost.pipeline.session import require_java
@@ -59,15 +59,15 @@ Row = tuple[str, str, str, bool | None]  # what, measured, the bar, whether it i
 
 
 def _whole(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
-    with Stage() as stage:
-        tell(f"a broker of its own listens on {stage.address}")
-        flow = flow_run.flow(stage, flow_run.Plan(), tell)
-        dropping = flow_run.drop(stage, flow.capacity, flow.event_bytes, tell)
-        balanced = balance_run.balance(stage, balance_run.Plan(), tell)
+    with Environment() as environment:
+        tell(f"a broker of its own listens on {environment.address}")
+        flow = flow_run.flow(environment, flow_run.FlowPlan(), tell)
+        dropping = flow_run.drop(environment, flow.capacity, flow.event_bytes, tell)
+        balanced = balance_run.balance(environment, balance_run.BalancePlan(), tell)
     return _flow(flow, out, figures) + _drops(dropping, out, figures) + _balance(balanced, out, figures)
 
 
-def _flow(flow: flow_run.Flowing, out: Path, figures: dict[str, Any]) -> list[Row]:
+def _flow(flow: flow_run.FlowResult, out: Path, figures: dict[str, Any]) -> list[Row]:
     assert flow.account is not None
     report.figure6(flow.flow, out / f"figure6{KIND}", flow.hog)
     figures |= {
@@ -130,7 +130,7 @@ def _drops(found: flow_run.Dropping, out: Path, figures: dict[str, Any]) -> list
     ]
 
 
-def _balance(found: balance_run.Balancing, out: Path, figures: dict[str, Any]) -> list[Row]:
+def _balance(found: balance_run.BalanceResult, out: Path, figures: dict[str, Any]) -> list[Row]:
     assert found.account is not None
     robin, balanced = found.parts[balance_run.ROUND_ROBIN], found.parts[balance_run.BALANCED]
     report.figure8({name: part.trace for name, part in found.parts.items()}, out / f"figure8{KIND}", robin.hog)
@@ -157,9 +157,9 @@ def _quick(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
     """Short enough for a test: all figures by simulation, and a glimpse of the real thing."""
     tell("simulated: Figures 3, 6, 8 and 9")
     rows = simulated(out, figures)
-    with Stage() as stage:
-        tell(f"a broker of its own listens on {stage.address}")
-        flow = flow_run.flow(stage, flow_run.QUICK, tell)
+    with Environment() as environment:
+        tell(f"a broker of its own listens on {environment.address}")
+        flow = flow_run.flow(environment, flow_run.QUICK, tell)
     assert flow.account is not None
     report.figure6(flow.flow, out / f"figure6-spark{KIND}", flow.hog)
     figures |= {

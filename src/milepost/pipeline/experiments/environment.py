@@ -19,7 +19,7 @@ START_S: Final = 120.0  # for the broker to listen: the first time it compiles; 
 END_S: Final = 30.0
 
 
-class Stage:
+class Environment:
     """A broker and a folder, as a context. `cores` are two of this machine's: the first and the other."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Stage:
         self.address = ""
         self._broker: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Environment:
         self.folder = Path(tempfile.mkdtemp(prefix="milepost-control-"))
         try:
             self._start()

@@ -17,10 +17,10 @@ from milepost.pipeline.control import FlowController, Identified, Model, excitat
 from milepost.pipeline.control.trace import Trace
 from milepost.pipeline.experiments import pipelines
 from milepost.pipeline.experiments.account import Account
-from milepost.pipeline.experiments.environment import Stage
+from milepost.pipeline.experiments.environment import Environment
 from milepost.pipeline.experiments.hog import Hog
-from milepost.pipeline.experiments.run import Run, Tell
-from milepost.pipeline.experiments.script import Given, Later, Script
+from milepost.pipeline.experiments.run import ExperimentRun, Tell
+from milepost.pipeline.experiments.script import DelayedController, Given, Script
 from milepost.pipeline.experiments.simulation import PAPER_POLES
 
 PATTERNS: Final = 100  # that tier 2 looks for: some thousand events a second of one core
@@ -46,7 +46,7 @@ DROPPING_S: Final = 4.0  # seconds of the capacity that fit into a queue that dr
 
 
 @dataclass(frozen=True)
-class Plan:
+class FlowPlan:
     """How long each part takes, in intervals."""
 
     # Tier 2 takes what waits in micro-batches of about a second of the capacity, which last longer under the hog. With
@@ -64,13 +64,13 @@ class Plan:
     first: int = 20_000  # events, put at once so that everything starts
 
 
-QUICK: Final = Plan(
+QUICK: Final = FlowPlan(
     interval=2, warm=1, settle=1, excite=0, before=0, hog=3, after=0, wrong=0, right=0, patience=0, first=1_000
 )
 
 
 @dataclass
-class Flowing:
+class FlowResult:
     """What the run with one lane has shown."""
 
     capacity: float = 0.0  # events a second
@@ -88,11 +88,14 @@ class Flowing:
     right: Trace = field(default_factory=Trace)
 
 
-def flow(stage: Stage, plan: Plan, tell: Tell) -> Flowing:
+def flow(environment: Environment, plan: FlowPlan, tell: Tell) -> FlowResult:
     """Identification, Figure 6 and Figure 9, one after the other in one run."""
-    first, other = stage.cores
-    pipeline = pipelines.one_lane("flow", stage.address, first, PATTERNS, FIRST_QUEUE, interval=plan.interval)
-    with Run(stage, pipeline, tier2=[other], others=[first], tell=tell) as run, Hog(other, PROCESSES) as hog:
+    first, other = environment.cores
+    pipeline = pipelines.one_lane("flow", environment.address, first, PATTERNS, FIRST_QUEUE, interval=plan.interval)
+    with (
+        ExperimentRun(environment, pipeline, tier2=[other], others=[first], tell=tell) as run,
+        Hog(other, PROCESSES) as hog,
+    ):
         made = _FlowRun(run, hog, plan, tell)
         run.run(made.script())
         made.found.account = run.account()
@@ -101,9 +104,9 @@ def flow(stage: Stage, plan: Plan, tell: Tell) -> Flowing:
 
 
 class _FlowRun:
-    def __init__(self, run: Run, hog: Hog, plan: Plan, tell: Tell) -> None:
+    def __init__(self, run: ExperimentRun, hog: Hog, plan: FlowPlan, tell: Tell) -> None:
         self.run, self.hog, self.plan, self.tell = run, hog, plan, tell
-        self.found = Flowing()
+        self.found = FlowResult()
 
     def script(self) -> Script:
         run, plan = self.run, self.plan
@@ -118,14 +121,14 @@ class _FlowRun:
             self.tell("Figure 9: the one that does")
             yield from self._late(wrong=False)
         # What waits is still to be counted, and no longer to be measured: as fast as it goes.
-        run.program.piece = None
+        run.loop.piece = None
         second = self.found.capacity * self.found.event_bytes
-        run.program.bound(4 * QUEUE_S * second, QUEUE_S * second)
+        run.loop.bound(4 * QUEUE_S * second, QUEUE_S * second)
         yield from run.drained()
 
     def _warm(self) -> Script:
-        run, program = self.run, self.run.program
-        program.piece = FIRST_PIECE
+        run, loop = self.run, self.run.loop
+        loop.piece = FIRST_PIECE
         run.load.add(self.plan.first)
         yield from run.started()
         self.tell("Spark runs; finding out what tier 2 can do")
@@ -135,16 +138,16 @@ class _FlowRun:
 
     def _enough(self, rate: float) -> None:
         """Let enough wait for whatever is admitted, and little more: it has to be done in the end."""
-        waiting = self.run.load.put() - self.run.program.seen[-1].measured[0].done
+        waiting = self.run.load.put() - self.run.loop.seen[-1].measured[0].done
         self.run.load.offer(2 * rate if waiting < WAITING * rate * self._interval else 0.9 * rate)
 
     def _sized(self) -> Script:
-        run, program, found = self.run, self.run.program, self.found
+        run, loop, found = self.run, self.run.loop, self.found
         found.capacity = max(100.0, taken(run, max(2, self.plan.warm // 2)))
-        found.event_bytes = program.seen[-1].measured[0].event_bytes
+        found.event_bytes = loop.seen[-1].measured[0].event_bytes
         second = found.capacity * found.event_bytes
-        program.bound(QUEUE_S * second, REFERENCE_S * second)
-        program.piece = round(PIECE * self._each)
+        loop.bound(QUEUE_S * second, REFERENCE_S * second)
+        loop.piece = round(PIECE * self._each)
         self.tell(f"tier 2 takes {found.capacity:,.0f} events/s; {REFERENCE_S * second / 1e6:.1f} MB are to stay free")
         self._offer(ENOUGH)
         yield self.plan.settle
@@ -164,7 +167,7 @@ class _FlowRun:
 
     def _settled(self) -> Script:
         """Until the free space has been where it should be for some intervals."""
-        seen = self.run.program.seen
+        seen = self.run.loop.seen
         for _ in range(self.plan.patience):
             last = [one.decided[0].free / one.control.reference_bytes for one in seen[-STEADY:]]
             if all(abs(each - 1) < BAND / 2 for each in last):
@@ -174,24 +177,24 @@ class _FlowRun:
             self.tell("the free space does not settle; going on")
 
     def _excite(self) -> Script:
-        run, program, found = self.run, self.run.program, self.found
+        run, loop, found = self.run, self.run.loop, self.found
         yield from self._settled()
         self.tell("identification: more and fewer events than tier 2 takes, in turns")
         start = run.now
         for level in excitation(-0.5, 0.5, self.plan.excite, hold=1):
             # Around what tier 2 takes these days, and a little back to the reference: coins alone would walk away.
             each = taken(run, 8) * self._interval
-            off = program.seen[-1].decided[0].free - program.control.reference_bytes
-            program.law = Given(each * (1 + float(level)) + 0.1 * off / found.event_bytes)
+            off = loop.seen[-1].decided[0].free - loop.control.reference_bytes
+            loop.law = Given(each * (1 + float(level)) + 0.1 * off / found.event_bytes)
             yield 1
-        seen = program.seen[start:]
+        seen = loop.seen[start:]
         try:
             found.identified = identify(
                 [one.decided[0].input for one in seen], [one.decided[0].free for one in seen], delays=(0, 1, 2)
             )
         except InvalidValue as error:
             found.unidentified = str(error)
-        program.renew()
+        loop.renew()
 
     def _hogged(self) -> Script:
         run, plan, found = self.run, self.plan, self.found
@@ -208,15 +211,15 @@ class _FlowRun:
         found.slowed = taken(run, plan.hog - 2) / found.capacity
         self.hog.stop()
         ended = run.now
-        found.waiting = run.load.put() - run.program.seen[-1].measured[0].done
+        found.waiting = run.load.put() - run.loop.seen[-1].measured[0].done
         self.tell(f"the hog leaves; it left {found.slowed:.2f} of the capacity; {found.waiting:,} events wait")
         self._offer(0.3)
         yield plan.after
         found.flow = run.trace(start, run.now)
         times = found.flow.column("time")
         found.hog = (float(times[begun - start]), float(times[min(ended - start, len(times) - 1)]))
-        reference = run.program.control.reference_bytes
-        free = np.array([one.decided[0].free for one in run.program.seen[begun:ended]])
+        reference = run.loop.control.reference_bytes
+        free = np.array([one.decided[0].free for one in run.loop.seen[begun:ended]])
         found.settle_intervals = settled_after(free, reference, BAND)
         found.furthest = float(np.abs(free / reference - 1).max())
 
@@ -226,28 +229,28 @@ class _FlowRun:
         model = Model(1.0, -found.event_bytes, found.event_bytes * self._each, 0 if wrong else 1)
         controller = FlowController(
             model,
-            run.program.control.reference_bytes,
+            run.loop.control.reference_bytes,
             run.pipeline.control.settling,
             (0.0, 4 * self._each),
             start=self._each,
             gains=place_pi(model, PAPER_POLES) if wrong else None,
         )
         start = run.now
-        run.program.law = Later(controller, 1)
+        run.loop.law = DelayedController(controller, 1)
         for _ in range(self.plan.wrong if wrong else self.plan.right):
             self._enough(found.capacity)
             yield 1
         trace = run.trace(start, run.now)
-        run.program.renew()
+        run.loop.renew()
         if wrong:
             found.wrong = trace
         else:
             found.right = trace
 
 
-def taken(run: Run, intervals: int) -> float:
+def taken(run: ExperimentRun, intervals: int) -> float:
     """Events a second whose results tier 2 took in the last intervals."""
-    seen = run.program.seen[-intervals - 1 :]
+    seen = run.loop.seen[-intervals - 1 :]
     if len(seen) < 2:
         return 0.0
     one, last = seen[0].measured[0], seen[-1].measured[0]
@@ -276,26 +279,28 @@ class Dropping:
     trace: Trace = field(default_factory=Trace)
 
 
-def drop(stage: Stage, capacity: float, event_bytes: float, tell: Tell, step: int = STEP_INTERVALS) -> Dropping:
+def drop(
+    environment: Environment, capacity: float, event_bytes: float, tell: Tell, step: int = STEP_INTERVALS
+) -> Dropping:
     """Figure 3: a bounded result queue, nothing that is held back, and ever more events."""
-    first, other = stage.cores
+    first, other = environment.cores
     bound = round(DROPPING_S * capacity * event_bytes)
-    pipeline = pipelines.one_lane("drop", stage.address, first, PATTERNS, bound, flow=False)
+    pipeline = pipelines.one_lane("drop", environment.address, first, PATTERNS, bound, flow=False)
     found = Dropping()
-    with Run(stage, pipeline, tier2=[other], others=[first], tell=tell, drops=True) as run:
+    with ExperimentRun(environment, pipeline, tier2=[other], others=[first], tell=tell, drops=True) as run:
 
         def script() -> Script:
-            run.program.piece = round(DROPPING_PIECE_S * capacity)
+            run.loop.piece = round(DROPPING_PIECE_S * capacity)
             run.load.offer(STEPS[0] * capacity / 2)
             yield from run.started()
             tell("Figure 3: ever more events, and no control")
             yield 2
             start = run.now
             for times in STEPS:
-                begun = run.program.seen[-1]
+                begun = run.loop.seen[-1]
                 run.load.offer(times * capacity)
                 yield step
-                now = run.program.seen[-1]
+                now = run.loop.seen[-1]
                 seconds = now.time - begun.time
                 found.offered.append((now.put - begun.put) / seconds)
                 found.dropped.append((now.measured[0].dropped - begun.measured[0].dropped) / seconds)

@@ -49,7 +49,7 @@ class FirstOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Hog:
+class SimulatedHog:
     """Something that takes the CPU from `start` to `end` (seconds) and leaves `factor` of it.
 
     It hits one lane, or the combiner, or with neither named everything.
@@ -68,7 +68,7 @@ class Hog:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LaneReading:
     """What a runner would know of a lane at the start of an interval. Counts of events since the beginning, and
     bytes.
     """
@@ -136,7 +136,7 @@ class Events:
 
 
 @dataclass
-class Lane:
+class SimulatedLane:
     """One IAP: what waits for it, what it was given, what it has done and not committed, and its result queue."""
 
     rate: float
@@ -184,7 +184,7 @@ class Plant:
         combiner: float = math.inf,
         bound: int = 800_000_000,
         event_bytes: int = 134,
-        hogs: Sequence[Hog] = (),
+        hogs: Sequence[SimulatedHog] = (),
         on_overflow: str = "wait",
         delay: int = 0,
         overhead: float = 0.0,
@@ -196,7 +196,7 @@ class Plant:
     ) -> None:
         if on_overflow not in ("wait", "drop"):
             raise ConfigError(f"a lane at a full queue can 'wait' or 'drop', not {on_overflow!r}")
-        self.lanes = [Lane(rate) for rate in rates]
+        self.lanes = [SimulatedLane(rate) for rate in rates]
         self.time = 0.0
         self.interval = interval
         self._load, self._combiner, self._bound, self._event_bytes = load, combiner, bound, event_bytes
@@ -212,7 +212,7 @@ class Plant:
         self._combiner_carry = 0.0
         self.probes: dict[int, int] = {}  # by lane: events that it gets at once, whatever its share is
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[LaneReading]:
         """The measurements at the start of an interval."""
         readings = []
         for lane in self.lanes:
@@ -221,7 +221,7 @@ class Plant:
             delay = lane.delays / lane.came_out if lane.came_out else None
             reserved = float((lane.given.count + lane.done.count) * self._event_bytes)
             readings.append(
-                Reading(
+                LaneReading(
                     shown,
                     reserved,
                     lane.assigned,
@@ -283,7 +283,7 @@ class Plant:
             lane.waiting.add(self.time, count + more)
             lane.assigned += count + more
 
-    def _admit(self, lane: Lane, share: float) -> None:
+    def _admit(self, lane: SimulatedLane, share: float) -> None:
         # Admission is spread over the interval: a lane that got it all at once would be idle for the rest.
         allowed = lane.waiting.count if lane.credit < 0 else math.ceil(lane.credit * share) - lane.released
         before = lane.given.count
@@ -291,7 +291,7 @@ class Plant:
         lane.admitted += lane.given.count - before
         lane.released += lane.given.count - before
 
-    def _process(self, lane: Lane, number: int) -> None:
+    def _process(self, lane: SimulatedLane, number: int) -> None:
         """A tick of work: micro-batch after micro-batch, each of what was there when it began, committed when it
         ends.
         """
@@ -321,10 +321,10 @@ class Plant:
             seconds = max(0.0, seconds - count / (lane.rate * speed))
             self._commit(lane, seconds)
 
-    def _room(self, lane: Lane) -> int:
+    def _room(self, lane: SimulatedLane) -> int:
         return self._bound // self._event_bytes - lane.results.count
 
-    def _commit(self, lane: Lane, left: float) -> None:
+    def _commit(self, lane: SimulatedLane, left: float) -> None:
         """What is done becomes visible, `left` seconds before the end of the tick."""
         before = lane.done.count
         lane.done.give(lane.results, self._room(lane))

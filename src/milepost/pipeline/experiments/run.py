@@ -16,10 +16,10 @@ from milepost.client import Client
 from milepost.pipeline.control.trace import Record, Trace
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.experiments import account, events
-from milepost.pipeline.experiments.environment import Stage, pin
+from milepost.pipeline.experiments.environment import Environment, pin
 from milepost.pipeline.experiments.load import Load
 from milepost.pipeline.experiments.pipelines import input_of
-from milepost.pipeline.experiments.script import Director, Program, Script, Seen
+from milepost.pipeline.experiments.script import Director, Script, ScriptedLoop, Seen
 from milepost.pipeline.runner import Runner
 
 START_INTERVALS: Final = 60  # for the first results to come; only there to end what hangs
@@ -28,14 +28,14 @@ DRAIN_INTERVALS: Final = 90
 Tell = Callable[[str], None]
 
 
-class Run:
+class ExperimentRun:
     """A pipeline, a load and a program for it, as a context. `tier2` are the cores of tier 2, `others` those of the
     rest that is not a lane.
     """
 
     def __init__(
         self,
-        stage: Stage,
+        environment: Environment,
         pipeline: Pipeline,
         *,
         tier2: Iterable[int],
@@ -43,7 +43,7 @@ class Run:
         tell: Tell,
         drops: bool = False,
     ) -> None:
-        self._stage = stage
+        self._environment = environment
         self.pipeline: Final = pipeline
         self._tier2, self._others = set(tier2), set(others)
         self._drops = drops
@@ -51,10 +51,10 @@ class Run:
         self._stack = ExitStack()
         self.load: Load
         self.client: Client
-        self.program: Program
+        self.loop: ScriptedLoop
         self.runner: Runner
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> ExperimentRun:
         try:
             self._begin()
         except BaseException:
@@ -66,36 +66,36 @@ class Run:
         self._stack.close()
 
     def _begin(self) -> None:
-        stage, name = self._stage, self.pipeline.name
-        stage.pin_broker(self._others)
-        self.client = self._stack.enter_context(Client(stage.address))
+        environment, name = self._environment, self.pipeline.name
+        environment.pin_broker(self._others)
+        self.client = self._stack.enter_context(Client(environment.address))
         self.client.declare_topic(input_of(name), events.SCHEMA, durable=True)
-        puts = stage.folder / f"{name}.puts"
-        self.load = self._stack.enter_context(Load(stage.address, input_of(name), puts, self._others))
+        puts = environment.folder / f"{name}.puts"
+        self.load = self._stack.enter_context(Load(environment.address, input_of(name), puts, self._others))
         self.runner = Runner(
             self.pipeline,
-            checkpoint=stage.folder / f"{name}.checkpoint",
-            steering_of=self._steering,
+            checkpoint=environment.folder / f"{name}.checkpoint",
+            loop_of=self._control_loop,
             drops=self._drops,
         )
         self._stack.enter_context(self.runner)
         # Spark's JVM is a process of its own, whose threads and workers stay where they are put. What it says when its
         # workers are stopped is of no interest to anybody.
-        with _errors_to(stage.folder / "spark.log"):
+        with _errors_to(environment.folder / "spark.log"):
             gateway: Any = self.runner.workers.spark.sparkContext._gateway
         pin(gateway.proc.pid, self._tier2)
         os.sched_setaffinity(0, self._others)
 
-    def _steering(self, done: Sequence[int]) -> Program:
-        self.program = Program(self.pipeline.control, done, self._put)
-        return self.program
+    def _control_loop(self, done: Sequence[int]) -> ScriptedLoop:
+        self.loop = ScriptedLoop(self.pipeline.control, done, self._put)
+        return self.loop
 
     def _put(self) -> int:
         return self.load.put()
 
     def run(self, script: Script) -> None:
         """Run until the script ends."""
-        self.runner.run(until=Director(self.program, script, lambda: None))
+        self.runner.run(until=Director(self.loop, script, lambda: None))
 
     # What scripts are made of
 
@@ -127,7 +127,7 @@ class Run:
         self._tell("it is not through yet, and is left as it is")
 
     def _uncombined(self) -> float:
-        last = self.program.seen[-1].measured
+        last = self.loop.seen[-1].measured
         return sum((each.queued or 0.0) / each.event_bytes for each in last if each.event_bytes)
 
     # What is told afterwards
@@ -135,7 +135,7 @@ class Run:
     @property
     def now(self) -> int:
         """The number of the next interval."""
-        return len(self.program.seen)
+        return len(self.loop.seen)
 
     def account(self) -> account.Account:
         """What became of every event; called when it is drained."""
@@ -149,10 +149,10 @@ class Run:
 
     def trace(self, first: int = 0, stop: int | None = None, delays: bool = False) -> Trace:
         """The intervals from one to before another, with times from the first on."""
-        seen = self.program.seen[first:stop]
+        seen = self.loop.seen[first:stop]
         came, took = self.delays() if delays else (np.zeros(0, np.int64), np.zeros(0))
         trace = Trace()
-        before = self.program.seen[first - 1] if first else seen[0]
+        before = self.loop.seen[first - 1] if first else seen[0]
         for number, now in enumerate(seen):
             mean = math.nan
             if delays and number + 1 < len(seen):

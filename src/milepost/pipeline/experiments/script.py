@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from milepost.pipeline.control.flow import FlowController
-from milepost.pipeline.control_loop import Decided, Measured, Steering, _Lane
+from milepost.pipeline.control_loop import ControlLoop, Decided, Measured, _Lane
 from milepost.pipeline.definition import Control
 
 Script = Iterator[int]
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     control: Control
 
 
-class Program(Steering):
+class ScriptedLoop(ControlLoop):
     """Steering under a script. `seen` has every interval."""
 
     def __init__(self, control: Control, done: Sequence[int], put: Callable[[], int]) -> None:
@@ -92,7 +92,7 @@ class Given:
         return self._events
 
 
-class Later:
+class DelayedController:
     """A controller whose decisions are carried out some intervals after they are made."""
 
     def __init__(self, controller: FlowController, intervals: int) -> None:
@@ -112,8 +112,8 @@ class Later:
 class Director:
     """Goes on with a script when its intervals are over: what a runner asks again and again whether it is the end."""
 
-    def __init__(self, program: Program, script: Script, tell: Callable[[], None]) -> None:
-        self._program = program
+    def __init__(self, loop: ScriptedLoop, script: Script, tell: Callable[[], None]) -> None:
+        self._program = loop
         self._script = script
         self._tell = tell
         self._until = 0

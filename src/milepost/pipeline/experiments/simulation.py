@@ -15,11 +15,11 @@ from milepost.pipeline.control.balance import Balancer
 from milepost.pipeline.control.flow import FlowController
 from milepost.pipeline.control.identification import Identified, excitation, identify
 from milepost.pipeline.control.model import Model
-from milepost.pipeline.control.pauses import EVENTS, Pauses
+from milepost.pipeline.control.pauses import EVENTS, LanePauses
 from milepost.pipeline.control.placement import Gains, place_pi
 from milepost.pipeline.control.response import ResponseMeter
 from milepost.pipeline.control.trace import Record, Trace
-from milepost.pipeline.experiments.plant import Hog, Plant
+from milepost.pipeline.experiments.plant import Plant, SimulatedHog
 
 PAPER = Model(a=0.985, b=-134.0)
 """The paper's model of its node, from event rate to free space."""
@@ -45,7 +45,7 @@ HOG = (180.0, 500.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulatedRun:
     """A trace, and the plant as it was at the end."""
 
     trace: Trace
@@ -59,14 +59,14 @@ def simulate(
     balancer: Balancer | None = None,
     *,
     reserve: bool = True,
-) -> Run:
+) -> SimulatedRun:
     """Run `plant` under the controllers given: none, either, or both. What a runner does, without the world.
 
     With `reserve`, the free space that controllers are shown is what is free less what events under way will take.
     """
     lanes = len(plant.lanes)
     meters = [ResponseMeter() for _ in range(lanes)]
-    pauses = Pauses(lanes)
+    pauses = LanePauses(lanes)
     weights = [1 / lanes] * lanes
     trace = Trace()
     before = plant.read()
@@ -113,7 +113,7 @@ def simulate(
                 )
             )
         before = readings
-    return Run(trace, plant)
+    return SimulatedRun(trace, plant)
 
 
 def identified(
@@ -134,7 +134,7 @@ def identified(
     return identify(inputs, outputs)
 
 
-def no_control(seconds: float = 600.0) -> Run:
+def no_control(seconds: float = 600.0) -> SimulatedRun:
     """Figure 3: the load rises in steps; above what is merged, the result queue fills, and then events are dropped."""
     plant = Plant(
         [2 * CAPACITY],
@@ -155,19 +155,19 @@ def flow_control(
     settling: float = 5.0,
     noise: float = 0.0,
     seed: int = 0,
-) -> Run:
+) -> SimulatedRun:
     """Figure 6: more load than capacity, a hog that halves the capacity, and the free space held all the while.
 
     `delay` is the plant's; `model` what the controller believes (by default the truth), so that the accident of
     Figure 9 is a model without the plant's delay.
     """
-    plant = _queue(Hog(*HOG, 0.5), delay, noise, seed)
+    plant = _queue(SimulatedHog(*HOG, 0.5), delay, noise, seed)
     believed = model or Model(1.0, -EVENT_BYTES, EVENT_BYTES * CAPACITY * plant.interval, delay)
     controller = FlowController(believed, REFERENCE, settling, limits=(0, 4 * CAPACITY), gains=gains)
     return simulate(plant, seconds, [controller])
 
 
-def wrong_delay(seconds: float = 640.0) -> Run:
+def wrong_delay(seconds: float = 640.0) -> SimulatedRun:
     """Figure 9: the controller of Figure 6 with the paper's poles, on a plant whose actions come one interval later."""
     believed = Model(1.0, -EVENT_BYTES, EVENT_BYTES * CAPACITY * 2.0, 0)
     return flow_control(seconds, delay=1, model=believed, gains=place_pi(believed, PAPER_POLES))
@@ -175,7 +175,7 @@ def wrong_delay(seconds: float = 640.0) -> Run:
 
 def load_balancing(
     seconds: float = 640.0, *, lanes: int = 2, balanced: bool = True, factor: float = 0.4, seed: int = 0
-) -> Run:
+) -> SimulatedRun:
     """Figure 8: a hog on the first lane that leaves `factor` of it, with the controller or round robin.
 
     The load is 0.45 of what the lanes do together without the hog: the first lane cannot do its half any more, the
@@ -187,13 +187,13 @@ def load_balancing(
         [rate] * lanes,
         lambda _: 0.45 * CAPACITY * (1 + 0.1 * float(random.standard_normal())),
         bound=10**12,
-        hogs=[Hog(*HOG, factor, lane=0)],
+        hogs=[SimulatedHog(*HOG, factor, lane=0)],
         overhead=0.4,
     )
     return simulate(plant, seconds, balancer=Balancer(lanes) if balanced else None)
 
 
-def _queue(hog: Hog, delay: int, noise: float, seed: int) -> Plant:
+def _queue(hog: SimulatedHog, delay: int, noise: float, seed: int) -> Plant:
     return Plant(
         [4 * CAPACITY],
         lambda time: 1.5 * CAPACITY if time < HOG[1] else 0.8 * CAPACITY,

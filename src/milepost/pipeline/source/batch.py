@@ -11,16 +11,16 @@ from pyspark.sql.types import StructType
 
 from milepost.errors import ConfigError
 from milepost.pipeline.source import connection, pushdown
-from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.options import SourceOptions
 from milepost.pipeline.source.place import resolved
-from milepost.pipeline.source.ranges import Part, RangeReader, parts
+from milepost.pipeline.source.ranges import RangeReader, ReadPart, parts
 from milepost.schema import Schema
 
 
 class TopicReader(DataSourceReader):
     """The rows of a topic from `startingOffsets` to before `endingOffsets`, as they are when the query is planned."""
 
-    def __init__(self, options: Options, schema: Schema, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: Schema, struct: StructType) -> None:
         self.options: Final = options
         self.schema: Final = schema
         self.where: str | None = options.where
@@ -48,11 +48,11 @@ class TopicReader(DataSourceReader):
             most=options.partitions,
             rows=1 if options.partitions else options.rowsPerPartition,
         )
-        return [*found] or [Part(options.topic, ())]  # without any, Spark would make one of its own
+        return [*found] or [ReadPart(options.topic, ())]  # without any, Spark would make one of its own
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part, in an executor."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, ReadPart)
         return self.reader.read(partition)
 
 

@@ -23,7 +23,7 @@ from milepost.errors import ConfigError
 from milepost.pipeline.source import connection, queues, topics
 from milepost.pipeline.source import options as known
 from milepost.pipeline.source.batch import FilteringTopicReader, TopicReader
-from milepost.pipeline.source.options import Option, Options
+from milepost.pipeline.source.options import Option, SourceOptions
 from milepost.pipeline.source.sink import BatchSink, StreamSink
 from milepost.pipeline.source.stream import TopicStream
 from milepost.pipeline.source.types import spark_schema
@@ -33,7 +33,7 @@ PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 @dataclass(frozen=True)
-class Kind:
+class SourceKind:
     """Something that can be read. `found` looks it up and returns what `reader` and `stream` are given.
 
     `schema` gives the columns; `found` and the readers may be called in different processes, so what `found` returns is
@@ -43,13 +43,13 @@ class Kind:
     name: str  # for errors, as in "reading a topic"
     options: tuple[Option, ...]  # of `read`
     stream_options: tuple[Option, ...]  # of `readStream`
-    found: Callable[[Options, StructType | None], Any]
-    schema: Callable[[Options, Any], StructType]
-    reader: Callable[[Options, Any, StructType, bool], DataSourceReader] | None = None  # the flag: take filters
-    stream: Callable[[Options, Any, StructType], DataSourceStreamReader] | None = None
+    found: Callable[[SourceOptions, StructType | None], Any]
+    schema: Callable[[SourceOptions, Any], StructType]
+    reader: Callable[[SourceOptions, Any, StructType, bool], DataSourceReader] | None = None  # the flag: take filters
+    stream: Callable[[SourceOptions, Any, StructType], DataSourceStreamReader] | None = None
 
 
-def _topic(options: Options, struct: StructType | None) -> Schema:
+def _topic(options: SourceOptions, struct: StructType | None) -> Schema:
     client = connection.client(options.broker, options.timeout, patient=struct is not None)
     info = topics.found(client, options.topic)
     schema = info.schema if struct is None else topics.version_for(info, struct)
@@ -57,12 +57,12 @@ def _topic(options: Options, struct: StructType | None) -> Schema:
     return schema
 
 
-def _topic_reader(options: Options, schema: Schema, struct: StructType, filtering: bool) -> DataSourceReader:
+def _topic_reader(options: SourceOptions, schema: Schema, struct: StructType, filtering: bool) -> DataSourceReader:
     return (FilteringTopicReader if filtering else TopicReader)(options, schema, struct)
 
 
-KINDS: Final[dict[str, Kind]] = {
-    "topic": Kind(
+KINDS: Final[dict[str, SourceKind]] = {
+    "topic": SourceKind(
         name="reading a topic",
         options=known.BATCH,
         stream_options=known.STREAM,
@@ -71,7 +71,7 @@ KINDS: Final[dict[str, Kind]] = {
         reader=_topic_reader,
         stream=TopicStream,
     ),
-    "queue": Kind(
+    "queue": SourceKind(
         name="reading a queue",
         options=queues.OPTIONS,
         stream_options=(),
@@ -136,14 +136,14 @@ class MilepostDataSource(DataSource):
             raise ConfigError('outputMode "complete": a topic is only added to; use "append" or "update"')
         return StreamSink(known.checked(self.options, known.WRITING, "writing with writeStream"), schema)
 
-    def _kind(self) -> Kind:
+    def _kind(self) -> SourceKind:
         for option, kind in reversed(KINDS.items()):
             if option in self.options:
                 return kind
         names = " or ".join(repr(option) for option in KINDS)
         raise ConfigError(f"option {names} is missing: it names what is read")
 
-    def _looked_up(self, kind: Kind, options: Options, struct: StructType) -> Any:
+    def _looked_up(self, kind: SourceKind, options: SourceOptions, struct: StructType) -> Any:
         if self._found is None:
             self._found = kind.found(options, struct)
         return self._found

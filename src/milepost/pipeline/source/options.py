@@ -31,7 +31,7 @@ class Option:
     required: bool = False
 
 
-class Options:
+class SourceOptions:
     """Checked options: `options.maxRowsPerTrigger`, and None for what was not given and has no default."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ class Options:
         return f"Options({self._values!r})"
 
 
-def checked(given: Mapping[str, str], known: Iterable[Option], what: str) -> Options:
+def checked(given: Mapping[str, str], known: Iterable[Option], what: str) -> SourceOptions:
     """The values of `known` options; `ConfigError` names what is unknown, wrong or missing.
 
     `what` says what they are options of, as in "reading a topic".
@@ -70,7 +70,7 @@ def checked(given: Mapping[str, str], known: Iterable[Option], what: str) -> Opt
     for option in table.values():
         if option.required and values[option.name] is None:
             raise ConfigError(f"option {option.name!r} is missing; write .option({option.name!r}, ...)")
-    return Options(values)
+    return SourceOptions(values)
 
 
 _SHOWN_CHARS: Final = 200  # of a wrong text in an error's message

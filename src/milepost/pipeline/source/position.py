@@ -74,7 +74,7 @@ def _numbers(logs: Mapping[str, Any]) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class LogExtent:
     """What a log has of a topic: offsets from `start` to before `next`, and its bytes."""
 
     start: int
@@ -83,15 +83,15 @@ class Extent:
     bytes: int
 
 
-def extents(looked: Mapping[str, Any]) -> dict[int, Extent]:
+def extents(looked: Mapping[str, Any]) -> dict[int, LogExtent]:
     """The logs in what `Client.look` tells."""
     return {
-        int(each["log"]): Extent(int(each["start"]), int(each["next"]), int(each["rows"]), int(each["bytes"]))
+        int(each["log"]): LogExtent(int(each["start"]), int(each["next"]), int(each["rows"]), int(each["bytes"]))
         for each in looked["logs"]
     }
 
 
-def checked(topic: str, start: Logs, there: Mapping[int, Extent], *, fail: bool = True) -> dict[int, int]:
+def checked(topic: str, start: Logs, there: Mapping[int, LogExtent], *, fail: bool = True) -> dict[int, int]:
     """Where reading goes on in each log that is there. `BrokerError` when that is not possible.
 
     Rows that are gone fail it, or are passed over without `fail`. A position behind the end of its log is that of

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from milepost.client.taken import TakenBatch
 from milepost.errors import ConfigError, did_you_mean
 from milepost.pipeline.source import connection, topics
-from milepost.pipeline.source.options import COMMON, Option, Options, flag, name
+from milepost.pipeline.source.options import COMMON, Option, SourceOptions, flag, name
 from milepost.pipeline.source.to_spark import ToSpark
 from milepost.pipeline.source.types import spark_schema
 from milepost.query.header import EPOCH_US, LANE_BITS
@@ -46,14 +46,14 @@ METADATA: Final = StructType(
 )
 
 
-class Found(NamedTuple):
+class QueuedType(NamedTuple):
     """The type of the messages that are read."""
 
     type: str
     schema: Schema
 
 
-def found(options: Options, struct: StructType | None) -> Found:
+def found(options: SourceOptions, struct: StructType | None) -> QueuedType:
     """Look a queue up, and the type of its messages."""
     client = connection.client(options.broker, options.timeout, patient=struct is not None)
     taken = client.queue(options.queue).types
@@ -67,10 +67,10 @@ def found(options: Options, struct: StructType | None) -> Found:
         raise ConfigError(f"option 'type': queue {options.queue!r} takes no messages of type {kind!r}{near}")
     schema = client.types()[kind]
     topics.checked_where(options.where, schema)
-    return Found(kind, schema)
+    return QueuedType(kind, schema)
 
 
-def columns(options: Options, about: Found) -> StructType:
+def columns(options: SourceOptions, about: QueuedType) -> StructType:
     """What is read: the members of the messages and, if wanted, what the queue knows about each."""
     made = spark_schema(about.schema)
     if not options.includeMetadata:
@@ -86,7 +86,7 @@ def columns(options: Options, about: Found) -> StructType:
 class QueueReader(DataSourceReader):
     """The messages of a queue, in the order in which they came."""
 
-    def __init__(self, options: Options, about: Found, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, about: QueuedType, struct: StructType) -> None:
         self.options: Final = options
         self.about: Final = about
         self.struct: Final = struct

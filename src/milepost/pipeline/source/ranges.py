@@ -1,7 +1,7 @@
 """Ranges of a topic's logs: the parts that a read is divided into, and reading one of them in a task.
 
-Planning happens in the driver and reading in a Python worker of an executor; a `Part` is what travels between them, and
-a `RangeReader` is pickled once for each query. Sources that add columns, or rows at the end of a part, subclass it.
+The driver plans, and a Python worker of an executor reads. A `ReadPart` travels between them; a `RangeReader` is
+pickled once for each query. Sources that add columns, or rows at the end of a part, subclass `RangeReader`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Range:
 
 
 @dataclass
-class Part(InputPartition):
+class ReadPart(InputPartition):
     """What one task reads: ranges of a topic, one after the other. `note` is for those that subclass the reader."""
 
     topic: str
@@ -69,10 +69,10 @@ def parts(
     broker: str = "",
     most: int | None = None,
     rows: int,
-) -> list[Part]:
+) -> list[ReadPart]:
     """The parts of everything between two positions: about `rows` each, and at most `most`, or one for each log."""
     return [
-        Part(topic, (Range(log, low, high),), where, broker)
+        ReadPart(topic, (Range(log, low, high),), where, broker)
         for log, low, high in pieces(start, stop, most or PARTS, rows)
     ]
 
@@ -91,7 +91,7 @@ class RangeReader:
     def _converter(self) -> ToSpark:
         return _converter(self.schema, self._struct)
 
-    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def read(self, part: ReadPart) -> Iterator[pa.RecordBatch]:
         """The rows of a part, in record batches of a good size, and then what `tail` adds."""
         convert = self._converter()
         waiting: list[pa.RecordBatch] = []
@@ -111,7 +111,7 @@ class RangeReader:
         if last is not None:
             yield last
 
-    def _batches(self, client: Client, part: Part, wanted: Range) -> Iterator[LogBatch]:
+    def _batches(self, client: Client, part: ReadPart, wanted: Range) -> Iterator[LogBatch]:
         """The rows of a range; those that were removed since it was planned are passed over without `fail`."""
         start = wanted.start
         while True:
@@ -128,7 +128,7 @@ class RangeReader:
                 if start >= wanted.stop:
                     return
 
-    def _converted(self, convert: ToSpark, part: Part, batch: LogBatch) -> pa.RecordBatch:
+    def _converted(self, convert: ToSpark, part: ReadPart, batch: LogBatch) -> pa.RecordBatch:
         try:
             return convert(batch)
         except IncompatibleSchema as error:
@@ -138,11 +138,11 @@ class RangeReader:
                 error.paths,
             ) from None
 
-    def columns(self, part: Part, batch: LogBatch, table: pa.RecordBatch) -> pa.RecordBatch:
+    def columns(self, part: ReadPart, batch: LogBatch, table: pa.RecordBatch) -> pa.RecordBatch:
         """A hook: the rows of a batch with whatever columns a source adds."""
         return table
 
-    def tail(self, part: Part) -> pa.RecordBatch | None:
+    def tail(self, part: ReadPart) -> pa.RecordBatch | None:
         """A hook: rows that follow those of a part."""
         return None
 

@@ -29,7 +29,7 @@ from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError, InvalidValue, did_you_mean
 from milepost.pipeline.source import connection, topics
 from milepost.pipeline.source.from_spark import FromSpark
-from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.options import SourceOptions
 from milepost.pipeline.source.types import schema_of
 from milepost.schema import Schema
 
@@ -42,7 +42,7 @@ UNDER_WAY: Final = 2  # such gatherings that wait to be stored: one that is, and
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class StagedPart(WriterCommitMessage):
     """What a task tells the driver: where its rows are, and how much there is."""
 
     sink: str
@@ -54,12 +54,12 @@ class Staged(WriterCommitMessage):
     note: dict[str, Any] = field(default_factory=dict)  # what a subclass wants the driver to know
 
 
-class Staging:
+class EpochSink:
     """What both writers are made of: rows to topics, under a name and an epoch. Pickled to the tasks."""
 
     chosen = True  # whether it is the user who has named the sink, where it has a name
 
-    def __init__(self, options: Options, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, struct: StructType) -> None:
         self.options: Final = options
         if (options.topic is None) is (options.routes is None):
             raise ConfigError("option 'topic' or option 'routes' says where rows go; give one of the two")
@@ -88,7 +88,7 @@ class Staging:
         except ConfigError as error:
             raise error if there else ConfigError(f"{error} (option 'create' = 'true' would make it)") from None
 
-    def stage(self, message: Staged, batches: Iterator[pa.RecordBatch]) -> None:
+    def stage(self, message: StagedPart, batches: Iterator[pa.RecordBatch]) -> None:
         """Send the rows of a task to where they wait; counts them in the message."""
         options = self.options
         converters = {topic: FromSpark(schema) for topic, schema in self.schemas.items()}
@@ -108,7 +108,7 @@ class Staging:
             for each in under_way:
                 each.result()
 
-    def publish(self, messages: Sequence[Staged | None]) -> None:
+    def publish(self, messages: Sequence[StagedPart | None]) -> None:
         """Make what the tasks of an epoch staged visible, and note the epoch; a repeated one changes nothing."""
         told = [each for each in messages if each is not None]
         if not told:
@@ -131,7 +131,7 @@ class Staging:
                         + (", and another name in the option 'sink'" if self.options.sink and self.chosen else "")
                     )
 
-    def unstage(self, messages: Sequence[Staged | None]) -> None:
+    def unstage(self, messages: Sequence[StagedPart | None]) -> None:
         """Remove what was staged for an epoch that failed. Without a message from any task the broker does, in time."""
         names = {(each.sink, each.epoch) for each in messages if each is not None}
         with connection.using(self.options.broker, self.options.timeout) as client:
@@ -140,18 +140,18 @@ class Staging:
 
     # Hooks
 
-    def look(self, message: Staged, batch: pa.RecordBatch) -> None:
+    def look(self, message: StagedPart, batch: pa.RecordBatch) -> None:
         """A hook, in the task: see every record batch before it is staged; `message.note` goes to the driver."""
 
-    def extra(self, messages: Sequence[Staged]) -> Mapping[str, Any] | None:
+    def extra(self, messages: Sequence[StagedPart]) -> Mapping[str, Any] | None:
         """A hook, in the driver: {topic: rows} to be committed with the epoch."""
         return None
 
 
-class StreamSink(Staging, DataSourceStreamArrowWriter):
+class StreamSink(EpochSink, DataSourceStreamArrowWriter):
     """The end of a streaming query."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart:
         """In a task: stage its rows."""
         context = TaskContext.get()
         assert context is not None  # Spark runs this in tasks only
@@ -161,7 +161,9 @@ class StreamSink(Staging, DataSourceStreamArrowWriter):
                 "Spark does not tell this task its query and epoch, without which rows cannot be written exactly once; "
                 "write with the micro-batch engine"
             )
-        message = Staged(self.options.sink or query, int(epoch), context.partitionId(), secrets.randbits(ATTEMPT_BITS))
+        message = StagedPart(
+            self.options.sink or query, int(epoch), context.partitionId(), secrets.randbits(ATTEMPT_BITS)
+        )
         self.stage(message, iterator)
         return message
 
@@ -177,20 +179,20 @@ class StreamSink(Staging, DataSourceStreamArrowWriter):
         self.unstage(messages)
 
 
-class BatchSink(Staging, DataSourceArrowWriter):
+class BatchSink(EpochSink, DataSourceArrowWriter):
     """The end of a job: one epoch. With `writeId` a job that is repeated is recognised, and changes nothing."""
 
-    def __init__(self, options: Options, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, struct: StructType) -> None:
         super().__init__(options, struct)
         if options.sink and options.writeId:
             raise ConfigError("option 'sink' names the sink of a stream; option 'writeId' is what a job has instead")
         self.sink: Final[str] = options.writeId or options.sink or f"write-{uuid.uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart:
         """In a task: stage its rows."""
         context = TaskContext.get()
         assert context is not None
-        message = Staged(self.sink, 0, context.partitionId(), secrets.randbits(ATTEMPT_BITS))
+        message = StagedPart(self.sink, 0, context.partitionId(), secrets.randbits(ATTEMPT_BITS))
         self.stage(message, iterator)
         return message
 
@@ -218,7 +220,7 @@ def _schema_name(topic: str) -> str:
     return "_".join("".join(letter if letter.isalnum() else "_" for letter in part) for part in topic.split("."))
 
 
-def _gathered(batches: Iterator[pa.RecordBatch], message: Staged) -> Iterator[pa.RecordBatch]:
+def _gathered(batches: Iterator[pa.RecordBatch], message: StagedPart) -> Iterator[pa.RecordBatch]:
     """Record batches of a good size for staging, out of many small ones."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0

@@ -26,10 +26,10 @@ from pyspark.sql.types import StructType
 from milepost.client import Client
 from milepost.errors import BrokerError
 from milepost.pipeline.source import connection
-from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.options import SourceOptions
 from milepost.pipeline.source.place import resolved
-from milepost.pipeline.source.position import Extent, Position, advanced, checked, extents
-from milepost.pipeline.source.ranges import Part, RangeReader, parts
+from milepost.pipeline.source.position import LogExtent, Position, advanced, checked, extents
+from milepost.pipeline.source.ranges import RangeReader, ReadPart, parts
 from milepost.schema import Schema
 
 NO_HOLD: Final = "none"  # as the option `hold`: let the broker remove rows whether they were read or not
@@ -42,7 +42,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     offsets of the checkpoint, so that a query that starts again finds its own.
     """
 
-    def __init__(self, options: Options, schema: Schema, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: Schema, struct: StructType) -> None:
         self.options: Final = options
         self.topic: Final[str] = options.topic
         self.reader: Final = RangeReader(options.broker, options.timeout, schema, struct, fail=options.failOnDataLoss)
@@ -81,7 +81,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position.moved(advanced(begin, end, self._most(limit, begin, end, there))).offset()
 
     def _most(
-        self, limit: ReadLimit, begin: Mapping[int, int], end: Mapping[int, int], there: Mapping[int, Extent]
+        self, limit: ReadLimit, begin: Mapping[int, int], end: Mapping[int, int], there: Mapping[int, LogExtent]
     ) -> int | None:
         """How many rows a limit allows; None: all."""
         waiting = sum(end[log] - begin[log] for log in end)
@@ -123,7 +123,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logs = checked(self.topic, logs, there, fail=False)
         return [*self.parts(logs, stop)]
 
-    def parts(self, start: Mapping[int, int], stop: Position) -> list[Part]:
+    def parts(self, start: Mapping[int, int], stop: Position) -> list[ReadPart]:
         """The parts between two positions, as the options divide them."""
         options = self.options
         return parts(
@@ -138,7 +138,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part, in an executor."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, ReadPart)
         return self.reader.read(partition)
 
     # Holding
@@ -181,7 +181,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         connection.drop(self.options.broker)
 
 
-def _rows_of(size: int, there: Mapping[int, Extent]) -> int:
+def _rows_of(size: int, there: Mapping[int, LogExtent]) -> int:
     """How many rows have about so many bytes, as those that are there are on average; at least one."""
     rows, total = (sum(getattr(each, what) for each in there.values()) for what in ("rows", "bytes"))
     return max(1, size * rows // total) if total else size

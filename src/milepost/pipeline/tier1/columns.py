@@ -8,9 +8,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql import types as s
 
-MARK_TYPE: Final = s.StructType(
+PROGRESS_TYPE: Final = s.StructType(
     [s.StructField("position", s.LongType()), s.StructField("time", s.TimestampType())]
-)  # of `_mark`: not null in rows that are no events
+)  # of `_progress`: not null in rows that are no events
 REJECT: Final = "#reject"  # null until a step rejects the event
 HIDDEN: Final = "#in/"  # and a field of the event as it came in, which results do not have
 

@@ -14,10 +14,10 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as s
 
 from milepost.errors import ConfigError
-from milepost.pipeline.definition.checked import REJECTS, Checked, CheckedStep
-from milepost.pipeline.definition.shape import MARK, MONITOR, fields_of
+from milepost.pipeline.definition.checked import REJECTS, CheckedPipeline, CheckedStep
+from milepost.pipeline.definition.shape import MONITOR, PROGRESS, fields_of
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
-from milepost.pipeline.tier1.columns import HIDDEN, MARK_TYPE, REJECT, named
+from milepost.pipeline.tier1.columns import HIDDEN, PROGRESS_TYPE, REJECT, named
 from milepost.pipeline.tier1.enrichment import enriched
 from milepost.query.spark import column, field_type, struct_type
 from milepost.schema.types import Optional
@@ -32,31 +32,32 @@ def reject_type() -> s.StructType:
     return struct_type(REJECTS)
 
 
-def apply(frame: DataFrame, checked: Checked) -> DataFrame:
+def apply(frame: DataFrame, checked: CheckedPipeline) -> DataFrame:
     """Tier 1 of a pipeline.
 
     `frame`, streaming or not, has the columns of `checked.input` (its `struct_type`), `monitor` where the pipeline has
-    monitors, and `_mark`, which may be left out. Of the rows whose `_mark` is null, the events, those come out that no
-    step leaves out. The result has the columns `event` (a struct of `checked.result`; null in rejects and marks),
-    `reject` (null in all but rejects) and `_mark`. The same rows give the same result, in whatever order they come.
+    monitors, and optionally `_progress`, which is null in events. The result has the events that no step leaves out,
+    the rejected events, and the progress rows, in the columns `event` (a struct of `checked.result`; null in rejects
+    and progress rows), `reject` (null in all but rejects) and `_progress`. The result does not depend on the order of
+    the rows.
     """
     return _Run(frame, checked).result()
 
 
 class _Run:
-    def __init__(self, frame: DataFrame, checked: Checked) -> None:
+    def __init__(self, frame: DataFrame, checked: CheckedPipeline) -> None:
         self.checked = checked
         self.schema = checked.input
         self._require_columns(frame)
         # Where each field of the event as it came in is by now: rejects tell all of it.
         self.origin = {field.name: field.name for field in fields_of(checked.input)}
         keep: list[Column] = [named(field.name) for field in fields_of(checked.input)]
-        self.beside = [MARK, REJECT]
+        self.beside = [PROGRESS, REJECT]
         if checked.monitor_type is not None:
             keep.append(named(MONITOR))
             self.beside.append(MONITOR)
-        mark = named(MARK) if MARK in frame.columns else f.lit(None).cast(MARK_TYPE)
-        keep += [mark.alias(MARK), f.lit(None).cast(reject_type()).alias(REJECT)]
+        progress = named(PROGRESS) if PROGRESS in frame.columns else f.lit(None).cast(PROGRESS_TYPE)
+        keep += [progress.alias(PROGRESS), f.lit(None).cast(reject_type()).alias(REJECT)]
         self.frame = frame.select(*keep)
 
     def _require_columns(self, frame: DataFrame) -> None:
@@ -76,12 +77,12 @@ class _Run:
         return self.frame.select(
             f.when(self._is_event(), f.struct(*fields)).alias("event"),
             named(REJECT).alias("reject"),
-            named(MARK),
+            named(PROGRESS),
         )
 
     def _is_event(self) -> Column:
         """Neither a mark nor rejected before: never null."""
-        return named(MARK).isNull() & named(REJECT).isNull()
+        return named(PROGRESS).isNull() & named(REJECT).isNull()
 
     def _take(self, checked: CheckedStep) -> None:
         match checked.step:

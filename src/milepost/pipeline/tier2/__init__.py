@@ -7,7 +7,7 @@ all of them stand on), `state` and `pack` (bytes).
 
 from __future__ import annotations
 
-from milepost.pipeline.tier2.engine import LAST_TIME, STATE_BYTES, STATE_ROWS, Engine
+from milepost.pipeline.tier2.engine import LAST_TIME, STATE_BYTES, STATE_ROWS, RuleEngine
 from milepost.pipeline.tier2.pack import pack, shard, unpack
 from milepost.pipeline.tier2.rules import (
     FIRST,
@@ -18,14 +18,14 @@ from milepost.pipeline.tier2.rules import (
     Monitor,
     Rule,
     Sequence,
-    Window,
+    TimeWindow,
     quantile_name,
 )
 
 __all__ = [
-    "Engine",
+    "RuleEngine",
     "Rule",
-    "Window",
+    "TimeWindow",
     "Aggregate",
     "Sequence",
     "Absence",

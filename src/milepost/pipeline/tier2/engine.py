@@ -17,7 +17,7 @@ from milepost.pipeline.tier2 import partials
 from milepost.pipeline.tier2.columns import ints, whole
 from milepost.pipeline.tier2.operator import Operator, field
 from milepost.pipeline.tier2.pairs import PairOperator
-from milepost.pipeline.tier2.rules import TIME, Monitor, Rule, Window, fingerprint
+from milepost.pipeline.tier2.rules import TIME, Monitor, Rule, TimeWindow, fingerprint
 from milepost.pipeline.tier2.state import read, write
 from milepost.pipeline.tier2.windows import MonitorOperator, WindowOperator
 
@@ -28,7 +28,7 @@ STATE_BYTES: Final = 1 << 29
 STATE_ROWS: Final = 20_000_000  # of one rule: As that wait, panes of keys, and values in their sketches and sets
 
 
-class Engine:
+class RuleEngine:
     """Inter-event rules over rows in time order."""
 
     def __init__(self, rules: Iterable[Rule], *, state_rows: int = STATE_ROWS, state_bytes: int = STATE_BYTES) -> None:
@@ -96,7 +96,7 @@ class Engine:
         if field(rule.rule, schema, TIME) != pa.int64():
             raise ConfigError(f"rule {rule.rule!r}: {TIME} must be int64 microseconds, not {schema.field(TIME).type}")
         operator: Operator
-        if isinstance(rule, Window):
+        if isinstance(rule, TimeWindow):
             operator = WindowOperator(rule, schema)
         elif isinstance(rule, Monitor):
             operator = MonitorOperator(rule, schema)

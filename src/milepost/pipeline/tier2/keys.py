@@ -15,7 +15,7 @@ from milepost.pipeline.tier2.columns import Ints, as_type, comparable, numbers, 
 _ROOM = 1 << 62  # combined codes of two columns stay below: int64 without a sign
 
 
-class Groups(NamedTuple):
+class RowGroups(NamedTuple):
     """The group of each row, numbered from 0 as they first occur, and the first row of each group."""
 
     codes: Ints
@@ -31,10 +31,10 @@ def check_key(rule: str, name: str, kind: pa.DataType) -> None:
         raise ConfigError(f"rule {rule!r}: {name!r} is a {kind}, which cannot be a key; take a field of it")
 
 
-def group(keys: list[pa.Array], rows: int) -> Groups:
+def group(keys: list[pa.Array], rows: int) -> RowGroups:
     """Groups the rows by their keys. Without keys all are one group."""
     if not keys:
-        return Groups(np.zeros(rows, np.int64), np.zeros(min(rows, 1), np.int64))
+        return RowGroups(np.zeros(rows, np.int64), np.zeros(min(rows, 1), np.int64))
     codes, size = _encoded(keys[0])
     for key in keys[1:]:
         more, other = _encoded(key)
@@ -43,13 +43,13 @@ def group(keys: list[pa.Array], rows: int) -> Groups:
         codes, size = codes * other + more, size * other
     if len(keys) > 1:
         return group_codes(codes)
-    return Groups(codes, _firsts(codes, size))
+    return RowGroups(codes, _firsts(codes, size))
 
 
-def group_codes(codes: Ints) -> Groups:
+def group_codes(codes: Ints) -> RowGroups:
     """Groups rows by a number that each has."""
     found, size = _encoded(pa.array(codes))
-    return Groups(found, _firsts(found, size))
+    return RowGroups(found, _firsts(found, size))
 
 
 def canonical(key: pa.Array) -> pa.Array:

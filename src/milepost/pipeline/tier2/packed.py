@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from milepost.pipeline.definition.shape import MONITOR
-from milepost.pipeline.tier2.engine import Engine
+from milepost.pipeline.tier2.engine import RuleEngine
 from milepost.pipeline.tier2.pack import pack, shard, unpack
 from milepost.pipeline.tier2.rules import Monitor, Rule
 
@@ -71,9 +71,9 @@ class Packing:
                 else:
                     rows.append((number % self.shards, place, number, pack(table)))
                 place += 1
-            marks = batch.column("_mark")
-            if marks.null_count < len(marks):
-                told = {"mark": _plain(marks.drop_null()[-1].as_py()), "monitor": self._monitor(batch)}
+            progress = batch.column("_progress")
+            if progress.null_count < len(progress):
+                told = {"progress": _plain(progress.drop_null()[-1].as_py()), "monitor": self._monitor(batch)}
                 rows += [(where, place, END, json.dumps(told).encode()) for where in range(self.shards)]
                 place += 1
             if rows:
@@ -87,16 +87,16 @@ class Packing:
         return batch.column(MONITOR)[len(batch) - 1].as_py() if MONITOR in batch.schema.names else None
 
 
-def _plain(mark: dict[str, Any]) -> dict[str, Any]:
+def _plain(progress: dict[str, Any]) -> dict[str, Any]:
     """A mark as JSON can hold it: its time in microseconds."""
-    time = mark["time"]
-    return {**mark, "time": None if time is None else round(time.timestamp() * 1_000_000)}
+    time = progress["time"]
+    return {**progress, "time": None if time is None else round(time.timestamp() * 1_000_000)}
 
 
 @lru_cache(maxsize=8)
-def _engine(specs: tuple[Rule, ...]) -> Engine:
+def _engine(specs: tuple[Rule, ...]) -> RuleEngine:
     """Kept in a worker: what an engine derives from schemas is then derived once."""
-    return Engine(specs)
+    return RuleEngine(specs)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Running:
         before = bytes(state.get[0]) if state.exists else None
         engine = _engine(tuple(each.spec for each in self.stateful))
         joined = {name: pa.concat_tables(parts).combine_chunks() for name, parts in tables.items()}
-        after, emitted = engine.run(before, joined, note["mark"]["time"])
+        after, emitted = engine.run(before, joined, note["progress"]["time"])
         state.update((after,))
         for number, name in enumerate(self.carried):
             table = emitted.get(rules.get(name, ""))
@@ -163,8 +163,8 @@ class Unpacking:
                 strict=True,
             ):
                 if number == END:
-                    mark = json.loads(data.as_py())["mark"]
-                    yield _row_of(schema, "_mark", pa.array([mark], schema.field("_mark").type))
+                    progress = json.loads(data.as_py())["progress"]
+                    yield _row_of(schema, "_progress", pa.array([progress], schema.field("_progress").type))
                 else:
                     name = self.carried[number]
                     beside = {MONITOR: json.loads(monitor)}

@@ -51,7 +51,7 @@ class Partial(ABC):
         return parts[0]
 
 
-class Count(Partial):
+class ValueCount(Partial):
     """How many values there are."""
 
     @property
@@ -245,7 +245,7 @@ def partial(function: str, kind: pa.DataType) -> Partial:
     """What `function` over a column of type `kind` needs; `ConfigError` when there is no such thing."""
     number = pa.types.is_floating(kind) or bool(exact.limbs_of(kind))
     if function == "count":
-        return Count(kind)
+        return ValueCount(kind)
     if function in ("first", "last"):
         return End(kind, 1 if function == "first" else -1)
     if function in ("sum", "avg") and number:

@@ -24,14 +24,24 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from milepost.pipeline.definition.checked import Checked, CheckedMonitor, CheckedRule
+from milepost.pipeline.definition.checked import CheckedMonitor, CheckedPipeline, CheckedRule
 from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
 from milepost.pipeline.definition.shape import MONITOR, fields_of
-from milepost.pipeline.lane import MARK
-from milepost.pipeline.own_topics import Beside
+from milepost.pipeline.lane import PROGRESS
+from milepost.pipeline.own_topics import OwnTopics
 from milepost.pipeline.source.types import spark_schema
 from milepost.pipeline.tier2.packed import PACKED, RUN, STATE, Packing, Running, Stateful, Unpacking
-from milepost.pipeline.tier2.rules import FIRST, THEN, TIME, Absence, Aggregate, Monitor, Rule, Window, quantile_name
+from milepost.pipeline.tier2.rules import (
+    FIRST,
+    THEN,
+    TIME,
+    Absence,
+    Aggregate,
+    Monitor,
+    Rule,
+    TimeWindow,
+    quantile_name,
+)
 from milepost.pipeline.tier2.rules import Sequence as Sequenced
 from milepost.query.spark import column
 
@@ -42,7 +52,7 @@ LATE: Final = "late"  # … and of results that came after their time
 class Tier2:
     """How the rules of a checked pipeline become columns and steps of Spark's. Needs a running Spark."""
 
-    def __init__(self, checked: Checked) -> None:
+    def __init__(self, checked: CheckedPipeline) -> None:
         assert checked.time is not None
         self._checked = checked
         self._moment = F.unix_micros(_col(checked.time)).alias(TIME)
@@ -74,7 +84,7 @@ class Tier2:
                         fields.append(column(each.argument).alias(f"_a{number}"))
                     aggregates.append(Aggregate(each.name, each.function, source, each.quantile))
                 slide = rule.slide or rule.window
-                spec = Window(rule.name, rule.by, rule.window.us, slide.us, tuple(aggregates))
+                spec = TimeWindow(rule.name, rule.by, rule.window.us, slide.us, tuple(aggregates))
             case SequenceRule() | AbsenceRule():
                 assert checked.first is not None
                 assert checked.then is not None
@@ -103,16 +113,16 @@ class Tier2:
 
     def apply(self, frame: DataFrame, shards: int) -> DataFrame:
         """What goes to the sink, of the combined stream."""
-        fresh = F.col("_mark").isNull() & ~F.col("_late")
+        fresh = F.col("_progress").isNull() & ~F.col("_late")
         made = [F.when(fresh & condition, value).alias(name) for name, (condition, value) in self._before.items()]
         made.append(F.when(F.col("_late"), self._event).alias(LATE))
         if self._checked.pipeline.output is not None:
             made.append(F.when(fresh, self._event).alias(OUT))
         beside = [MONITOR] if self._checked.monitor_type is not None else []
-        before = frame.select(*made, *beside, "_mark")
+        before = frame.select(*made, *beside, "_progress")
         if not self._stateful:
             return self._after(before)
-        carried = tuple(name for name in before.columns if name not in (MONITOR, "_mark"))
+        carried = tuple(name for name in before.columns if name not in (MONITOR, "_progress"))
         stateful = tuple(self._stateful)
         run = (
             before.mapInArrow(Packing(carried, stateful, shards), PACKED)
@@ -136,7 +146,7 @@ class Tier2:
             kinds[f"r{number}"] = spark_schema(rule.context)
         kinds |= {f"m{number}": _monitored(each.rule) for number, each in enumerate(self._checked.monitors)}
         fields = [T.StructField(name, kinds[name]) for name in carried]
-        return T.StructType([*fields, T.StructField("_mark", MARK)])
+        return T.StructType([*fields, T.StructField("_progress", PROGRESS)])
 
     def _after(self, frame: DataFrame) -> DataFrame:
         """`having` and `emit`; rows of which nothing is sent are left out."""
@@ -155,14 +165,14 @@ class Tier2:
         made.append(F.col(LATE).alias(LATE if self._checked.pipeline.late is not None else f"_{LATE}"))
         if self._checked.pipeline.output is not None:
             made.append(F.col(OUT))
-        chosen = frame.select(*made, "_mark")
+        chosen = frame.select(*made, "_progress")
         return chosen.where(reduce(or_, (F.col(name).isNotNull() for name in chosen.columns)))
 
     def routes(self) -> dict[str, str]:
         """Which column goes to which topic."""
         pipeline = self._checked.pipeline
         found = {f"r{number}": rule.rule.to for number, rule in enumerate(self._checked.rules)}
-        found |= {f"m{number}": Beside(pipeline.name).monitor for number in range(len(self._checked.monitors))}
+        found |= {f"m{number}": OwnTopics(pipeline.name).monitor for number in range(len(self._checked.monitors))}
         if pipeline.late is not None:
             found[LATE] = pipeline.late.to
         if pipeline.output is not None:

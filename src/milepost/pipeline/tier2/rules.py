@@ -59,7 +59,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeWindow:
     """Rows of each key in windows ``[n * slide_us, n * slide_us + size_us)``, counted from the epoch.
 
     A window is emitted once, when the watermark has reached its last microsecond, for every key with rows in it.
@@ -163,7 +163,7 @@ class Monitor:
         _different([quantile_name(each) for each in self.quantiles], f"{what} would emit")
 
 
-Rule: TypeAlias = Window | Sequence | Absence | Monitor
+Rule: TypeAlias = TimeWindow | Sequence | Absence | Monitor
 
 
 def quantile_name(quantile: float) -> str:
@@ -172,9 +172,18 @@ def quantile_name(quantile: float) -> str:
     return "p" + percent.replace(".", "_")
 
 
+# A stored state holds the fingerprint of its rules, so these names stay when a class is renamed.
+_STORED_NAMES: Final[dict[type[Rule], str]] = {
+    TimeWindow: "Window",
+    Sequence: "Sequence",
+    Absence: "Absence",
+    Monitor: "Monitor",
+}
+
+
 def fingerprint(rules: Iterable[Rule]) -> bytes:
     """16 bytes that differ when rules differ in anything: a state belongs to the rules that made it."""
-    told = [[type(rule).__name__, asdict(rule)] for rule in rules]
+    told = [[_STORED_NAMES[type(rule)], asdict(rule)] for rule in rules]
     return blake2b(json.dumps(told, sort_keys=True, separators=(",", ":")).encode(), digest_size=16).digest()
 
 

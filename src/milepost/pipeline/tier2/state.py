@@ -35,7 +35,7 @@ _SECTION: Final = struct.Struct("<IIQ")
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredState:
     """What a state says: the watermark it was made at, and tables by name."""
 
     watermark: int
@@ -54,7 +54,7 @@ def write(fingerprint: bytes, watermark: int, tables: dict[str, pa.Table]) -> by
     return b"".join([_HEADER.pack(_MAGIC, _VERSION, 0, fingerprint, watermark, len(tables), check), *pieces])
 
 
-def read(state: bytes, fingerprint: bytes) -> Stored:
+def read(state: bytes, fingerprint: bytes) -> StoredState:
     """The tables, read where they lie in `state`."""
     view = memoryview(state)
     if len(view) < _HEADER.size or bytes(view[:4]) != _MAGIC:
@@ -82,7 +82,7 @@ def read(state: bytes, fingerprint: bytes) -> Stored:
         tables[bytes(view[name : name + label]).decode(errors="replace")] = unpack(view[data : data + length])
     if at != len(view):
         raise MalformedBatch("this state of tier 2 has bytes behind its last section")
-    return Stored(watermark, tables)
+    return StoredState(watermark, tables)
 
 
 def _filling(length: int) -> bytes:

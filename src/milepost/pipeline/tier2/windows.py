@@ -20,14 +20,14 @@ from milepost.pipeline.tier2.columns import Ints, column, ints, joined, ranges, 
 from milepost.pipeline.tier2.keys import canonical, check_key, group, group_codes
 from milepost.pipeline.tier2.operator import MOMENT, Operator, State, field, moments
 from milepost.pipeline.tier2.panes import Grid
-from milepost.pipeline.tier2.rules import TIME, Aggregate, Monitor, Window, quantile_name
+from milepost.pipeline.tier2.rules import TIME, Aggregate, Monitor, TimeWindow, quantile_name
 
 EMPTY_IN_A_ROW: Final = 60  # empty windows of a monitor; then it is silent until rows come: an idle year costs nothing
 _AT_ONCE: Final = 4_000_000  # rows and list elements of panes put together at a time: some 100 MB for a few aggregates
 
 
 @dataclass(frozen=True)
-class Answer:
+class PlannedAggregate:
     """An aggregate, and which partial it is made of."""
 
     aggregate: Aggregate
@@ -45,9 +45,9 @@ class Folded:
 
 
 class WindowOperator(Operator):
-    """A `Window` over rows of one schema."""
+    """A `TimeWindow` over rows of one schema."""
 
-    def __init__(self, rule: Window, schema: pa.Schema, offset: int = 0) -> None:
+    def __init__(self, rule: TimeWindow, schema: pa.Schema, offset: int = 0) -> None:
         self.rule = rule
         self.grid = Grid(rule.size_us, rule.slide_us, offset)
         self.key_types = [field(rule.rule, schema, key) for key in rule.keys]
@@ -55,11 +55,11 @@ class WindowOperator(Operator):
             check_key(rule.rule, key, kind)
         self.partials: list[partials.Partial] = []
         self.sources: list[str] = []
-        self.answers: list[Answer] = []
+        self.answers: list[PlannedAggregate] = []
         shared: dict[tuple[str, str], int] = {}
         for aggregate in rule.asked:
             if aggregate.column is None:
-                self.answers.append(Answer(aggregate, -1))
+                self.answers.append(PlannedAggregate(aggregate, -1))
                 continue
             kind = field(rule.rule, schema, aggregate.column)
             name = (partials.family(aggregate.function), aggregate.column)
@@ -70,7 +70,7 @@ class WindowOperator(Operator):
                 except ConfigError as error:
                     raise ConfigError(f"rule {rule.rule!r}, aggregate {aggregate.name!r}: {error}") from None
                 self.sources.append(aggregate.column)
-            self.answers.append(Answer(aggregate, shared[name]))
+            self.answers.append(PlannedAggregate(aggregate, shared[name]))
 
     def output(self) -> pa.Schema:
         columns = list(zip(self.rule.keys, self.key_types, strict=True))
@@ -155,13 +155,13 @@ class WindowOperator(Operator):
             columns.append(self._finished(answer, windows))
         return pa.table(columns, schema=self.output())
 
-    def _finished(self, answer: Answer, windows: Folded) -> pa.Array:
+    def _finished(self, answer: PlannedAggregate, windows: Folded) -> pa.Array:
         if answer.partial < 0:
             return pa.array(windows.rows)
         function, quantile = answer.aggregate.function, answer.aggregate.quantile
         return self.partials[answer.partial].finish(windows.parts[answer.partial], function, quantile)
 
-    def _result(self, answer: Answer) -> pa.DataType:
+    def _result(self, answer: PlannedAggregate) -> pa.DataType:
         if answer.partial < 0:
             return pa.int64()
         return self.partials[answer.partial].result(answer.aggregate.function)
@@ -221,7 +221,7 @@ class MonitorOperator(Operator):
                 raise ConfigError(f"rule {rule.rule!r}: {rule.column!r} is a {kind}; a monitor needs numbers")
             asked = [Aggregate(name, function, "value") for name, function in _STATISTICS]
             asked += [Aggregate(quantile_name(each), "quantile", "value", each) for each in rule.quantiles]
-        window = Window(rule.rule, (), rule.window_us, rule.every_us, tuple(asked))
+        window = TimeWindow(rule.rule, (), rule.window_us, rule.every_us, tuple(asked))
         inner = pa.schema([(TIME, pa.int64()), ("value", pa.float64())])
         self._window = WindowOperator(window, inner, -rule.window_us % rule.every_us)
 

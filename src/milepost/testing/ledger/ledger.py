@@ -30,19 +30,19 @@ from milepost.testing.ledger.keys import (
     without,
 )
 from milepost.testing.ledger.records import (
-    Began,
+    BeganRecord,
     Book,
-    Broke,
-    Cursor,
+    BrokeRecord,
+    CursorRecord,
     Damage,
-    Done,
-    Ended,
+    DoneRecord,
+    EndedRecord,
     Event,
-    Got,
-    Put,
-    Reach,
-    Refused,
-    Stored,
+    GotRecord,
+    PutRecord,
+    ReachRecord,
+    RefusedRecord,
+    StoredRecord,
     read_records,
 )
 from milepost.testing.ledger.verdict import SHOWN, Finding, Tally, Verdict
@@ -84,7 +84,7 @@ class _Seen:
     done_key: array[int] = field(default_factory=lambda: array("q"))
     done_at: array[int] = field(default_factory=lambda: array("q"))
     windows: list[Window] = field(default_factory=list)
-    reaching: dict[str, Reach] = field(default_factory=dict)  # by member
+    reaching: dict[str, ReachRecord] = field(default_factory=dict)  # by member
     given_up: dict[str, tuple[int, int]] = field(
         default_factory=dict
     )  # by member, since when, and how many it may hold
@@ -160,35 +160,35 @@ class Ledger(Book):
 
     def note(self, event: Event) -> None:
         kind = type(event)
-        if kind is Got:
+        if kind is GotRecord:
             self._got(event)  # type: ignore[arg-type]  # `is` is a third of the cost of `isinstance`, and millions come
-        elif isinstance(event, Stored):
+        elif isinstance(event, StoredRecord):
             self._ranges(self._topics[event.topic].stored, event)
-        elif isinstance(event, Refused):
+        elif isinstance(event, RefusedRecord):
             self._ranges(self._topics[event.topic].refused, event)
-        elif isinstance(event, Put):
+        elif isinstance(event, PutRecord):
             self._ranges(self._topics[event.topic].attempted, event)
-        elif isinstance(event, Done):
+        elif isinstance(event, DoneRecord):
             seen = self._seen[event.subscription]
             seen.done_key.extend(self._keys(event.publishers, event.sequences))
             seen.done_at.extend([event.at] * len(event.sequences))
-        elif isinstance(event, Reach):
+        elif isinstance(event, ReachRecord):
             self._seen[event.subscription].reaching[event.member] = event
-        elif isinstance(event, Cursor):
+        elif isinstance(event, CursorRecord):
             self._seen[event.subscription].cursors[event.log].append((event.at, event.offset))
-        elif isinstance(event, Broke):
+        elif isinstance(event, BrokeRecord):
             self._broke.append((event.at, event.until))
-        elif isinstance(event, Began):
+        elif isinstance(event, BeganRecord):
             for seen in self._seen.values():
                 window = _window(seen, event.member, event.at)
                 if window is not None:
                     seen.windows.append(window)
                     _let_go(seen, event.member)
-        elif isinstance(event, Ended):
+        elif isinstance(event, EndedRecord):
             for seen in self._seen.values():
                 _let_go(seen, event.member)
 
-    def _got(self, event: Got) -> None:
+    def _got(self, event: GotRecord) -> None:
         seen, rows = self._seen[event.subscription], len(event.sequences)
         reach = seen.reaching.pop(event.member, None)
         if not rows:
@@ -206,7 +206,7 @@ class Ledger(Book):
         seen.member.extend([member] * rows)
         seen.again.extend(event.again or [0] * rows)
 
-    def _ranges(self, puts: _Puts, event: Put) -> None:
+    def _ranges(self, puts: _Puts, event: PutRecord) -> None:
         if event.count < 0 or event.first < 0 or event.first + event.count > 1 << SEQUENCE_BITS:
             raise ValueError(f"{event.count} sequences from {event.first} on: they take 0 to 2**{SEQUENCE_BITS} - 1")
         puts.first.append(self._publisher(event.publisher) << SEQUENCE_BITS | event.first)

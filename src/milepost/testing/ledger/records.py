@@ -32,21 +32,21 @@ import msgspec
 CHUNK_BYTES: Final = 8 << 20  # of a file that are decoded at once: the memory it takes does not grow with the file
 
 
-class Began(msgspec.Struct, array_like=True, tag="began", frozen=True):
+class BeganRecord(msgspec.Struct, array_like=True, tag="began", frozen=True):
     """A program starts; what its life before had in hand, it had in hand when it died."""
 
     at: int
     member: str
 
 
-class Ended(msgspec.Struct, array_like=True, tag="ended", frozen=True):
+class EndedRecord(msgspec.Struct, array_like=True, tag="ended", frozen=True):
     """A consumer ends in good order: no get is under way."""
 
     at: int
     member: str
 
 
-class Put(msgspec.Struct, array_like=True, tag="put", frozen=True):
+class PutRecord(msgspec.Struct, array_like=True, tag="put", frozen=True):
     """Somebody is about to put messages `first` to before `first + count`."""
 
     at: int
@@ -56,15 +56,15 @@ class Put(msgspec.Struct, array_like=True, tag="put", frozen=True):
     count: int
 
 
-class Stored(Put, tag="stored", frozen=True):
+class StoredRecord(PutRecord, tag="stored", frozen=True):
     """The put returned: acknowledged."""
 
 
-class Refused(Put, tag="refused", frozen=True):
+class RefusedRecord(PutRecord, tag="refused", frozen=True):
     """The put failed, for a reason that says that nothing was stored."""
 
 
-class Reach(msgspec.Struct, array_like=True, tag="reach", frozen=True):
+class ReachRecord(msgspec.Struct, array_like=True, tag="reach", frozen=True):
     """A consumer is about to get up to `count` messages, which count as consumed before it has noted them."""
 
     at: int
@@ -73,7 +73,7 @@ class Reach(msgspec.Struct, array_like=True, tag="reach", frozen=True):
     count: int
 
 
-class Got(msgspec.Struct, array_like=True, tag="got", frozen=True):
+class GotRecord(msgspec.Struct, array_like=True, tag="got", frozen=True):
     """Messages arrived, none perhaps. `again`: which were marked as redelivered; empty: none was."""
 
     at: int
@@ -84,7 +84,7 @@ class Got(msgspec.Struct, array_like=True, tag="got", frozen=True):
     again: list[int] = []
 
 
-class Done(msgspec.Struct, array_like=True, tag="done", frozen=True):
+class DoneRecord(msgspec.Struct, array_like=True, tag="done", frozen=True):
     """The broker has confirmed that messages are acknowledged: they may not come again."""
 
     at: int
@@ -94,7 +94,7 @@ class Done(msgspec.Struct, array_like=True, tag="done", frozen=True):
     sequences: list[int]
 
 
-class Cursor(msgspec.Struct, array_like=True, tag="cursor", frozen=True):
+class CursorRecord(msgspec.Struct, array_like=True, tag="cursor", frozen=True):
     """Where a subscription was seen to be."""
 
     at: int
@@ -103,14 +103,25 @@ class Cursor(msgspec.Struct, array_like=True, tag="cursor", frozen=True):
     offset: int
 
 
-class Broke(msgspec.Struct, array_like=True, tag="broke", frozen=True):
+class BrokeRecord(msgspec.Struct, array_like=True, tag="broke", frozen=True):
     """A broker died, and forgot whom it had handed what: such messages come again without a mark."""
 
     at: int
     until: int
 
 
-Event: TypeAlias = Began | Ended | Put | Stored | Refused | Reach | Got | Done | Cursor | Broke
+Event: TypeAlias = (
+    BeganRecord
+    | EndedRecord
+    | PutRecord
+    | StoredRecord
+    | RefusedRecord
+    | ReachRecord
+    | GotRecord
+    | DoneRecord
+    | CursorRecord
+    | BrokeRecord
+)
 _DECODER: Final = msgspec.json.Decoder(Event)
 _ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -124,27 +135,27 @@ class Book(ABC):
 
     def began(self, member: str) -> None:
         """A program of this name starts. Whatever it was reaching for in an earlier life was in its hands."""
-        self.note(Began(time.monotonic_ns(), member))
+        self.note(BeganRecord(time.monotonic_ns(), member))
 
     def ended(self, member: str) -> None:
         """A consumer ends in good order: it reaches for nothing any more, and has noted all that it got."""
-        self.note(Ended(time.monotonic_ns(), member))
+        self.note(EndedRecord(time.monotonic_ns(), member))
 
     def put(self, publisher: str, topic: str, first: int, count: int = 1) -> None:
         """Before a put: a publisher numbers its messages itself, and puts no number twice into one topic."""
-        self.note(Put(time.monotonic_ns(), publisher, topic, first, count))
+        self.note(PutRecord(time.monotonic_ns(), publisher, topic, first, count))
 
     def stored(self, publisher: str, topic: str, first: int, count: int = 1) -> None:
         """After a put has returned."""
-        self.note(Stored(time.monotonic_ns(), publisher, topic, first, count))
+        self.note(StoredRecord(time.monotonic_ns(), publisher, topic, first, count))
 
     def refused(self, publisher: str, topic: str, first: int, count: int = 1) -> None:
         """After a put has failed for good. When it may have been stored none the less, note nothing."""
-        self.note(Refused(time.monotonic_ns(), publisher, topic, first, count))
+        self.note(RefusedRecord(time.monotonic_ns(), publisher, topic, first, count))
 
     def reach(self, subscription: str, member: str = "", count: int = 1) -> None:
         """Before a `get` or `get_many`: should the program die before it has noted what it got, so much is excused."""
-        self.note(Reach(time.monotonic_ns(), subscription, member, count))
+        self.note(ReachRecord(time.monotonic_ns(), subscription, member, count))
 
     def got(
         self,
@@ -162,7 +173,7 @@ class Book(ABC):
         flags = [int(mark) for mark in marks] if any(marks) else []
         if len(names) != len(numbers) or len(flags) not in (0, len(numbers)):
             raise ValueError(f"{len(names)} publishers, {len(numbers)} sequences and {len(flags)} marks do not fit")
-        self.note(Got(time.monotonic_ns(), subscription, member, names, numbers, flags))
+        self.note(GotRecord(time.monotonic_ns(), subscription, member, names, numbers, flags))
 
     def done(
         self,
@@ -177,15 +188,15 @@ class Book(ABC):
         names = [publishers] * len(numbers) if isinstance(publishers, str) else list(publishers)
         if len(names) != len(numbers):
             raise ValueError(f"{len(names)} publishers and {len(numbers)} sequences do not fit")
-        self.note(Done(time.monotonic_ns(), subscription, member, names, numbers))
+        self.note(DoneRecord(time.monotonic_ns(), subscription, member, names, numbers))
 
     def cursor(self, subscription: str, log: int, offset: int) -> None:
         """A position that somebody read off the broker."""
-        self.note(Cursor(time.monotonic_ns(), subscription, log, offset))
+        self.note(CursorRecord(time.monotonic_ns(), subscription, log, offset))
 
     def broke(self, since: int) -> None:
         """A broker was killed at `since`, of `time.monotonic_ns()`, and is back now. It excuses missing marks alone."""
-        self.note(Broke(since, time.monotonic_ns()))
+        self.note(BrokeRecord(since, time.monotonic_ns()))
 
 
 class Recorder(Book):
@@ -243,7 +254,7 @@ def read_records(path: Path | str) -> Iterator[Event | Damage]:
             for event in _decoded(whole):
                 number += 1
                 if damaged:
-                    yield Damage(damaged, isinstance(event, Began))
+                    yield Damage(damaged, isinstance(event, BeganRecord))
                     damaged = 0
                 if event is None:
                     damaged = number

@@ -189,7 +189,7 @@ def test_problems_are_collected_and_their_consequences_are_not() -> None:
         (Rename({"ms": "load"}), "rename: 'load' is there already"),
         (Rename({"ms": "monitor"}), "rename: 'monitor' is a name that pipelines need themselves"),
         (Rename({"ms": "m s"}), "rename: 'm s' is no field name"),
-        (Derive({"_mark": "1"}), "derive: '_mark' is a name that pipelines need themselves"),
+        (Derive({"_progress": "1"}), "derive: '_progress' is a name that pipelines need themselves"),
         (Derive({"Host": "1"}), "derive: the fields 'host' and 'Host' differ in case alone"),
         (Derive({"x": "null"}), "derive, x: null alone has no type"),
         (Derive({"x": "tags"}), "derive, x: tags is a list"),

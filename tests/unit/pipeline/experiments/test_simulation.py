@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from milepost.errors import ConfigError
 from milepost.pipeline.control import Balancer, FlowController, Model, Record, Trace, settled_after
-from milepost.pipeline.experiments.plant import Hog, Plant
+from milepost.pipeline.experiments.plant import Plant, SimulatedHog
 from milepost.pipeline.experiments.simulation import (
     CAPACITY,
     EVENT_BYTES,
     HOG,
     REFERENCE,
-    Run,
+    SimulatedRun,
     flow_control,
     identified,
     load_balancing,
@@ -25,12 +25,12 @@ from milepost.pipeline.experiments.simulation import (
 )
 
 
-def lost(run: Run) -> int:
+def lost(run: SimulatedRun) -> int:
     accounts = run.plant.accounts()
     return accounts["came"] - accounts["waiting"] - accounts["in_flight"] - accounts["out"] - accounts["dropped"]
 
 
-def during_hog(run: Run) -> np.ndarray:
+def during_hog(run: SimulatedRun) -> np.ndarray:
     return run.trace.between(*HOG).column("measurement")
 
 
@@ -65,7 +65,7 @@ def test_figure_6_with_noise_and_micro_batches() -> None:
         lambda _: 1.5 * CAPACITY,
         combiner=CAPACITY,
         bound=round(2 * REFERENCE),
-        hogs=[Hog(*HOG, 0.5)],
+        hogs=[SimulatedHog(*HOG, 0.5)],
         overhead=0.8,
         delay=1,
         noise=0.005,
@@ -84,7 +84,7 @@ def test_figure_9_a_delay_that_was_not_in_the_model_oscillates() -> None:
 
 @pytest.mark.parametrize("lanes", [2, 4])
 def test_figure_8_balanced_lanes_against_round_robin(lanes: int) -> None:
-    def ratio(run: Run) -> float:
+    def ratio(run: SimulatedRun) -> float:
         before = run.trace.between(60, HOG[0]).column("delay")
         return float(np.nanmean(run.trace.between(*HOG).column("delay")) / np.nanmean(before))
 
@@ -103,7 +103,7 @@ def test_both_controllers_at_once_lose_nothing_and_hold() -> None:
         lambda _: 1.8 * CAPACITY,
         combiner=3 * CAPACITY,
         bound=round(2 * REFERENCE),
-        hogs=[Hog(100, 250, 0.3, lane=1)],
+        hogs=[SimulatedHog(100, 250, 0.3, lane=1)],
         overhead=0.3,
     )
     flow = [FlowController(Model(1.0, -EVENT_BYTES), REFERENCE, limits=(0, 4 * CAPACITY)) for _ in plant.lanes]
@@ -151,7 +151,7 @@ def test_no_event_is_ever_lost_without_being_counted(
         combiner=2000.0,
         bound=bound,
         event_bytes=1,
-        hogs=[Hog(8, 16, 0.2, lane=0)],
+        hogs=[SimulatedHog(8, 16, 0.2, lane=0)],
         on_overflow="drop" if drops else "wait",
         overhead=overhead,
         delay=delay,

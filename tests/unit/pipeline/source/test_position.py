@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.errors import BrokerError, ConfigError
-from milepost.pipeline.source.position import Extent, Position, advanced, checked, pieces
+from milepost.pipeline.source.position import LogExtent, Position, advanced, checked, pieces
 
 offsets = st.dictionaries(st.integers(1, 5), st.integers(0, 10_000), max_size=4)
 
@@ -73,7 +73,7 @@ def test_one_log_is_divided_as_asked():
 
 
 def test_where_reading_cannot_go_on():
-    there = {1: Extent(10, 20, 10, 100)}
+    there = {1: LogExtent(10, 20, 10, 100)}
     assert checked("t", {1: 15}, there) == {1: 15}
     assert checked("t", {}, there) == {1: 10}
     with pytest.raises(BrokerError, match="made anew"):

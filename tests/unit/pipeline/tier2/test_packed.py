@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as T
 
 from milepost.pipeline.tier2.packed import Packing, Running, Stateful, Unpacking
-from milepost.pipeline.tier2.rules import TIME, Aggregate, Monitor, Window
+from milepost.pipeline.tier2.rules import TIME, Aggregate, Monitor, TimeWindow
 
 pandas = pytest.importorskip("pandas")
 
@@ -19,7 +19,7 @@ LOADS = pa.struct([(TIME, pa.int64()), ("host", pa.string()), ("_a0", pa.float64
 VALUES = pa.struct([(TIME, pa.int64()), ("value", pa.float64())])
 OUT = pa.struct([("host", pa.string())])
 RULES = (
-    Stateful("r0", Window("loads", ("host",), 10, 10, (Aggregate("peak", "max", "_a0"),))),
+    Stateful("r0", TimeWindow("loads", ("host",), 10, 10, (Aggregate("peak", "max", "_a0"),))),
     Stateful("m0", Monitor("monitor all", 20, 10, "value")),
 )
 CARRIED = ("r0", "m0", "out")
@@ -45,9 +45,9 @@ class State:
 
 
 def micro_batch(rows: list[tuple[int, str, float]], watermark: int) -> list[pa.RecordBatch]:
-    """Events as (time, host, load), and the mark row."""
+    """Events as (time, host, load), and the progress row."""
     monitor = pa.struct([("slow", pa.struct([("p99", pa.float64())]))])
-    schema = pa.schema([("r0", LOADS), ("m0", VALUES), ("out", OUT), ("monitor", monitor), ("_mark", MARK)])
+    schema = pa.schema([("r0", LOADS), ("m0", VALUES), ("out", OUT), ("monitor", monitor), ("_progress", MARK)])
     told = {"slow": {"p99": 1.5}}
     events = [
         {
@@ -58,9 +58,9 @@ def micro_batch(rows: list[tuple[int, str, float]], watermark: int) -> list[pa.R
         }
         for time, host, load in rows
     ]
-    mark = {"position": len(rows), "time": watermark, "offset": "here"}
+    progress = {"position": len(rows), "time": watermark, "offset": "here"}
     batches = [pa.RecordBatch.from_pylist(events, schema=schema)] if events else []
-    return [*batches, pa.RecordBatch.from_pylist([{"monitor": told, "_mark": mark}], schema=schema)]
+    return [*batches, pa.RecordBatch.from_pylist([{"monitor": told, "_progress": progress}], schema=schema)]
 
 
 def run(shards: int, stream: list[tuple[list[tuple[int, str, float]], int]]) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def run(shards: int, stream: list[tuple[list[tuple[int, str, float]], int]]) -> 
             ),
             T.StructField("out", T.StructType([T.StructField("host", T.StringType())])),
             T.StructField(
-                "_mark",
+                "_progress",
                 T.StructType(
                     [
                         T.StructField("position", T.LongType()),
@@ -134,14 +134,14 @@ def test_windows_and_monitors_come_out_once_whatever_the_number_of_shards(shards
     assert monitors == [(3, 5.0), (4, 5.0), (1, 2.0)]
 
 
-def test_what_has_no_memory_passes_and_each_micro_batch_has_one_mark() -> None:
+def test_what_has_no_memory_passes_and_each_micro_batch_has_one_progress_row() -> None:
     found = run(3, STREAM)
     assert sorted(each["out"]["host"] for each in found if each["out"] is not None) == ["a", "a", "a", "b"]
-    assert [each["_mark"]["position"] for each in found if each["_mark"] is not None] == [3, 0, 1, 0]
+    assert [each["_progress"]["position"] for each in found if each["_progress"] is not None] == [3, 0, 1, 0]
 
 
 def test_rows_travel_as_a_few_values() -> None:
     rows = [(number, f"host {number % 7}", 1.0) for number in range(1_000)]
     packed = list(Packing(CARRIED, RULES, 2)(micro_batch(rows, 1_000)))
     assert sum(len(batch) for batch in packed) <= 2 + 1 + 1 + 2
-    assert json.loads(packed[-1].column("data")[-1].as_py())["mark"]["time"] == 1_000
+    assert json.loads(packed[-1].column("data")[-1].as_py())["progress"]["time"] == 1_000
