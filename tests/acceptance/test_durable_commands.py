@@ -129,8 +129,8 @@ def test_retention_can_be_changed_and_stays_when_nothing_is_said(ask, topic):
 
 
 def test_what_cannot_be_kept_is_refused(ask, client):
-    refused(ask("topic", "create", "t", QUOTE, "--durable", "--keep", "long"), "'long' is no duration", "7d")
-    refused(ask("topic", "create", "t", QUOTE, "--durable", "--keep-bytes", "much"), "'much' is no number of bytes")
+    refused(ask("topic", "create", "t", QUOTE, "--durable", "--keep", "long"), "'long' is not a duration", "7d")
+    refused(ask("topic", "create", "t", QUOTE, "--durable", "--keep-bytes", "much"), "'much' is not a number of bytes")
     assert ask("topic", "create", "t", QUOTE, "--keep", "7d").returncode == 2
     client.declare_topic("alive", QUOTE)
     refused(ask("topic", "create", "alive", QUOTE, "--durable"), "alive", "live")
@@ -155,7 +155,7 @@ def test_trim_asks_before_it_takes_what_somebody_has_not_consumed(ask, client, f
     assert prices(heard) == [3.0, 4.0]
     assert "rows 1 to 2 of log 1 of reader were removed unread" in heard.stderr
     assert ask("topic", "trim", filled, "--before", "new").stdout == f"2 rows removed from {filled}\n"
-    refused(ask("topic", "trim", filled, "--before", "yesterday"), "'yesterday' is no place in a topic")
+    refused(ask("topic", "trim", filled, "--before", "yesterday"), "'yesterday' is not a position in a topic")
     refused(ask("topic", "trim", filled, "--before", "2026-01-01"), "time zone")
     nothing = ask("topic", "trim", filled, "--before", "2020-01-01T00:00:00Z")
     assert nothing.stdout.startswith(f"nothing of {filled} is before 2020")
@@ -240,7 +240,7 @@ def test_messages_are_shared_by_all_who_get_under_one_name(broker, client, topic
 
 def test_what_cannot_be_gotten_is_refused(ask, filled):
     refused(ask("get", filled[:-1], "--name", "desk"), f"did you mean '{filled}'")
-    refused(ask("get", filled, "--name", "desk", "--start", "then"), "'then' is no place in a topic")
+    refused(ask("get", filled, "--name", "desk", "--start", "then"), "'then' is not a position in a topic")
     assert ask("get", filled).returncode == 2
     assert ask("get", filled, "--name", "desk", "--count", "0").returncode == 2
     nowhere = f"milepost://127.0.0.1:{free_port()}"
@@ -522,7 +522,7 @@ def test_a_port_for_zeromq_that_is_taken_ends_it_if_it_was_asked_for(broker, ask
     own = ("--store", tmp_path / "own.db")
     refused(ask("up", *ALONE[:4], "--zmq", where, *own), "is taken", "--zmq")
     refused(ask("up", *ALONE[:4], "--zmq", "127.0.0.1:0", "--store", ""), "keeps nothing", "--store")
-    refused(ask("up", *ALONE[:4], "--zmq-curve", tmp_path / "none", *own), "is no CURVE certificate")
+    refused(ask("up", *ALONE[:4], "--zmq-curve", tmp_path / "none", *own), "is not a CURVE certificate")
     config = tmp_path / "broker.toml"
     config.write_text(f'[broker]\nlisten = "127.0.0.1:0"\nhttp = ""\nzmq = "{where}"\n')
     up = ups("--config", config, *own)

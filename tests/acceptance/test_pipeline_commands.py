@@ -73,7 +73,7 @@ def test_a_step_that_decides_what_its_monitor_measures_is_noted(milepost, tmp_pa
     )
     done = milepost("pipeline", "check", tmp_path / "p.toml", "--schema", "e: [at: timestamp]")
     assert done.returncode == 0, done.stderr
-    assert "note: [[tier1]] 1: monitor.m is measured on what tier 1 lets through" in done.stderr
+    assert "note: [[tier1]] 1: monitor.m is measured on the results of tier 1" in done.stderr
 
 
 def test_a_file_that_is_no_pipeline(milepost, tmp_path):

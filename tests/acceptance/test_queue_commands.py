@@ -251,7 +251,7 @@ def test_headers_of_messages_are_options(ask, client, queue):
     at = datetime.fromisoformat(found[0]["enqueued_at"])
     assert abs((datetime.now(UTC) - at).total_seconds()) < PATIENCE
     assert client.queue(queue).figures["delayed"] == 1
-    refused(ask("queue", "put", queue, "size=1", "--delay", "soon"), "'soon' is no duration")
+    refused(ask("queue", "put", queue, "size=1", "--delay", "soon"), "'soon' is not a duration")
     refused(ask("queue", "put", queue, "size=1", "--not-before", "2999-01-01"), "time zone")
     refused(
         ask("queue", "put", queue, "symbol=A", "price=1", "size=1", "--priority", "nan"),

@@ -60,5 +60,5 @@ def _drain(broker: str, folder: Path) -> None:
         assert unfinished() == ["", ""]
         client.put(a.control, steered(lane=0, assigned=5))
         client.put(a.orders, stopped)
-        refused(r"pipeline 'a', which feeds it, was stopped with 5 events to do")
+        refused(r"pipeline 'a', which feeds it, was stopped with 5 unfinished events")
         assert not (folder / "c").exists(), "nothing was begun"

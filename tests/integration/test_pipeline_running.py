@@ -176,7 +176,7 @@ def test_it_goes_on_where_it_was_and_without_its_checkpoint_too(broker: str, tmp
             assert client.publish(sink, 1_000, [], {"again.marks": progress[-1:]}).repeated
         numbers = [row["number"] for row in held(client, "again-out")]
     assert sorted(numbers) == [number for number in range(6_000) if number % 7]
-    with pytest.raises(ConfigError, match=r"has gone on with another checkpoint than .*/first; remove that folder"):
+    with pytest.raises(ConfigError, match=r"has continued with another checkpoint than .*/first; remove that folder"):
         run("first")
 
 
@@ -489,7 +489,9 @@ def test_fewer_lanes_are_refused_while_one_has_something_to_do(broker: str, tmp_
     with Runner(pipeline, checkpoint=tmp_path / "a") as runner:
         assert runner.splitter is not None
         runner.splitter.assign()
-    with pytest.raises(ConfigError, match="lane 1 of pipeline 'fewer' has 3,000 events to do, and there is 1 lane now"):
+    with pytest.raises(
+        ConfigError, match="lane 1 of pipeline 'fewer' has 3,000 unfinished events, and there is 1 lane now"
+    ):
         with Runner(replace(pipeline, lanes=1), checkpoint=tmp_path / "b"):
             pass
     with Runner(pipeline, checkpoint=tmp_path / "b"):  # as the error says
@@ -528,7 +530,7 @@ def test_a_query_that_takes_over_closes_its_forerunners_sink(broker: str, tmp_pa
         assert (last(0).sink, last(0).position) == (third, 20)
         assert publish(second, 1, 0, 30)
         for folder in ("a", "b"):
-            with pytest.raises(ConfigError, match="has gone on with another checkpoint"):
+            with pytest.raises(ConfigError, match="has continued with another checkpoint"):
                 take_over(client, lane, tmp_path / folder / "lane-0")
         assert last(IEP) is None
         iep = take_over(client, tier2, tmp_path / "a" / "tier-2")

@@ -186,7 +186,7 @@ def test_filters_are_evaluated_by_the_broker(session, broker, topic):
         ({"where": "prize > 1"}, "option 'where': there is no 'prize'; did you mean 'price'"),
         ({"startingOffsets": '{"7": 1}'}, "option 'startingOffsets': topic .* has no log 7"),
         ({"startingOffsets": '{"1": 9000}'}, "option 'startingOffsets'.*9000 is none of them"),
-        ({"topic": "nowhere"}, "option 'topic': nobody has declared a topic 'nowhere'"),
+        ({"topic": "nowhere"}, "option 'topic': there is no topic 'nowhere'"),
         ({"broker": "milepost://127.0.0.1:1"}, "option 'broker' = 'milepost://127.0.0.1:1'"),
     ],
 )
@@ -266,10 +266,10 @@ def test_a_topic_made_anew_and_a_checkpoint_of_another_query(session, broker, cl
     client.delete_topic(topic)
     client.declare_topic(topic, SCHEMA, durable=True)
     put(client, topic, range(10))
-    with pytest.raises(Exception, match="made anew"):
+    with pytest.raises(Exception, match="declared again"):
         run(stream, tmp_path / "checkpoint")
     put(client, topic, range(10, 6_000))  # longer than the checkpoint is far
-    with pytest.raises(Exception, match="made anew"):
+    with pytest.raises(Exception, match="declared again"):
         run(stream, tmp_path / "checkpoint")
 
 
@@ -325,9 +325,9 @@ def test_a_job_that_is_repeated_writes_once(session, broker, client, topic):
         writer = frame.write.format("milepost").mode("append").options(broker=broker.address, topic=out)
         writer.option("writeId", f"job-{out}").save()
     assert sorted(numbers(client, out)) == list(range(500))
-    with pytest.raises(Exception, match="only added to"):
+    with pytest.raises(Exception, match="only be appended to"):
         frame.write.format("milepost").mode("overwrite").options(broker=broker.address, topic=out).save()
-    with pytest.raises(Exception, match="column 'extra' is no field of event"):
+    with pytest.raises(Exception, match="column 'extra' is not a field of event"):
         wider = frame.withColumn("extra", f.lit(1))
         wider.write.format("milepost").mode("append").options(broker=broker.address, topic=out).save()
     with pytest.raises(Exception, match=r"row .*price: missing"):
@@ -420,7 +420,7 @@ def test_a_broker_that_does_not_come_back_ends_the_work(tmp_path):
             client.declare_topic("t", SCHEMA, durable=True)
             put(client, "t", range(3))
         with (
-            pytest.raises(errors.ConnectionLost, match="has been away for more than 2 s, the option 'timeout'"),
+            pytest.raises(errors.ConnectionLost, match=r"has been away for more than 2 s \(option 'timeout'\)"),
             connection.using(broker.address, 2.0) as client,  # before it goes: whoever comes later finds no client
         ):
             assert numbers(client, "t") == [0, 1, 2]

@@ -25,7 +25,7 @@ def start(text: str, option: str) -> str | int | datetime | dict[int, int]:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidValue(f"{option} {text!r} is no place in a topic: write {FORMS}") from None
+        raise InvalidValue(f"{option} {text!r} is not a position in a topic: write {FORMS}") from None
     if moment.tzinfo is None:
         raise InvalidValue(f"{option} {text!r} has no time zone: write {moment.isoformat()}Z for UTC")
     return moment

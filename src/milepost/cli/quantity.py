@@ -19,7 +19,7 @@ def seconds(text: str) -> float:
     """A duration: a number and one of s, m, h, d, w."""
     number, unit = _parts(text)
     if unit not in SECONDS:
-        raise InvalidValue(f"{text!r} is no duration: write a number and a unit, as in 90s, 30m, 12h, 7d or 2w")
+        raise InvalidValue(f"{text!r} is not a duration: write a number and a unit, as in 90s, 30m, 12h, 7d or 2w")
     return number * SECONDS[unit]
 
 
@@ -28,7 +28,7 @@ def size(text: str) -> int:
     number, unit = _parts(text)
     known = {name.lower(): factor for name, factor in BYTES.items()} | {"": 1}
     if unit.lower() not in known:
-        raise InvalidValue(f"{text!r} is no number of bytes: write it as in 500MB, 10GB or 2GiB")
+        raise InvalidValue(f"{text!r} is not a number of bytes: write it as in 500MB, 10GB or 2GiB")
     return int(number * known[unit.lower()])
 
 

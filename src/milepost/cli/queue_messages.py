@@ -76,7 +76,7 @@ def _number(mid: str | None) -> int:
         return 0
     last = mid.rpartition("/")[2]
     if not (last.isascii() and last.isdecimal()) or int(last) >= 1 << 63:
-        raise InvalidValue(f"--after {mid!r} is no ID of a message; they look like 12/3456/7890")
+        raise InvalidValue(f"--after {mid!r} is not an ID of a message; IDs look like 12/3456/7890")
     return int(last)
 
 

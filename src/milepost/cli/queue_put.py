@@ -136,7 +136,7 @@ def _time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidValue(f"{text!r} is no time: write 2026-03-02T14:30:00Z") from None
+        raise InvalidValue(f"{text!r} is not a time: write 2026-03-02T14:30:00Z") from None
     if moment.tzinfo is None:
         raise InvalidValue(f"--not-before {text!r}: say which time zone, as in {moment.isoformat()}Z")
     return moment

@@ -40,7 +40,7 @@ def from_pairs(schema: Schema, pairs: Iterable[str]) -> dict[str, Any]:
     for pair in pairs:
         path, sign, text = pair.partition("=")
         if not sign:
-            raise InvalidValue(f"{pair!r} is no field=value; write {pair}=..., or the message as JSON")
+            raise InvalidValue(f"{pair!r} is not a field=value; write {pair}=..., or the message as JSON")
         value = from_text(schema, path)(text)
         *outer, name = path.split(".")
         place = message

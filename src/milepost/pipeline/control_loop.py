@@ -1,8 +1,8 @@
 """The control loop of a pipeline: once an interval, measurements in, admissions and weights out.
 
-Pure: the runner measures and does what it says. Each lane has a flow controller, which holds the free space of its
-result queue; one balancer for all sets the weights of the load splitter. What the loop saw and did are rows of the
-topic of control, which the lanes' sources obey and the report draws.
+It is pure: the runner measures, and carries out its decisions. Each lane has a flow controller, which holds the free
+space of its result queue. One balancer for all lanes sets the weights of the load splitter. Measurements and decisions
+are rows of the control topic, which the sources of the lanes obey and the report draws.
 """
 
 from __future__ import annotations
@@ -22,46 +22,48 @@ from milepost.pipeline.definition import Control
 from milepost.pipeline.own_topics import IEP
 from milepost.pipeline.pace import BatchPace
 
-EVERYTHING: Final = 1 << 62  # admitted, where nothing is controlled: more events than there will be
-FIRST_EVENTS: Final = 20_000  # admitted before it is known how many bytes an event leaves: some tenths of a second
-DELAY: Final = 0  # intervals: room is taken for what is admitted at once, so the next measurement shows it
+EVERYTHING: Final = 1 << 62  # admitted without control: more events than there will ever be
+FIRST_EVENTS: Final = (
+    20_000  # admitted while the bytes of an event's results are not known: some tenths of a second of work
+)
+DELAY: Final = 0  # intervals: admitted events count against the free space at once, so the next measurement shows them
 UTMOST: Final = 1_000_000  # events an interval
-WORK: Final = 0.75  # of an interval: what a micro-batch may take, so that each interval sees one end
-LEAST_BATCH: Final = 1_000  # events: below that, what a micro-batch costs anyway is most of it
+WORK: Final = 0.75  # of an interval: longest micro-batch, so that one ends in each interval
+LEAST_BATCH: Final = 1_000  # events: with fewer, the fixed cost of a micro-batch dominates
 MOST_BATCH: Final = 1_000_000  # events: as many as an interval admits at most
 
 
 class LaneCommit(NamedTuple):
-    """A micro-batch of a lane."""
+    """A micro-batch that a lane has committed."""
 
     time: float  # seconds since 1970
-    done: int  # events that the lane has finished, ever
+    done: int  # events that the lane has finished since its beginning
     busy: float  # seconds of work
-    turn: float | None = None  # seconds from the assignment of the last event it has to this; None: not known
+    turn: float | None = None  # seconds from the assignment of its last event to the commit; None: not known
 
 
 class Measured(NamedTuple):
     """One lane at the end of an interval."""
 
-    assigned: int  # events given to it, ever
-    done: int  # … of which it has finished
-    queued: float | None  # bytes it has committed and the combiner has not consumed; None: there is no combiner
-    event_bytes: float  # that an event leaves in the result queue, on average; 0: not known yet
+    assigned: int  # events assigned to it since its beginning
+    done: int  # … and finished
+    queued: float | None  # bytes that are committed and that the combiner has not consumed; None: there is no combiner
+    event_bytes: float  # average bytes of an event's results in the queue; 0: not known yet
     commits: tuple[LaneCommit, ...] = ()  # since the interval before
-    dropped: int = 0  # events, ever: only where the result queue drops
-    held: float = 0.0  # bytes of `queued` that cannot be combined yet, since something may come before them
+    dropped: int = 0  # events since the beginning: only where the result queue drops
+    held: float = 0.0  # bytes of `queued` that cannot be combined yet, because an earlier event may still come
 
 
 class Decided(NamedTuple):
-    """What is done about one lane in the next interval."""
+    """The decision about one lane for the next interval."""
 
-    admitted: int  # events it may have gone through, ever
-    batch: int  # … and those of one micro-batch
+    admitted: int  # position up to which it may process events
+    batch: int  # most events of one micro-batch
     weight: float
     input: float  # events admitted for this interval
     free: float
     response: float | None
-    probe: bool = False  # it gets nothing, but for a few events now, to see how it is
+    probe: bool = False  # it is paused, and gets a few events now as a probe
 
 
 @dataclass
@@ -69,16 +71,16 @@ class _Lane:
     controller: FlowController | None
     meter: ResponseMeter
     pace: BatchPace
-    admitted: int  # events it may have gone through, ever
-    base: int  # … without those of this interval
-    origin: int  # events it had finished when this began
-    done: int  # … and by its last micro-batch
+    admitted: int  # position up to which it may process events
+    base: int  # … without the events of this interval
+    origin: int  # events it had finished when this loop began
+    done: int  # … and with its last micro-batch
     last: float = 0.0  # when it committed its last micro-batch
-    waiting: bool = False  # whether it had more to do at the end of the interval before
+    waiting: bool = False  # whether it had more to do at the end of the previous interval
 
 
 class ControlLoop:
-    """Decides for all lanes of one pipeline. `done` is where they were left by whoever ran it before."""
+    """Decides for all lanes of one pipeline. `done` has their positions at the start of this run."""
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class ControlLoop:
         return self._pauses.of(self._balancer.weights)
 
     def step(self, time: float, measured: Sequence[Measured]) -> list[Decided]:
-        """One interval, that ends at `time`, in seconds since 1970."""
+        """One interval that ends at `time`, in seconds since 1970."""
         self.intervals += 1
         times = []
         for lane, now in zip(self._lanes, measured, strict=True):
@@ -135,13 +137,13 @@ class ControlLoop:
             found = lane.meter.step(time, now.assigned - lane.origin, let_in - lane.origin)
             times.append(found if found is None else max(found, lane.meter.alone or 0.0))
         if self._control.balance:
-            if all(now.queued is not None for now in measured):  # without a combiner nobody waits for anybody
+            if all(now.queued is not None for now in measured):  # without a combiner no lane waits for another
                 self._pauses.step(times, [lane.meter.alone for lane in self._lanes])
             self._balancer.step(times)
         weights, probes = self.weights, self._pauses.probes if self._control.balance else []
         decided = []
         for number, (lane, now, response) in enumerate(zip(self._lanes, measured, times, strict=True)):
-            # What is under way will need its room: a queue measured without it jumps by a micro-batch at a time.
+            # Admitted events will need space: without them the measured queue would jump with each micro-batch.
             under_way = max(0, min(lane.admitted, now.assigned) - now.done) * now.event_bytes
             free = self._control.queue_bytes - (now.queued or 0.0)
             if self._control.flow:
@@ -150,14 +152,14 @@ class ControlLoop:
                 given = float(now.assigned - lane.base)
                 lane.base, lane.admitted = now.assigned, EVERYTHING
             else:
-                # What was admitted and not there to take is not owed later.
+                # Events that were admitted but not there are not owed later.
                 used = max(min(lane.admitted, now.assigned), now.done)
                 given = self._input(lane, used - lane.base, now.event_bytes, free)
                 if lane.controller is None and now.event_bytes <= 0:
-                    given = max(0.0, given - (used - now.done))  # once, and not in every interval until it is known
+                    given = max(0.0, given - (used - now.done))  # once, not in each interval until it is measured
                 lane.base, lane.admitted = used, used + round(given)
-            # Where no queue is to be held, the longest micro-batches are the fastest; and of a lane that gets nothing
-            # more, all others wait for the last.
+            # Without a queue to hold, the longest micro-batches are the fastest. And when a lane gets nothing more, all
+            # others wait for its last micro-batch.
             alone = self._control.balance and self._pauses.paused(number)
             batch = EVERYTHING if now.queued is None or alone else self._batch(lane)
             decided.append(
@@ -166,30 +168,32 @@ class ControlLoop:
         return decided
 
     def _excused(self, held: float) -> float:
-        """Bytes of the queue that do not count. What waits for the order goes when more is admitted, and not before; so
-        it may take half of the room that there is beside the reference, and no more.
+        """Bytes of the queue that do not count. Results that wait for the order leave only when more is admitted, so
+        they may take half of the space beyond the reference, and no more.
         """
         return max(0.0, held - (self._control.queue_bytes - self._control.reference_bytes) / 2)
 
     def _worked(self, lane: _Lane, commit: LaneCommit) -> float:
-        """Seconds that a micro-batch took. What Spark does before and after its tasks is not in `busy`, and under a
-        hog it is most of it; of a lane that had more to do, all of the time since its last commit is meant.
+        """The seconds that a micro-batch took. Spark's work before and after its tasks is not in `busy`, and under a
+        hog it dominates. So for a lane that had more to do, this is all the time since its last commit.
         """
         before, lane.last = lane.last, commit.time
         return max(commit.busy, commit.time - before) if lane.waiting and before else commit.busy
 
     def _clock(self, lane: _Lane, commit: LaneCommit, busy: float) -> None:
-        """One more micro-batch: its events, and how long it took."""
+        """Take note of one more micro-batch: its events, and how long it took."""
         if busy > 0 and commit.done > lane.done:
             lane.pace.learn(commit.done - lane.done, busy)
             lane.done = commit.done
 
     def _batch(self, lane: _Lane) -> int:
-        """Events of a micro-batch: a lane that takes longer than an interval for one is not seen meanwhile."""
+        """Events of a micro-batch: control cannot act on a lane during a micro-batch, so it should not exceed an
+        interval.
+        """
         return lane.pace.rows
 
     def _input(self, lane: _Lane, used: int, event_bytes: float, free: float) -> float:
-        """Events to admit; `used` of those of the interval before were there to be taken."""
+        """Events to admit. `used` is how many of the previous interval's admitted events were there to take."""
         if lane.controller is None:
             if event_bytes <= 0:
                 return float(FIRST_EVENTS)
@@ -215,7 +219,7 @@ def rows(
     measured: Sequence[Measured],
     decided: Sequence[Decided],
 ) -> list[dict[str, Any]]:
-    """Rows of the topic of control."""
+    """The rows for the control topic."""
     always = _always(interval, at, control)
     return [
         {
@@ -237,7 +241,7 @@ def rows(
 
 
 def beat(interval: int, at: float, control: Control) -> dict[str, Any]:
-    """The row of a pipeline that has no lanes: it runs."""
+    """The row of a pipeline without lanes, which shows that it runs."""
     nothing = {"assigned": 0, "admitted": 0, "batch": 0, "done": 0, "dropped": 0, "response": None}
     none = {"free": 0.0, "queued": 0.0, "input": 0.0, "weight": 0.0}
     return {**_always(interval, at, control), "lane": IEP, **nothing, **none}

@@ -1,4 +1,4 @@
-"""The data source inside a pipeline: its lanes, its combiner and its sink. Users have `format("milepost")`."""
+"""The data source that pipelines use internally: lanes, combiner and sink. Users have `format("milepost")`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SINK: Final = (*known.WRITING, Option("progress", ProgressSetting.of, required=T
 
 
 class PipelineDataSource(DataSource):
-    """Options: `lane` or `combined` to read, `marks` with those of a sink to write, each a setting as JSON."""
+    """Options: `lane` or `combined` to read, `progress` with the options of a sink to write; each a setting as JSON."""
 
     @classmethod
     def name(cls) -> str:
-        """As in `format("milepost-pipeline")`."""
+        """The name for `format("milepost-pipeline")`."""
         return FORMAT
 
     def _lane(self) -> LaneSetting | None:
@@ -36,7 +36,7 @@ class PipelineDataSource(DataSource):
         return topics.found(connection.client(broker, timeout), topic).schema
 
     def schema(self) -> StructType:
-        """The columns of events, and those beside them."""
+        """The columns of events, and the added ones."""
         lane = self._lane()
         if lane is not None:
             events = spark_schema(self._schema(lane.broker, lane.timeout, lane.inputs[0]))
@@ -55,6 +55,6 @@ class PipelineDataSource(DataSource):
         return CombinedReader(setting, self._schema(setting.broker, setting.timeout, setting.lanes[0]), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
-        """Routes, with marks."""
+        """The sink for all routes, which also commits progress."""
         options = known.checked(self.options, SINK, "the sink of a pipeline")
         return ProgressSink(options.progress, options, schema)

@@ -1,4 +1,4 @@
-"""The combiner's merge: what a micro-batch of the combined stream has, and in which order."""
+"""The combiner's merge: the rows of a micro-batch of the combined stream, and their order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from milepost.pipeline.watermark import LaneFold, LaneReach, complete
 
-BATCH_ROWS: Final = 500_000  # most results of one micro-batch: what one task sorts at once, some 100 MB
+BATCH_ROWS: Final = 500_000  # most results of one micro-batch, which one task sorts at once: about 100 MB
 
 
 class MergePoint(NamedTuple):
@@ -18,18 +18,18 @@ class MergePoint(NamedTuple):
 
     time_us: int  # everything at or before it is merged
     lows: tuple[LaneReach, ...]  # by lane: up to here everything is merged
-    ends: tuple[LaneReach, ...]  # … and up to here it was looked at
+    ends: tuple[LaneReach, ...]  # by lane: up to here results were read
 
 
 def next_point(
     folds: Sequence[LaneFold], before: MergePoint, time_us: int, disorder_us: int, most: int = BATCH_ROWS
 ) -> MergePoint:
-    """The end of the next micro-batch: as far as `time_us`, the watermark, and as `most` rows allow.
+    """The end of the next micro-batch: as far as `time_us`, the watermark, and `most` rows allow.
 
-    A lane's results behind a reach are not before its time less the disorder; so for a time that is before that, for
-    the reach of every lane, nothing behind these reaches is needed. Of the times that reaches give, the latest within
-    the bound is taken; when none is, the earliest that brings the time on. Where time does not go on, what came since
-    is looked at all the same, as many rows as are allowed: it may be too late.
+    A lane's results after a reach are not before the reach's time minus the disorder. So for a time before this, for
+    the reach of every lane, no results after these reaches are needed. Of the times that the reaches give, the latest
+    one within the bound is taken; when none is within it, the earliest one that advances the time. When the watermark
+    does not advance, new results are still read, as many as allowed, because they may be late.
     """
     ends = tuple(fold.end for fold in folds)
     if time_us <= before.time_us:
@@ -53,12 +53,12 @@ def next_point(
 
 
 def _first_at(fold: LaneFold, time_us: int) -> LaneReach:
-    """The first reach with events up to a time; the last when there is none."""
+    """The first reach with events up to a time; the last reach when there is none."""
     return next((reach for reach in fold.later if reach.time_us >= time_us), fold.end)
 
 
 def _first_beyond(fold: LaneFold, end: LaneReach, rows: int) -> LaneReach:
-    """The first reach with so many rows behind an earlier one; the last when there is none."""
+    """The first reach with at least so many rows after an earlier one; the last reach when there is none."""
     return next((reach for reach in fold.later if rows_between([end], [reach]) >= rows), fold.end)
 
 
@@ -71,30 +71,30 @@ def _further(one: LaneReach, other: LaneReach) -> LaneReach:
 
 
 def rows_between(lows: Sequence[LaneReach], ends: Sequence[LaneReach]) -> int:
-    """How many results a micro-batch reads."""
+    """The number of results that a micro-batch reads."""
     return sum(sum(end.rows.values()) - sum(low.rows.values()) for low, end in zip(lows, ends, strict=True))
 
 
 def wanted(
     times: npt.NDArray[np.int64], seen: npt.NDArray[np.bool_], after_us: int, until_us: int
 ) -> npt.NDArray[np.bool_]:
-    """Which rows a micro-batch hands on: those of its time, and those that are too late. `seen`: as in `merged`."""
+    """Which rows a micro-batch emits: the rows of its time, and the late ones. `seen` is as in `merged`."""
     found: npt.NDArray[np.bool_] = (times <= until_us) & ((times > after_us) | ~seen)
     return found
 
 
 class Merged(NamedTuple):
-    """Rows to hand on, as indexes into all that were read, in the order of time; the late ones first."""
+    """The rows to emit, as indexes into all rows that were read, in the order of time. Late rows come first."""
 
     rows: npt.NDArray[np.intp]
-    late: int  # of them, at the beginning
+    late: int  # number of late rows
 
 
 def merged(times: npt.NDArray[np.int64], seen: npt.NDArray[np.bool_], after_us: int, until_us: int) -> Merged:
-    """Choose and order. `times` of all rows that were read, lane after lane, each in its own order; `seen`: whether
-    the micro-batch before this one looked at a row too, so that it is no late one when it is before `after_us`.
+    """Choose and order rows. `times` has the times of all rows that were read, lane after lane, each in its own order.
 
-    The sort is stable and made for runs that are nearly in order (NumPy's is a merge sort of such runs).
+    `seen` says whether the previous micro-batch read a row as well. Such a row is not late when it is before
+    `after_us`. The sort is stable and fast on runs that are nearly in order (NumPy's is a merge sort of such runs).
     """
     chosen = np.flatnonzero((times > after_us) & (times <= until_us))
     chosen = chosen[np.argsort(times[chosen], kind="stable")]

@@ -1,16 +1,16 @@
-"""The topics beside a pipeline: what its parts tell each other, all of it durable, all of it a topic.
+"""The topics that a pipeline declares for itself. Its parts exchange everything through them, and all are durable.
 
-A pipeline `dns` has, beside its input and its outputs:
+Besides its input and its outputs, a pipeline `dns` has:
 
-- `dns.splits`: which run of the input's offsets belongs to which lane (the load splitter writes, lanes read).
-- `dns.lane.0`, …: what a lane has made of its events (a lane writes, the combiner reads and thereby consumes).
-- `dns.marks`: how far a lane is, written in the transaction that makes its results visible.
-- `dns.control`: what the controllers measured and decided, a row for each lane and interval; of a pipeline without
-  lanes a row of tier 2, which says that it runs.
-- `dns.monitor`: the monitors' statistics.
-- `dns.orders`: what an operator wants of whoever runs it, and that it has stopped.
+- `dns.splits`: which run of the input's offsets belongs to which lane. The load splitter writes it, lanes read it.
+- `dns.lane.0`, …: the results of one lane. The lane writes them, the combiner consumes them.
+- `dns.marks`: the progress of each lane and of tier 2, written in the transaction that makes results visible.
+- `dns.control`: what the controllers measured and decided, one row for each lane and interval. A pipeline without lanes
+  writes one row for tier 2, which shows that it runs.
+- `dns.monitor`: the statistics of the monitors.
+- `dns.orders`: an operator's order to stop, and the runner's answer.
 
-So whoever may read topics can watch a pipeline, and lanes may run anywhere.
+So any client that may read these topics can watch a pipeline, and lanes may run on any machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SPLIT: Final = """
     split: [source: int, log: long, start: long, stop: long, lane: int, first: long, at: timestamp]
 """
-# The topic is called `marks` and its schema `mark`, also where the code says progress: brokers have stored both names.
+# The topic is named `marks` and its schema `mark`, although the code says progress: stores of brokers hold both names.
 PROGRESS: Final = """
     mark: [lane: int, epoch: long, position: long, time: timestamp?, rows: long, bytes: long, rejected: long,
            dropped: long, late: long, busy: double, at: timestamp, offset: string?, elsewhere: bool?,
@@ -44,20 +44,20 @@ STATISTIC: Final = """
                 min: double?, max: double?, quantiles: *([quantile: double, value: double?])*]
 """
 ORDER: Final = "order: [order: string, at: timestamp]"
-STOP: Final = "stop"  # what an operator orders
-STOPPED: Final = "stopped"  # what the runner answers, and says whenever it ends in order
+STOP: Final = "stop"  # order of an operator
+STOPPED: Final = "stopped"  # answer of the runner, also written whenever it ends normally
 
-RESULTS_S: Final = 7 * 86_400.0  # for which results wait that nobody combines yet
+RESULTS_S: Final = 7 * 86_400.0  # retention of results that no pipeline combines yet
 _WEEK: Final = {"age_s": RESULTS_S, "hold": True}
-_TIDIED: Final = {"age_s": None, "hold": True}  # by `tidy`: the last rows must stay, however old they are
+_TIDIED: Final = {"age_s": None, "hold": True}  # trimmed by `tidy`: the last rows must stay, however old they are
 _DAY: Final = {"age_s": 86_400.0, "hold": True}
-_CONSUMED: Final = {"age_s": 0.0, "hold": True}  # results of a lane go as soon as they are combined
+_CONSUMED: Final = {"age_s": 0.0, "hold": True}  # results of a lane are removed as soon as they are combined
 
-IEP: Final = -1  # the `lane` of marks of tier 2
+IEP: Final = -1  # value of `lane` in progress rows of tier 2
 
 
 class OwnTopics:
-    """The names of the topics beside a pipeline, and of the holds its parts have."""
+    """The names of a pipeline's own topics, and of the holds of its parts."""
 
     def __init__(self, pipeline: str) -> None:
         self.pipeline: Final = pipeline
@@ -68,21 +68,21 @@ class OwnTopics:
         self.orders: Final = f"{pipeline}.orders"
 
     def lane(self, number: int) -> str:
-        """The results of a lane."""
+        """The topic with the results of a lane."""
         return f"{self.pipeline}.lane.{number}"
 
-    def hold(self, who: str) -> str:
-        """The name of a hold: "lane 0", "splitter", "tier 2"."""
-        return f"{self.pipeline}: {who}"
+    def hold(self, holder: str) -> str:
+        """The name of a hold. `holder` is "lane 0", "splitter" or "tier 2"."""
+        return f"{self.pipeline}: {holder}"
 
     def owns(self, topic: str) -> bool:
-        """Whether a topic of this name is one of them, if there is such a pipeline."""
+        """Whether a topic with this name would belong to the pipeline."""
         lane = topic.removeprefix(f"{self.pipeline}.lane.")
         fixed = (self.splits, self.progress, self.control, self.monitor, self.orders)
         return topic in fixed or (lane != topic and lane.isdecimal())
 
     def declare(self, client: Client) -> None:
-        """Make the topics whose schema does not depend on the pipeline; those that are there stay."""
+        """Declare the topics whose schema does not depend on the pipeline. Topics that exist stay as they are."""
         for name, schema, retain in (
             (self.splits, SPLIT, _TIDIED),
             (self.progress, PROGRESS, _TIDIED),
@@ -93,15 +93,15 @@ class OwnTopics:
             client.declare_topic(name, schema, durable=True, retain=retain)
 
     def declare_lanes(self, client: Client, lanes: int, schema: Schema, *, combined: bool = True) -> None:
-        """Make the topics of the lanes' results. Where another pipeline is to combine them, they wait for it."""
+        """Declare the topics of the lanes' results. With `combined` false, results wait a week for another pipeline."""
         for lane in range(lanes):
             client.declare_topic(self.lane(lane), schema, durable=True, retain=_CONSUMED if combined else _WEEK)
 
 
 def pipeline_topics(topics: Iterable[TopicInfo]) -> set[str]:
-    """The names of topics that pipelines have made for themselves, of all that a broker has.
+    """The names of those topics that pipelines have declared for themselves.
 
-    A pipeline is known by its topic of marks: the name alone could be anybody's.
+    A pipeline is recognised by the schema of its progress topic, since a user may have a topic of the same name.
     """
     schemas = {each.name: each.schema for each in topics}
     pipelines = [
@@ -113,9 +113,10 @@ def pipeline_topics(topics: Iterable[TopicInfo]) -> set[str]:
 
 
 def last_progress(client: Client, topics: OwnTopics, lane: int, other_than: str = "") -> Any | None:
-    """The farthest mark of a lane, or of tier 2; None before the first. It is among the last rows, nearly always.
+    """The farthest progress row of a lane, or of tier 2; None before the first one. It is nearly always among the last
+    rows.
 
-    `other_than`: of a sink of another name.
+    `other_than` ignores the rows of the sink with this name.
     """
     stops = ends(client, topics.progress)
     for back in (1_000, 1 << 62):
@@ -124,25 +125,26 @@ def last_progress(client: Client, topics: OwnTopics, lane: int, other_than: str 
         if other_than:
             found = [row for row in found if getattr(row, "sink", None) != other_than]
         if found:
-            # Tier 2 may go on in time, and not in results: of such marks the last one counts.
+            # Tier 2 may advance in time but not in position: among such rows the last one counts.
             return max(reversed(found), key=lambda row: (row.position, row.at))
     return None
 
 
 def statistics(row: Any) -> dict[str, Any]:
-    """The statistics of one row of a monitors' topic, by the names that rules have for them."""
+    """The statistics in one row of the monitors' topic, by the names that rules use."""
     told = {name: getattr(row, name) for name in ("count", "rate", "mean", "min", "max")}
     return told | {quantile_name(each.quantile): each.value for each in row.quantiles}
 
 
 def combiner_hold(reader: str, topic: str) -> str:
-    """The hold that a pipeline's combiner has on a topic of its own, or of a pipeline that feeds it."""
+    """The hold of a pipeline's combiner on a topic of its own lanes, or of a pipeline that feeds it."""
     return f"{reader}: tier 2 of {topic}"
 
 
 def queue(client: Client, topics: OwnTopics, lane: int) -> tuple[int, float]:
-    """The result queue of a lane: results that it has committed and its combiner has not consumed, and the bytes of
-    one; 0.0 where the topic is empty and cannot tell. Where several pipelines combine one lane, the slowest counts.
+    """The result queue of a lane: the number of results that its combiner has not consumed, and the bytes of one.
+
+    The bytes are 0.0 while the topic is empty. Where several pipelines combine one lane, the slowest one counts.
     """
     told = client.look(topics.lane(lane))
     rows, size = (sum(int(each[name]) for each in told["logs"]) for name in ("rows", "bytes"))
@@ -151,15 +153,15 @@ def queue(client: Client, topics: OwnTopics, lane: int) -> tuple[int, float]:
 
 
 def queued_bytes(client: Client, topics: OwnTopics, lane: int) -> float:
-    """The same in bytes."""
+    """The size of a lane's result queue in bytes."""
     rows, each = queue(client, topics, lane)
     return rows * each
 
 
 def tidy(client: Client, topic: str, before: datetime, keep: Mapping[int, int]) -> int:
-    """Remove rows from before a time that nobody needs; how many.
+    """Remove rows that were stored before a time and are not needed any more. Returns how many were removed.
 
-    `keep` has, by log, the first offset that whoever begins anew must find. What holds hold stays as well.
+    `keep` has, by log, the first offset that a restarted reader needs. Rows that holds protect stay as well.
     """
     told = client.look(topic, before)
     position = {int(log): int(offset) for log, offset in told["position"].items()}
@@ -181,7 +183,7 @@ def newest(client: Client, topic: str) -> list[Any]:
 
 
 class Tail:
-    """Reads a small topic as it grows: each call of `news` gives the rows that came since the one before."""
+    """Reads a small topic as it grows: each call of `news` returns the rows stored since the previous call."""
 
     def __init__(self, client: Client, topic: str, position: dict[int, int] | None = None) -> None:
         self._client = client
@@ -189,7 +191,7 @@ class Tail:
         self.position: dict[int, int] = dict(position or {})
 
     def news(self) -> list[Any]:
-        """Rows that are new, as (log, offset, row), the oldest of each log first."""
+        """The new rows as (log, offset, row), the oldest of each log first."""
         logs = self._client.look(self._topic)["logs"]
         stop = {int(each["log"]): int(each["next"]) for each in logs}
         start = {int(each["log"]): max(int(each["start"]), self.position.get(int(each["log"]), 0)) for each in logs}

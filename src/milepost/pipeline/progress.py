@@ -1,4 +1,4 @@
-"""Marks: how far a lane is, and the sink that writes them in the transaction in which its results become visible."""
+"""The progress of a lane or of tier 2, and the sink that commits it in the transaction that makes results visible."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from milepost.pipeline.source.sink import StagedPart, StreamSink
 
 @dataclass(frozen=True)
 class ProgressSetting:
-    """Whose marks a sink writes; as JSON it is the option `marks`."""
+    """Identifies the lane whose progress a sink commits, and names the columns. As JSON it is the option `progress`."""
 
     pipeline: str
     lane: int
     result: str = "event"  # the column with results; empty: all columns
-    reject: str = "reject"  # … and with what was refused
-    time: str = ""  # the field of results that is their time; empty: it is the one that events came with
-    disorder_us: int = 0  # that results may be out of order
-    late: str = ""  # … and with what came too late, also when it begins with _ and goes nowhere
-    elsewhere: bool = False  # results go to the output, and not to a lane's topic
-    queue_bytes: int = 0  # a result queue that drops what it has no room for: only for showing what that does
+    reject: str = "reject"  # the column with rejected events
+    time: str = ""  # the field of results that holds their time; empty: the time of the events
+    disorder_us: int = 0  # by how much results may be out of order
+    late: str = ""  # the column with late events, also under the name `_late` where they go to no topic
+    elsewhere: bool = False  # results go to the output topic, not to a lane's topic
+    queue_bytes: int = 0  # bound of a result queue that drops what does not fit; only for experiments
 
     def json(self) -> str:
         """The value of the option."""
@@ -39,12 +39,12 @@ class ProgressSetting:
 
     @classmethod
     def of(cls, text: str) -> ProgressSetting:
-        """Back from the option."""
+        """Parse the option."""
         return cls(**json.loads(text))
 
 
 class ProgressSink(StreamSink):
-    """A sink that takes mark rows out of what it is given, and commits the farthest of them with the results."""
+    """A sink that removes progress rows from its input, and commits the farthest of them with the results."""
 
     chosen = False
 
@@ -54,12 +54,14 @@ class ProgressSink(StreamSink):
         self._topics: Final = OwnTopics(setting.pipeline)
 
     def stage(self, message: StagedPart, batches: Iterator[pa.RecordBatch]) -> None:
-        """In a task: what is staged is what the task reads and calculates meanwhile, so this is how long it works."""
+        """Stage rows in a task. Staging pulls the rows through the task's work, so its duration is the task's work
+        time.
+        """
         message.note["begun"] = time.time()
         super().stage(message, batches)
 
     def look(self, message: StagedPart, batch: pa.RecordBatch) -> None:
-        """In a task: find the mark, count what goes where."""
+        """Find the progress row and count the rows of each column. Called in a task for each record batch."""
         note = message.note
         for column in (*(name for name in self.routes if name is not None), f"_{self._setting.late}"):
             if column in batch.schema.names:
@@ -72,7 +74,7 @@ class ProgressSink(StreamSink):
                     note["position"], note["offset"] = told["position"], told["offset"]
                 self._latest(note, None if self._setting.time else told["time"])
         if self._setting.time and self._setting.result in batch.schema.names:
-            # Events that are left out have no such time; what was read before and after them has.
+            # Events that tier 1 leaves out have no such time, but the events before and after them do.
             self._latest(note, pc.max(pc.struct_field(batch.column(self._setting.result), self._setting.time)).as_py())
 
     @staticmethod
@@ -81,7 +83,7 @@ class ProgressSink(StreamSink):
             note["time"] = time
 
     def extra(self, messages: Sequence[StagedPart]) -> Mapping[str, Any] | None:
-        """In the driver: the row for the topic of marks; none when no mark came."""
+        """The row for the progress topic; None when no progress row came. Called in the driver."""
         told = [each.note for each in messages if "position" in each.note]
         if not told:
             return None
@@ -110,7 +112,7 @@ class ProgressSink(StreamSink):
         return {self._topics.progress: [row | counts]}
 
     def publish(self, messages: Sequence[StagedPart | None]) -> None:
-        """Results and mark; of a result queue that drops, only the mark when it is full."""
+        """Publish results and progress. A full result queue that drops publishes the progress alone."""
         bound = self._setting.queue_bytes
         if bound:
             with connection.using(self.options.broker, self.options.timeout) as client:
@@ -125,7 +127,7 @@ def _count(messages: Sequence[StagedPart], columns: Iterable[str | None]) -> int
 
 
 def _without_results(message: StagedPart, result: str) -> StagedPart:
-    """A task's message of which nothing is published; what it had is counted as dropped."""
+    """The message of a task without its results, which count as dropped."""
     rows = f"rows of {result}"
     note = {**message.note, "dropped": message.note.get(rows, 0), rows: 0}
     return StagedPart(message.sink, message.epoch, message.part, message.attempt, 0, 0, note)

@@ -24,41 +24,43 @@ from milepost.pipeline.tier2.plan import Tier2
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-EVERY: Final = 0.25  # of an interval of control: from one micro-batch to the next at least, or cores are never idle
-WORK: Final = 0.25  # of an interval of control: a micro-batch of tier 2, as result queues empty in steps of it
-POOL: Final = "spark.scheduler.pool"  # a local property: queries in pools of their own take turns
+EVERY: Final = 0.25  # of a control interval: least time between two micro-batches, so that cores are idle at times
+WORK: Final = (
+    0.25  # of a control interval: duration of a micro-batch of tier 2, since each one empties result queues by a step
+)
+POOL: Final = "spark.scheduler.pool"  # a local property: queries in different pools take turns
 
 
 def register(spark: SparkSession) -> None:
-    """Make the inner data source known to a session."""
+    """Register the internal data source with a session."""
     spark.dataSource.register(PipelineDataSource)
 
 
 def monitors_of(checked: CheckedPipeline) -> dict[str, list[str]]:
-    """The statistics that rules may ask for, by monitor."""
+    """The statistics that rules may use, by monitor."""
     return {each.rule.name: list(each.rule.statistics) for each in checked.monitors}
 
 
 def has_tier2(checked: CheckedPipeline) -> bool:
-    """Whether lanes' results are combined; if not, they are the output."""
+    """Whether lanes' results are combined. If not, they are the output."""
     return bool(checked.rules or checked.monitors)
 
 
 def open_times(checked: CheckedPipeline) -> list[tuple[int, int]]:
-    """Of each rule that sends something when a time is over: how long that is, and at multiples of what it begins."""
+    """For each rule that emits at the end of a duration: the duration, and the step at whose multiples it begins."""
     found = []
     for each in checked.rules:
         if isinstance(each.rule, WindowRule):
             found.append((each.rule.window.us, (each.rule.slide or each.rule.window).us))
         elif isinstance(each.rule, AbsenceRule):
-            found.append((each.rule.within.us + 1, 1))  # its deadline belongs to it
+            found.append((each.rule.within.us + 1, 1))  # the deadline itself is included
     return found
 
 
 def start_lane(
     spark: SparkSession, checked: CheckedPipeline, lane: int, checkpoint: Path | str, *, drops: int = 0
 ) -> StreamingQuery:
-    """An IAP: tier 1 over the events of one lane. `drops`: the bytes from which on its result queue drops."""
+    """Start an IAP: tier 1 over the events of one lane. `drops`: bytes at which its result queue drops."""
     pipeline, names = checked.pipeline, OwnTopics(checked.pipeline.name)
     setting = LaneSetting(
         pipeline.broker, pipeline.name, lane, tuple(pipeline.input), pipeline.time, monitors_of(checked)
@@ -89,7 +91,7 @@ def start_tier2(
     idle_s: float,
     drain: bool = False,
 ) -> StreamingQuery:
-    """The IEP: tier 2 over what all lanes made, in time order. `drain`: it closes what is open when nothing comes."""
+    """Start the IEP: tier 2 over the results of all lanes, in time order. `drain` closes open windows at the end."""
     pipeline = checked.pipeline
     assert checked.time is not None
     setting = CombinedSetting(

@@ -1,4 +1,4 @@
-"""How a pipeline is doing, out of the topics beside it: whoever can reach the broker can ask."""
+"""The status of a pipeline, read from its own topics. Any client that may read them can ask."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from milepost.pipeline.own_topics import IEP, STOPPED, OwnTopics, Tail
 if TYPE_CHECKING:
     from milepost.client import Client
 
-STALE_INTERVALS: Final = 5  # without a row of control: nobody runs it
-GAPS: Final = 5  # between such rows: what is usual, whether two came close together once, or nobody ran it for long
+STALE_INTERVALS: Final = 5  # without a control row, after which no runner is running it
+GAPS: Final = 5  # between control rows that are remembered: robust against two close rows, and against a long pause
 
 
 @dataclass
 class LaneStatus:
-    """One lane, as its last marks and the last decision about it tell."""
+    """One lane, by its last progress rows and the last decision about it."""
 
     number: int
     assigned: int = 0
@@ -37,12 +37,12 @@ class LaneStatus:
 
     @property
     def waiting(self) -> int:
-        """Events that it was given and has not finished."""
+        """Events that are assigned to it and not finished."""
         return max(0, self.assigned - self.done)
 
 
 class PipelineStatus:
-    """A pipeline, watched. `refresh` reads what is new, and costs little when nothing is."""
+    """The status of a pipeline. `refresh` reads what is new, and costs little when nothing is."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client = client
@@ -63,15 +63,15 @@ class PipelineStatus:
         self.trace: Final = Trace()
         self.monitors: dict[str, Any] = {}
         self.rejected = self.dropped = self.late = self.sent = 0
-        self.watermark: Any = None  # up to which tier 2 has seen everything
-        self.last: Any = None  # when it was last steered
-        self._stopped: Any = None  # when a runner last said that it ends
+        self.watermark: Any = None  # time up to which tier 2 has seen everything
+        self.last: Any = None  # time of the last control row
+        self._stopped: Any = None  # when a runner last announced its end
         self._first: float | None = None
-        self._every = 0.0  # seconds between two decisions, as they say
+        self._every = 0.0  # seconds between two decisions, as the rows state
         self._gaps: deque[float] = deque([2.0], GAPS)  # seconds
 
     def refresh(self) -> None:
-        """Read on."""
+        """Read what is new in the topics."""
         for _, _, row in self._progress.news():
             self._note_progress(row)
         for _, _, row in self._control.news():
@@ -86,12 +86,14 @@ class PipelineStatus:
         if row.lane == IEP:
             self.late += row.late
             self.sent += row.rows
-            self.watermark = row.time if row.time is None or row.time.year > 1 else None  # which is before all events
+            self.watermark = (
+                row.time if row.time is None or row.time.year > 1 else None
+            )  # year 1 stands for "before all events"
             return
         lane = self.lanes.setdefault(row.lane, LaneStatus(row.lane))
         lane.done = max(lane.done, row.position)
         lane.results += row.rows
-        lane.epoch = row.epoch if row.epoch >= 0 else lane.epoch  # below: who takes over says so
+        lane.epoch = row.epoch if row.epoch >= 0 else lane.epoch  # negative: the row only announces a new sink
         self.rejected += row.rejected
         self.dropped += row.dropped
 
@@ -126,18 +128,18 @@ class PipelineStatus:
         if self.last is not None and row.at > self.last:
             self._gaps.append((row.at - self.last).total_seconds())
         self.last = row.at
-        self._every = getattr(row, "every", None) or 0.0  # which rows of older versions do not say
+        self._every = getattr(row, "every", None) or 0.0  # missing in rows of older versions
 
     def running(self, now: float) -> bool:
-        """Whether somebody steers it: it was steered lately, and has not said since that it stops."""
+        """Whether a runner controls it: there was a control row lately, and no announcement of an end since."""
         if self.last is None or (self._stopped is not None and self._stopped >= self.last):
             return False
         usual = max(median(self._gaps), self._every, 1.0)
         return bool(now - self.last.timestamp() < STALE_INTERVALS * usual)
 
     def unfinished(self, now: float) -> str:
-        """Why it is not at the end of its input; empty when nothing says so."""
+        """Why it has not reached the end of its input; empty when nothing is known to be left."""
         if self.running(now):
             return "still runs"
         waiting = sum(each.waiting for each in self.lanes.values())
-        return f"was stopped with {waiting:,} events to do" if waiting else ""
+        return f"was stopped with {waiting:,} unfinished events" if waiting else ""

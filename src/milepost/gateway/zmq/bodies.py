@@ -133,7 +133,7 @@ def uuid_bytes(text: str) -> bytes:
     try:
         return UUID(text).bytes
     except ValueError:
-        raise not_understood(f"{_quoted(text)} is no UUID, as 2f1e9a0c-…") from None
+        raise not_understood(f"{_quoted(text)} is not a UUID such as 2f1e9a0c-…") from None
 
 
 def payload_bytes(value: Any, encoding: Encoding) -> bytes | None:
@@ -154,7 +154,7 @@ def payload_bytes(value: Any, encoding: Encoding) -> bytes | None:
     try:
         return b64decode(value, validate=True)
     except ValueError as error:
-        raise InvalidValue(f"this is no base64: {error}", "payload") from None
+        raise InvalidValue(f"this is not base64: {error}", "payload") from None
 
 
 def write_reply(request: Request, fields: dict[str, Any], encoding: Encoding) -> bytes:

@@ -24,7 +24,7 @@ def endpoint_of(listen: str) -> str:
     """Where to listen, as ZeroMQ writes it; IPv6 hosts stand in brackets."""
     host, colon, port = listen.removeprefix("tcp://").rpartition(":")
     if not colon or not host or not (port == "*" or (port.isdecimal() and int(port) <= 65_535)):
-        raise ConfigError(f"{listen!r} is no place for ZeroMQ to listen: write HOST:PORT, as in 127.0.0.1:7451")
+        raise ConfigError(f"{listen!r} is not an address for ZeroMQ: write HOST:PORT, as in 127.0.0.1:7451")
     return f"tcp://{host}:{'*' if port == '0' else port}"
 
 
@@ -33,7 +33,7 @@ def keys_of(file: str) -> Keys:
     try:
         public, secret = zmq.auth.load_certificate(Path(file).expanduser())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"zmq_curve: {file} is no CURVE certificate: {error}; {_MAKE_ONE}") from None
+        raise ConfigError(f"zmq_curve: {file} is not a CURVE certificate: {error}; {_MAKE_ONE}") from None
     if secret is None:
         raise ConfigError(f"zmq_curve: {file} has no secret key, which the broker needs; {_MAKE_ONE}")
     if not zmq.has("curve"):

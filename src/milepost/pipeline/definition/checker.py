@@ -1,7 +1,7 @@
-"""Checks a pipeline against the schema of its input, without Spark: whatever can be told before it starts is told here.
+"""Checks a pipeline against the schema of its input, without Spark, and reports all problems before it starts.
 
-Every rule is compiled against the event as it is at that point, through all the steps before. Problems are collected:
-one look finds them all, and what only follows from another problem is left out.
+Every rule is compiled against the event as the steps before it leave it. Problems that only follow from another problem
+are left out.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from milepost.schema.types import FIELD_NAME, Field, Optional, Schema, Type
 
 Found = TypeVar("Found")
 
-ROOT_ONLY: Final = "a pipeline takes plain tuples, and {} is a message type: its messages are graphs of nodes"
+ROOT_ONLY: Final = "a pipeline reads plain tuples, and {} is a message type, whose messages are graphs of nodes"
 
 
 def check(pipeline: Pipeline, schema: Schema) -> CheckedPipeline:
-    """The pipeline over events of a schema: that of its input topics, or of what `from` names.
+    """Check the pipeline for events of a schema: the schema of its input topics, or of the results of `from`.
 
-    Reads the tables that events are enriched from. Raises `PipelineError` with every problem.
+    Reads the tables of enrich steps. Raises `PipelineError` with all problems.
     """
     return _Checker(pipeline, schema).run()
 
@@ -47,7 +47,7 @@ class _Checker:
         self.events = schema
         self.time: str | None = pipeline.time
         self.retimed = False
-        self.failed: set[str] = set()  # fields whose making failed: that they are missing is no news
+        self.failed: set[str] = set()  # fields whose derivation failed: that they are missing is not reported again
         self.place = ""
 
     def run(self) -> CheckedPipeline:
@@ -57,7 +57,7 @@ class _Checker:
             self.problems.require_none(pipeline.called())
         self._names("input", fields_of(self.input))
         self._time_of(self.input)
-        self.problems.require_none(pipeline.called())  # without these, nothing else makes sense
+        self.problems.require_none(pipeline.called())  # without these, later checks make no sense
         steps = [self._step(number, step) for number, step in enumerate(pipeline.tier1, 1)]
         result = self.events if self.events is not self.input else visible(self.input, None)
         self._time_of_result(result)
@@ -87,13 +87,13 @@ class _Checker:
             warnings=tuple(self.warnings),
         )
 
-    # What all parts share
+    # Shared by all parts
 
     def _note(self, key: str, text: object) -> None:
         self.problems.add(joined(self.place, key), text)
 
     def _compiled(self, key: str, make: Callable[[str, Schema], Found], text: str, schema: Schema) -> Found | None:
-        """A compiled query, or None and a problem with the place in its text."""
+        """A compiled query; None when it has a problem, which is noted with its place in the text."""
         try:
             found = make(text, schema)
             _require_spark_can(found)
@@ -105,21 +105,21 @@ class _Checker:
             if said.startswith(f"there is no {MONITOR!r}"):
                 said = said.replace(f"there is no {MONITOR!r}", f"there is no [[{MONITOR}]]", 1)
             self._note(key, said)
-        except MilepostError as error:  # a limit
+        except MilepostError as error:  # a limit was exceeded
             self._note(key, error)
         return None
 
     def _names(self, place: str, fields: Iterable[Field]) -> None:
-        """Names that Spark cannot have beside each other, or that pipelines need."""
+        """Note names that Spark cannot tell apart, or that pipelines reserve."""
         seen: dict[str, str] = {}
         for field in fields:
             other = seen.setdefault(field.name.lower(), field.name)
             if field.name in RESERVED:
-                self.problems.add(place, f"events have a field {field.name!r}, a name that pipelines need themselves")
+                self.problems.add(place, f"events have a field {field.name!r}, a name that pipelines reserve")
             elif other != field.name:
                 self.problems.add(
                     place,
-                    f"the fields {other!r} and {field.name!r} differ in case alone, which Spark does not tell apart",
+                    f"the fields {other!r} and {field.name!r} differ only in case, which Spark ignores",
                 )
 
     # Time
@@ -130,7 +130,7 @@ class _Checker:
         if name not in kinds:
             self.problems.add("time", unknown(name, kinds, f"events have no field {name!r}"))
         elif _bare(kinds[name], schema) != t.TIMESTAMP:
-            self.problems.add("time", f"{name!r} is a {kinds[name]}, and an event time is a timestamp")
+            self.problems.add("time", f"{name!r} is a {kinds[name]}, but the event time must be a timestamp")
 
     def _time_of_result(self, result: Schema) -> None:
         pipeline = self.pipeline
@@ -138,15 +138,15 @@ class _Checker:
             if pipeline.tier2 or pipeline.monitor or pipeline.output is None:
                 self.problems.add(
                     "tier1",
-                    f"the event time {pipeline.time!r} is left out, and results are merged in its order: keep it",
+                    f"the event time {pipeline.time!r} is left out, but results are merged in its order: keep it",
                 )
             return
         kind = next(field.type for field in fields_of(result) if field.name == self.time)
         if _bare(kind, result) != t.TIMESTAMP:
-            self.problems.add("tier1", f"the event time {self.time!r} has become a {kind}, and must stay a timestamp")
+            self.problems.add("tier1", f"the event time {self.time!r} has become a {kind}, but must stay a timestamp")
 
     def _rejecting(self, result: Schema) -> bool:
-        """Whether anything can be rejected; a field that results require may be missing in older messages."""
+        """Whether any event can be rejected. A field that results require may be missing in older messages."""
         if self.pipeline.sources:
             return False
         for step in self.pipeline.tier1:
@@ -187,8 +187,8 @@ class _Checker:
         if read and not isinstance(step, Cleanse):
             names = ", ".join(f"monitor.{name}" for name in read)
             self.warnings.append(
-                f"{self.place}: {names} is measured on what tier 1 lets through, which this step decides by it; "
-                "to keep the measure, derive a field here and filter in tier 2"
+                f"{self.place}: {names} is measured on the results of tier 1, which this step filters by it; "
+                "to keep the measurement unbiased, derive a field here and filter in tier 2"
             )
 
     def _known(self, name: str, key: str) -> Field | None:
@@ -211,7 +211,7 @@ class _Checker:
         for new in step.names.values():
             self._usable(new, "rename")
             if new in kept:
-                self._note("rename", f"{new!r} is there already")
+                self._note("rename", f"there is already a field {new!r}")
                 return
         self._become(
             "rename", [Field(step.names.get(field.name, field.name), field.type) for field in fields_of(self.events)]
@@ -241,7 +241,7 @@ class _Checker:
             if self._usable(field, "enrich, take") and field in names:
                 self._note(
                     "enrich, take",
-                    f"{field!r} is a field of the event already; give it another name, as in take = {{ table_{field} = "
+                    f"{field!r} is already a field of the event; use another name, as in take = {{ table_{field} = "
                     f'"{step.take[field]}" }}',
                 )
         if by is None:
@@ -260,9 +260,9 @@ class _Checker:
 
     def _usable(self, name: str, key: str) -> bool:
         if name in RESERVED:
-            self._note(key, f"{name!r} is a name that pipelines need themselves; choose another")
+            self._note(key, f"{name!r} is a name that pipelines reserve; choose another")
         elif not FIELD_NAME.match(name):
-            self._note(key, f"{name!r} is no field name: use letters, digits and _")
+            self._note(key, f"{name!r} is not a field name: use letters, digits and _")
         else:
             return True
         return False
@@ -278,7 +278,7 @@ class _Checker:
     # Monitors and topics
 
     def _monitor(self, number: int, result: Schema) -> CheckedMonitor:
-        """Monitors see events alone: a statistic of what another one decides would chase itself."""
+        """Monitors see only events: a statistic that depends on another monitor would feed back on itself."""
         rule = self.pipeline.monitor[number]
         self.place = f"[[monitor]] {number + 1} {rule.name!r}"
         of: Expression | None = None
@@ -286,7 +286,7 @@ class _Checker:
         if rule.of is not None:
             of = self._compiled("of", query.expression, rule.of, result)
             if of is not None and of.type.name not in ("integer", "double", "decimal"):
-                self._note("of", f"statistics are of a number, and {rule.of} is a {of.type}")
+                self._note("of", f"statistics need a number, and {rule.of} is a {of.type}")
         if rule.where is not None:
             where = self._compiled("where", query.compile, rule.where, result)
         return CheckedMonitor(rule, of, where)
@@ -307,13 +307,13 @@ class _Checker:
                 self.problems.add(
                     f"tier2 {made.rule.name!r}, to",
                     f"{topic!r} gets {before.type} from another rule, and {made.output.type} from this one; "
-                    "let both emit the same fields, or send them to two topics",
+                    "emit the same fields from both, or use two topics",
                 )
         return found
 
 
 def _require_spark_can(found: object) -> None:
-    """Refuse what the language has and Spark cannot express; raises `QueryTypeError`. Without PySpark nobody asks."""
+    """Refuse expressions that Spark cannot evaluate. Raises `QueryTypeError`. Without PySpark this is not checked."""
     try:
         from milepost.query.spark.route import require
     except ImportError:
@@ -324,7 +324,7 @@ def _require_spark_can(found: object) -> None:
 
 
 def _merged(fields: Iterable[Field], made: Mapping[str, Type]) -> list[Field]:
-    """New fields at the end, in their order; those that are there keep their places."""
+    """New fields go to the end, in their order. Existing fields keep their places."""
     fields = list(fields)
     there = {field.name for field in fields}
     replaced = [Field(field.name, made.get(field.name, field.type)) for field in fields]

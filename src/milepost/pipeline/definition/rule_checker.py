@@ -1,4 +1,4 @@
-"""One rule of tier 2, checked: what it sees, what the engine emits for it, and what it sends on."""
+"""Checks one rule of tier 2: what it sees, what the engine emits for it, and what goes to its topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNT = "count"
 
 
 class RuleChecker:
-    """Checks one rule. `compiled` and `note` are the caller's, who knows the place and collects problems."""
+    """Checks one rule. `compiled` and `note` belong to the caller, which knows the place and collects problems."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RuleChecker:
         self._note(key, text)
 
     def run(self) -> CheckedRule | None:
-        """The rule checked; None when it has problems, which are noted."""
+        """The checked rule; None when it has problems, which are noted."""
         rule = self.rule
         where = None if rule.where is None else self._predicate("where", rule.where, self.sees)
         first = then = None
@@ -110,11 +110,11 @@ class RuleChecker:
         )
 
     def _schema(self, key: str, fields: Iterable[Field]) -> Schema | None:
-        """A schema for what the rule emits, called as the rule is, as far as a schema may."""
+        """A schema for what the rule emits, named after the rule as far as the rules for names allow."""
         name = re.sub(r"[^A-Za-z0-9_]", "_", self.rule.name)
         if not FIELD_NAME.match(name) or name in t.ATOMS or name in t.ALIASES or name in ("dynamic", "decimal"):
             name = f"rule_{name}"
-        # Fields may refer to any of these, the event itself included; `with_fields` takes what it needs.
+        # Fields may refer to any of these, including the event itself; `with_fields` takes what it needs.
         known = (*self.result.definitions, Field(self.result.name, self.result.type))
         while any(item.name == name for item in known):
             name += "_"
@@ -142,11 +142,14 @@ class RuleChecker:
             kind = known[name].type
             inner = kind.type if isinstance(kind, Optional) else kind
             if not isinstance(inner, Atom):
-                self.note("by", f"{name!r} is {inner}, and events are grouped by single values")
+                self.note("by", f"{name!r} is {inner}, but events are grouped by single values")
             yield known[name]
 
     def _carried(self, prefix: str, keys: Iterable[str]) -> Iterable[Field]:
-        taken = {*keys, "time"}  # first_time and then_time are the event times, whatever a field of events is called
+        taken = {
+            *keys,
+            "time",
+        }  # first_time and then_time are the event times, whatever the fields of events are called
         for field in fields_of(self.result):
             if field.name not in taken:
                 yield Field(f"{prefix}_{field.name}", field.type)
@@ -156,11 +159,11 @@ class RuleChecker:
             key = f"compute, {name}"
             made = self._tried(key, partial(read_aggregate, name), text, self.sees)
             if made is None or (name == COUNT and made.function == COUNT and made.argument is None):
-                continue  # every window has that one
+                continue  # every window has a count
             if name in ("window_start", "window_end", COUNT, *rule.by):
-                self.note(key, f"a window has {name!r} already; call it something else")
+                self.note(key, f"a window already has {name!r}; choose another name")
             elif not FIELD_NAME.match(name) or name in RESERVED:
-                self.note(key, f"{name!r} is no name for it: use letters, digits and _")
+                self.note(key, f"{name!r} is not a valid name: use letters, digits and _")
             else:
                 yield made
 
@@ -170,7 +173,7 @@ class RuleChecker:
         found: dict[str, Expression] = {}
         for name, text in wanted.items():
             if not FIELD_NAME.match(name) or name in RESERVED:
-                self.note("emit", f"{name!r} is no name for a field: use letters, digits and _")
+                self.note("emit", f"{name!r} is not a valid field name: use letters, digits and _")
                 continue
             made = self._tried(f"emit, {name}", query.expression, text, context)
             if made is not None:

@@ -1,6 +1,6 @@
 """Figure 8: two lanes on two cores and a hog on one of them, with round robin and with the balancer.
 
-The same run has both, first the one and then the other, so that both meet the same warm Spark.
+One run has both, one after the other, so that both use the same warm Spark.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from milepost.pipeline.experiments.hog import Hog
 from milepost.pipeline.experiments.run import ExperimentRun, Tell
 from milepost.pipeline.experiments.script import Script
 
-PATTERNS: Final = 150  # that each lane looks for
-FIRST_RATE: Final = 1_000.0  # events a second, until lanes are known
+PATTERNS: Final = 150  # patterns that each lane searches for
+FIRST_RATE: Final = 1_000.0  # events a second, until the capacity of the lanes is known
 FIRST_EVENTS: Final = 20_000
-OVERLOAD: Final = 1.3  # of what they do: until it is known how much that is
-LOAD: Final = 0.27  # of that: what is offered. One lane can do it beside everything else, and a hogged one not its half
-PROCESSES: Final = 6  # of the hog: it leaves about a seventh
-LEAVING: Final = 3  # intervals before the hog whose events come out under it: they are of neither time
-CALM_S: Final = 4.0  # the response time below which a backlog counts as gone
-PATIENCE: Final = 30  # intervals for that
+OVERLOAD: Final = 1.3  # of the lanes' current rate, while their capacity is measured
+LOAD: Final = 0.27  # of the capacity is offered: one lane can process it, a lane under the hog not even half of it
+PROCESSES: Final = 6  # of the hog, which leaves about a seventh of the core
+LEAVING: Final = 3  # intervals before the hog whose events are emitted during it: they count for neither time
+CALM_S: Final = 4.0  # response time below which a backlog counts as processed
+PATIENCE: Final = 30  # intervals to wait for that
 
 
 @dataclass(frozen=True)
 class BalancePlan:
-    """How long each part takes, in intervals."""
+    """The length of each part, in intervals."""
 
     warm: int = 8
     before: int = 12
@@ -39,12 +39,12 @@ class BalancePlan:
 
 @dataclass
 class Phase:
-    """One way to split."""
+    """The run with one way to split."""
 
     before_s: float  # mean delay
     during_s: float
     trace: Trace
-    hog: tuple[float, float]  # in the trace's seconds
+    hog: tuple[float, float]  # in seconds of the trace
 
     @property
     def ratio(self) -> float:
@@ -53,7 +53,7 @@ class Phase:
 
 @dataclass
 class BalanceResult:
-    """What the run with two lanes has shown."""
+    """The results of the run with two lanes."""
 
     rate: float = 0.0  # events a second
     speeds: tuple[float, ...] = ()  # of the lanes, events a second
@@ -66,10 +66,12 @@ BALANCED: Final = "balanced"
 
 
 def balance(environment: Environment, plan: BalancePlan, tell: Tell) -> BalanceResult:
-    """Both parts."""
+    """Run both phases."""
     first, other = environment.cores
     pipeline = pipelines.two_lanes("split", environment.address, (first, other), PATTERNS, balance=False)
-    spared = environment.all_cores - {first}  # all that is no lane is here before the hog, too: it hits a lane alone
+    spared = environment.all_cores - {
+        first
+    }  # everything but the lane is off its core before the hog starts, so that the hog slows only the lane
     with (
         ExperimentRun(environment, pipeline, tier2=spared, others=spared, tell=tell) as run,
         Hog(first, PROCESSES) as hog,
@@ -102,13 +104,13 @@ class _BalanceRun:
         run, plan, found = self.run, self.plan, self.found
         run.load.add(FIRST_EVENTS)
         yield from run.started()
-        self.tell("Spark runs; finding out what the lanes can do")
+        self.tell("Spark runs; measuring the capacity of the lanes")
         for _ in range(plan.warm):
             run.load.offer(max(FIRST_RATE, OVERLOAD * sum(self._rates(4))))
             yield 1
         found.speeds = self._rates(plan.warm // 2)
         found.rate = LOAD * sum(found.speeds)
-        self.tell(f"the lanes do {' and '.join(f'{each:,.0f}' for each in found.speeds)} events/s")
+        self.tell(f"the lanes process {' and '.join(f'{each:,.0f}' for each in found.speeds)} events/s")
         self.tell(f"{found.rate:,.0f} events/s are offered")
         yield from self._calm()
         yield from self._part(ROUND_ROBIN, False, plan.round_robin)
@@ -124,13 +126,13 @@ class _BalanceRun:
         self.tell(f"Figure 8: {name}")
         start = run.now
         yield self.plan.before
-        self.tell("the hog comes")
+        self.tell("the hog starts")
         begun = run.now
         self.hog.start()
         yield hogged
         self.hog.stop()
         ended = run.now - 1
-        self.tell("the hog leaves")
+        self.tell("the hog stops")
         yield 2
         self.spans[name] = start, begun, ended, run.now
 
@@ -142,7 +144,7 @@ class _BalanceRun:
         return tuple((last.done - one.done) / seconds for one, last in pairs)
 
     def _calm(self) -> Script:
-        """Until what waits is gone."""
+        """Wait until the backlog is processed."""
         run = self.run
         run.load.offer(self.found.rate / 10)
         for _ in range(PATIENCE):

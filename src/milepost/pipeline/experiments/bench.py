@@ -1,4 +1,4 @@
-"""All experiments, their plots, a table, and the figures as one line of JSON: `milepost bench control`."""
+"""All experiments, with plots, a table, and the figures as one line of JSON: `milepost bench control`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from milepost.pipeline.experiments.run import Tell
 from milepost.pipeline.experiments.simulation import PAPER_POLES
 from milepost.pipeline.session import require_java
 
-SETTLED: Final = 10  # intervals in which free space is to be back
+SETTLED: Final = 10  # intervals in which the free space must be back
 BALANCED: Final = 1.3  # times the delay before the hog, at most
 ROUND_ROBIN: Final = 3.0  # … which round robin exceeds
-PIPE_COLUMNS: Final = 140  # where there is no terminal to ask
+PIPE_COLUMNS: Final = 140  # width where the output is not a terminal
 KIND: Final = ".png"
 
 
 def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Run them, draw into the folder `out`, and print; returns the figures.
+    """Run the experiments, draw into the folder `out`, and print the results. Returns the figures.
 
-    `quick`: the figures are of the plant simulation, and the real Spark runs for some intervals only.
+    With `quick`, the figures come from the simulation, and Spark runs for some intervals only.
     """
     require_java()
     console = Console() if Console().is_terminal else Console(width=PIPE_COLUMNS)
@@ -46,7 +46,7 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
         progress.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {what}", highlight=False)
 
     out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is stopped on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes are stopped on the way out
     figures: dict[str, Any] = {"bench": "control", "quick": quick}
     rows = _quick(out, figures, tell) if quick else _whole(out, figures, tell)
     figures["seconds"] = time.monotonic() - began
@@ -55,7 +55,7 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     return figures
 
 
-Row = tuple[str, str, str, bool | None]  # what, measured, the bar, whether it is met
+Row = tuple[str, str, str, bool | None]  # what, measured, target, whether it is met
 
 
 def _whole(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
@@ -86,7 +86,7 @@ def _flow(flow: flow_run.FlowResult, out: Path, figures: dict[str, Any]) -> list
     rows: list[Row] = [
         ("tier 2's capacity", f"{flow.capacity:,.0f} events/s", "", None),
         ("identified", _model(flow.identified) or flow.unidentified, "", None),
-        ("Figure 6: the hog leaves of it", f"{flow.slowed:.2f}", "", None),
+        ("Figure 6: share that the hog leaves", f"{flow.slowed:.2f}", "", None),
         (
             "furthest from the reference",
             f"{100 * flow.furthest:.1f} %",
@@ -99,7 +99,7 @@ def _flow(flow: flow_run.FlowResult, out: Path, figures: dict[str, Any]) -> list
             f"<= {SETTLED}",
             settled is not None and settled <= SETTLED,
         ),
-        ("events lost, of those put", f"{flow.account.lost:,} of {flow.account.put:,}", "0", flow.account.lost == 0),
+        ("events lost, of all", f"{flow.account.lost:,} of {flow.account.put:,}", "0", flow.account.lost == 0),
         ("waiting at the input when the hog left", f"{flow.waiting:,} events", "", None),
     ]
     if len(flow.wrong):
@@ -125,7 +125,7 @@ def _drops(found: flow_run.Dropping, out: Path, figures: dict[str, Any]) -> list
     }
     least, most = found.dropped[0], found.dropped[-1]
     return [
-        ("Figure 3: dropped, at the least load and at the most", f"{least:,.0f} and {most:,.0f} events/s", "", None),
+        ("Figure 3: dropped, at the least and at the most load", f"{least:,.0f} and {most:,.0f} events/s", "", None),
         ("lost, and counted as dropped", f"{found.account.lost:,} and {found.total:,}", "", None),
     ]
 
@@ -154,7 +154,7 @@ def _balance(found: balance_run.BalanceResult, out: Path, figures: dict[str, Any
 
 
 def _quick(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
-    """Short enough for a test: all figures by simulation, and a glimpse of the real thing."""
+    """Short enough for a test: all figures by simulation, and a short run on Spark."""
     tell("simulated: Figures 3, 6, 8 and 9")
     rows = simulated(out, figures)
     with Environment() as environment:
@@ -170,12 +170,12 @@ def _quick(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
     }
     rows.append(("on Spark: tier 2's capacity", f"{flow.capacity:,.0f} events/s", "", None))
     lost = flow.account.lost
-    rows.append(("on Spark: events lost, of those put", f"{lost:,} of {flow.account.put:,}", "0", lost == 0))
+    rows.append(("on Spark: events lost, of all", f"{lost:,} of {flow.account.put:,}", "0", lost == 0))
     return rows
 
 
 def simulated(out: Path, figures: dict[str, Any]) -> list[Row]:
-    """The figures of the plant simulation."""
+    """The figures of the simulation."""
     dropping, flow = simulation.no_control(), simulation.flow_control()
     wrong, right = simulation.wrong_delay(), simulation.flow_control(delay=1)
     balanced, robin = simulation.load_balancing(), simulation.load_balancing(balanced=False)

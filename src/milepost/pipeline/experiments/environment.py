@@ -1,4 +1,4 @@
-"""Where the experiments take place: a broker of their own with its store in a temporary folder, and the cores."""
+"""The environment of the experiments: their own broker with its store in a temporary folder, and the cores."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Final
 
 from milepost.errors import BrokerError, ConfigError
 
-START_S: Final = 120.0  # for the broker to listen: the first time it compiles; only there to end what hangs
+START_S: Final = 120.0  # for the broker to listen, including its first compilation; ends a start that hangs
 END_S: Final = 30.0
 
 
 class Environment:
-    """A broker and a folder, as a context. `cores` are two of this machine's: the first and the other."""
+    """A broker and a folder, as a context. `cores` are two cores of this machine."""
 
     def __init__(self) -> None:
         if not hasattr(os, "sched_setaffinity"):
-            raise ConfigError("the experiments bind processes to cores, which works on Linux only")
+            raise ConfigError("the experiments bind processes to cores, which only Linux supports")
         self.all_cores: Final = frozenset(os.sched_getaffinity(0))
         if len(self.all_cores) < 2:
-            raise ConfigError("the experiments need two cores: one for a hog, and one that it leaves alone")
+            raise ConfigError("the experiments need two cores: one for the hog, and one without it")
         self.cores: Final = tuple(sorted(self.all_cores))[:2]
         self.folder: Path
         self.address = ""
@@ -61,7 +61,7 @@ class Environment:
         command += ["--store", str(self.folder / "store.db")]
         log = self.folder / "broker.log"
         with log.open("w") as errors:
-            # In a session of its own: a Ctrl-C is for the experiments, and the broker is stopped after its clients.
+            # In a session of its own: Ctrl-C is for the experiments, which stop the broker after its clients.
             self._broker = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
                 start_new_session=True,
@@ -88,7 +88,7 @@ class Environment:
 
 
 def pin(pid: int, cores: set[int]) -> None:
-    """Let a process, all of its threads and all that it has started run on these cores only."""
+    """Bind a process, its threads and all its descendants to these cores."""
     for each in (pid, *_below(pid)):
         try:
             for thread in Path(f"/proc/{each}/task").iterdir():
@@ -98,12 +98,12 @@ def pin(pid: int, cores: set[int]) -> None:
 
 
 def _below(pid: int) -> list[int]:
-    """What a process has started, and what that has."""
+    """The descendants of a process."""
     parents: dict[int, list[int]] = {}
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
             try:
-                # The second field is a name in brackets, which may have anything in it; the parent is the fourth.
+                # The second field is a name in brackets with arbitrary characters; the parent is the fourth field.
                 told = (each / "stat").read_text().rpartition(")")[2].split()
             except (FileNotFoundError, ProcessLookupError):
                 continue

@@ -1,8 +1,8 @@
-"""Figures 3, 6 and 9, and the identification of what they are about: one lane whose results tier 2 takes.
+"""Figures 3, 6 and 9, and the identification of the model: one lane, whose results tier 2 consumes.
 
-Tier 2 has a core of its own, and everything else the other one; so the result queue fills when more is admitted than
-tier 2 takes, and the hog on its core decides how much that is. All sizes are chosen by what tier 2 turns out to do on
-this machine, its *capacity* in events a second: the free space to hold is that of so many seconds of it.
+Tier 2 has one core, and everything else the other one. So the result queue fills when more is admitted than tier 2
+consumes, and the hog on its core slows tier 2. All sizes follow from the *capacity* of tier 2 on this machine, in
+events a second: the free space to hold is that of some seconds of capacity.
 """
 
 from __future__ import annotations
@@ -23,34 +23,36 @@ from milepost.pipeline.experiments.run import ExperimentRun, Tell
 from milepost.pipeline.experiments.script import DelayedController, Given, Script
 from milepost.pipeline.experiments.simulation import PAPER_POLES
 
-PATTERNS: Final = 100  # that tier 2 looks for: some thousand events a second of one core
+PATTERNS: Final = 100  # patterns that tier 2 searches for: some thousand events a second on one core
 FIRST_PIECE: Final = 4_000  # events of a lane's micro-batch, before the capacity is known
 FIRST_QUEUE: Final = 6_000_000  # bytes, likewise
 FIRST_RATE: Final = 2_000.0  # events a second, likewise
-WAITING: Final = 4.0  # intervals of the capacity that wait at the input, where whatever is admitted has to be there
+WAITING: Final = 4.0  # intervals of capacity that wait at the input, so that every admitted event is there
 
-REFERENCE_S: Final = 28.0  # seconds of the capacity that fit into the free space to hold
-QUEUE_S: Final = 38.0  # … and into the whole queue. The difference is what waits for tier 2, so that it never idles
-PIECE: Final = 0.25  # of what is done in an interval, a micro-batch of the lane: it begins four of them
+REFERENCE_S: Final = 28.0  # seconds of capacity that fit into the free space to hold
+QUEUE_S: Final = 38.0  # … and into the whole queue; the difference waits for tier 2, so that it is never idle
+PIECE: Final = 0.25  # of an interval's events: a micro-batch of the lane, four of which start in an interval
 BAND: Final = 0.05  # of the reference
-ENOUGH: Final = 1.05  # of the capacity: what is offered while things are found out
-OVERLOAD: Final = 1.2  # of the capacity: what is offered before and during the hog
+ENOUGH: Final = 1.05  # of the capacity: offered while the capacity is measured
+OVERLOAD: Final = 1.2  # of the capacity: offered before and during the hog
 PROCESSES: Final = 2  # of the hog
 
 STEADY: Final = 3  # intervals within half the band: settled
 
-STEPS: Final = (0.6, 0.8, 1.0, 1.2, 1.4, 1.6)  # of the capacity: what is offered where nothing is controlled
+STEPS: Final = (0.6, 0.8, 1.0, 1.2, 1.4, 1.6)  # of the capacity: offered without control
 STEP_INTERVALS: Final = 5
-DROPPING_PIECE_S: Final = 1.0  # … of a micro-batch there: a lane begins two a second, and must do more than tier 2
-DROPPING_S: Final = 4.0  # seconds of the capacity that fit into a queue that drops
+DROPPING_PIECE_S: Final = (
+    1.0  # seconds of a micro-batch without control: the lane starts two a second, and must outrun tier 2
+)
+DROPPING_S: Final = 4.0  # seconds of capacity that fit into a queue that drops
 
 
 @dataclass(frozen=True)
 class FlowPlan:
-    """How long each part takes, in intervals."""
+    """The length of each part, in intervals."""
 
-    # Tier 2 takes what waits in micro-batches of about a second of the capacity, which last longer under the hog. With
-    # half the time between decisions, whether one has just ended is as much of what is seen as what the hog does.
+    # Tier 2 consumes results in micro-batches of about a second of capacity, which take longer under the hog. With an
+    # interval of half this length, the end of a micro-batch would change the measurement as much as the hog does.
     interval: int = 4  # seconds
     warm: int = 8
     settle: int = 4
@@ -60,8 +62,8 @@ class FlowPlan:
     after: int = 6
     wrong: int = 14
     right: int = 14
-    patience: int = 30  # to wait until the free space is where it should be
-    first: int = 20_000  # events, put at once so that everything starts
+    patience: int = 30  # to wait until the free space has settled
+    first: int = 20_000  # events put at once, so that everything starts
 
 
 QUICK: Final = FlowPlan(
@@ -71,19 +73,19 @@ QUICK: Final = FlowPlan(
 
 @dataclass
 class FlowResult:
-    """What the run with one lane has shown."""
+    """The results of the run with one lane."""
 
     capacity: float = 0.0  # events a second
     event_bytes: float = 0.0
     identified: Identified | None = None
-    unidentified: str = ""  # why not
+    unidentified: str = ""  # why the identification failed
     settle_intervals: int | None = None  # None: it did not settle while the hog ran
-    furthest: float = 0.0  # from the reference, as a share of it, after the hog came
-    slowed: float = 0.0  # what the hog left of the capacity
-    waiting: int = 0  # events at the input when the hog ended
+    furthest: float = 0.0  # largest distance from the reference, as a share of it, after the hog started
+    slowed: float = 0.0  # share of the capacity that the hog left
+    waiting: int = 0  # events at the input when the hog stopped
     account: Account | None = None
     flow: Trace = field(default_factory=Trace)
-    hog: tuple[float, float] = (0.0, 0.0)  # in the trace's seconds
+    hog: tuple[float, float] = (0.0, 0.0)  # in seconds of the trace
     wrong: Trace = field(default_factory=Trace)
     right: Trace = field(default_factory=Trace)
 
@@ -116,11 +118,11 @@ class _FlowRun:
             yield from self._excite()
         yield from self._hogged()
         if plan.wrong:
-            self.tell("Figure 9: the controller that does not know of a delay")
+            self.tell("Figure 9: the controller whose model has no delay")
             yield from self._late(wrong=True)
-            self.tell("Figure 9: the one that does")
+            self.tell("Figure 9: the controller whose model has the delay")
             yield from self._late(wrong=False)
-        # What waits is still to be counted, and no longer to be measured: as fast as it goes.
+        # The rest is counted but not measured, so it runs at full speed.
         run.loop.piece = None
         second = self.found.capacity * self.found.event_bytes
         run.loop.bound(4 * QUEUE_S * second, QUEUE_S * second)
@@ -131,13 +133,13 @@ class _FlowRun:
         loop.piece = FIRST_PIECE
         run.load.add(self.plan.first)
         yield from run.started()
-        self.tell("Spark runs; finding out what tier 2 can do")
+        self.tell("Spark runs; measuring the capacity of tier 2")
         for _ in range(self.plan.warm):
             self._enough(max(FIRST_RATE, taken(run, 2)))
             yield 1
 
     def _enough(self, rate: float) -> None:
-        """Let enough wait for whatever is admitted, and little more: it has to be done in the end."""
+        """Keep enough events waiting for every admission, but few: all of them must be processed in the end."""
         waiting = self.run.load.put() - self.run.loop.seen[-1].measured[0].done
         self.run.load.offer(2 * rate if waiting < WAITING * rate * self._interval else 0.9 * rate)
 
@@ -148,7 +150,7 @@ class _FlowRun:
         second = found.capacity * found.event_bytes
         loop.bound(QUEUE_S * second, REFERENCE_S * second)
         loop.piece = round(PIECE * self._each)
-        self.tell(f"tier 2 takes {found.capacity:,.0f} events/s; {REFERENCE_S * second / 1e6:.1f} MB are to stay free")
+        self.tell(f"tier 2 takes {found.capacity:,.0f} events/s; {REFERENCE_S * second / 1e6:.1f} MB should stay free")
         self._offer(ENOUGH)
         yield self.plan.settle
 
@@ -162,11 +164,11 @@ class _FlowRun:
 
     @property
     def _each(self) -> float:
-        """Events of the capacity in an interval."""
+        """Events of capacity in an interval."""
         return self.found.capacity * self._interval
 
     def _settled(self) -> Script:
-        """Until the free space has been where it should be for some intervals."""
+        """Wait until the free space has been near the reference for some intervals."""
         seen = self.run.loop.seen
         for _ in range(self.plan.patience):
             last = [one.decided[0].free / one.control.reference_bytes for one in seen[-STEADY:]]
@@ -174,15 +176,16 @@ class _FlowRun:
                 return
             yield 1
         if self.plan.patience:
-            self.tell("the free space does not settle; going on")
+            self.tell("the free space does not settle; continuing")
 
     def _excite(self) -> Script:
         run, loop, found = self.run, self.run.loop, self.found
         yield from self._settled()
-        self.tell("identification: more and fewer events than tier 2 takes, in turns")
+        self.tell("identification: alternately more and fewer events than tier 2 consumes")
         start = run.now
         for level in excitation(-0.5, 0.5, self.plan.excite, hold=1):
-            # Around what tier 2 takes these days, and a little back to the reference: coins alone would walk away.
+            # Around the current rate of tier 2, with a slight pull back to the reference: a random input alone would
+            # drift away.
             each = taken(run, 8) * self._interval
             off = loop.seen[-1].decided[0].free - loop.control.reference_bytes
             loop.law = Given(each * (1 + float(level)) + 0.1 * off / found.event_bytes)
@@ -204,7 +207,7 @@ class _FlowRun:
         start = run.now
         yield plan.before
         yield from self._settled()
-        self.tell("the hog comes")
+        self.tell("the hog starts")
         begun = run.now
         self.hog.start()
         yield plan.hog
@@ -212,7 +215,7 @@ class _FlowRun:
         self.hog.stop()
         ended = run.now
         found.waiting = run.load.put() - run.loop.seen[-1].measured[0].done
-        self.tell(f"the hog leaves; it left {found.slowed:.2f} of the capacity; {found.waiting:,} events wait")
+        self.tell(f"the hog stops; it left {found.slowed:.2f} of the capacity; {found.waiting:,} events wait")
         self._offer(0.3)
         yield plan.after
         found.flow = run.trace(start, run.now)
@@ -224,7 +227,7 @@ class _FlowRun:
         found.furthest = float(np.abs(free / reference - 1).max())
 
     def _late(self, *, wrong: bool) -> Script:
-        """Decisions that are carried out an interval late, by a controller that knows it or does not."""
+        """Decisions are applied one interval late, by a controller whose model has this delay or not."""
         run, found = self.run, self.found
         model = Model(1.0, -found.event_bytes, found.event_bytes * self._each, 0 if wrong else 1)
         controller = FlowController(
@@ -249,7 +252,7 @@ class _FlowRun:
 
 
 def taken(run: ExperimentRun, intervals: int) -> float:
-    """Events a second whose results tier 2 took in the last intervals."""
+    """Events a second whose results tier 2 consumed in the last intervals."""
     seen = run.loop.seen[-intervals - 1 :]
     if len(seen) < 2:
         return 0.0
@@ -261,7 +264,7 @@ def taken(run: ExperimentRun, intervals: int) -> float:
 
 
 def swing(trace: Trace) -> float:
-    """From the least to the most free space in the second half, as a share of the reference."""
+    """The range of the free space in the second half, as a share of the reference."""
     free = trace.column("measurement")[len(trace) // 2 :]
     if len(free) == 0:
         return float("nan")
@@ -270,19 +273,19 @@ def swing(trace: Trace) -> float:
 
 @dataclass
 class Dropping:
-    """What the run without control has shown."""
+    """The results of the run without control."""
 
     offered: list[float] = field(default_factory=list)  # events a second, by step
-    dropped: list[float] = field(default_factory=list)  # … of which the result queue had no room for
+    dropped: list[float] = field(default_factory=list)  # … and dropped, because the result queue was full
     account: Account | None = None
-    total: int = 0  # events dropped, as the lane counts them
+    total: int = 0  # events dropped, as counted by the lane
     trace: Trace = field(default_factory=Trace)
 
 
 def drop(
     environment: Environment, capacity: float, event_bytes: float, tell: Tell, step: int = STEP_INTERVALS
 ) -> Dropping:
-    """Figure 3: a bounded result queue, nothing that is held back, and ever more events."""
+    """Figure 3: a bounded result queue, no flow control, and a growing load."""
     first, other = environment.cores
     bound = round(DROPPING_S * capacity * event_bytes)
     pipeline = pipelines.one_lane("drop", environment.address, first, PATTERNS, bound, flow=False)
@@ -293,7 +296,7 @@ def drop(
             run.loop.piece = round(DROPPING_PIECE_S * capacity)
             run.load.offer(STEPS[0] * capacity / 2)
             yield from run.started()
-            tell("Figure 3: ever more events, and no control")
+            tell("Figure 3: a growing load, and no control")
             yield 2
             start = run.now
             for times in STEPS:

@@ -1,9 +1,9 @@
-"""A pipeline to practise on: lanes, result queues and a combiner as arithmetic, with whole events.
+"""A simulated pipeline: lanes, result queues and a combiner as arithmetic on whole events.
 
-Two plants. `FirstOrder` is the model itself, to see a design as the mathematics has it. `Plant` is a pipeline: events
-come, are split over lanes, wait, are admitted, processed, committed a micro-batch at a time, and merged in the order of
-their times by a combiner that waits for the slowest lane. It counts every event: at any time those that came are
-waiting, in a lane, in a result queue, out, or dropped. The controllers that run on it are those that run on Spark.
+There are two plants. `FirstOrder` is the model itself, to test a design against its mathematics. `Plant` is a pipeline:
+events arrive, are split over lanes, wait, are admitted, processed, committed one micro-batch at a time, and merged in
+the order of their times by a combiner that waits for the slowest lane. It counts every event: at any time each one is
+waiting, in a lane, in a result queue, out, or dropped. The controllers are the same as on Spark.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from milepost.pipeline.control.model import Model
 from milepost.pipeline.control.split import split
 
 TICK = 0.25
-"""Seconds in which rates count as even. An eighth of an interval: finer ones change no figure, and take longer."""
+"""Seconds in which rates count as constant. An eighth of an interval: shorter ones change no figure and take longer."""
 
 
 class FirstOrder:
-    """y(k+1) = a·y(k) + b·u(k-delay) + c + disturbance, with noise on what is measured."""
+    """y(k+1) = a·y(k) + b·u(k-delay) + c + disturbance, with noise on the measurement."""
 
     def __init__(self, model: Model, start: float = 0.0, noise: float = 0.0, seed: int = 0) -> None:
         self.model = model
@@ -36,11 +36,11 @@ class FirstOrder:
         self._under_way: deque[float] | None = None
 
     def measure(self) -> float:
-        """Y as an instrument shows it."""
+        """The measurement of y, with noise."""
         return self.y + self._noise * float(self._random.standard_normal())
 
     def step(self, u: float) -> float:
-        """One interval with input `u`; returns y after it. Before the first input, the first one counts as applied."""
+        """One interval with input `u`. Returns y after it. Before the first input, the first one counts as applied."""
         if self._under_way is None:
             self._under_way = deque([u] * self.model.delay)
         self._under_way.append(u)
@@ -50,9 +50,9 @@ class FirstOrder:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHog:
-    """Something that takes the CPU from `start` to `end` (seconds) and leaves `factor` of it.
+    """A load that takes the CPU from `start` to `end` (seconds) and leaves `factor` of it.
 
-    It hits one lane, or the combiner, or with neither named everything.
+    It affects one lane, or the combiner, or everything when neither is named.
     """
 
     start: float
@@ -69,13 +69,11 @@ class SimulatedHog:
 
 @dataclass(frozen=True, slots=True)
 class LaneReading:
-    """What a runner would know of a lane at the start of an interval. Counts of events since the beginning, and
-    bytes.
-    """
+    """What a runner knows of a lane at the start of an interval: counts of events since the beginning, and bytes."""
 
     free: float
     reserved: float
-    """Bytes that events admitted and not committed yet will take of the free space."""
+    """Bytes of the free space that admitted events will take when they are committed."""
     assigned: int
     admitted: int
     visible: int
@@ -83,14 +81,13 @@ class LaneReading:
     queue_bytes: int
     dropped: int
     delay: float | None
-    """Seconds that events of this lane took to come out of the combiner: the mean of the last interval."""
+    """Seconds that events of this lane took until the combiner emitted them: the mean of the last interval."""
     commits: tuple[tuple[float, int, float], ...]
-    """The commits of the last interval: when, the count of visible events after it, and the seconds of work before
-    it."""
+    """The commits of the last interval: time, number of visible events after it, and seconds of work before it."""
 
 
 class Events:
-    """Events in the order of their times, as runs of one time each, and how many there are."""
+    """Events in the order of their times, as runs of equal times, and their number."""
 
     def __init__(self) -> None:
         self._runs: deque[tuple[float, int]] = deque()
@@ -103,7 +100,7 @@ class Events:
 
     @property
     def together(self) -> int:
-        """How many events have the first event's time."""
+        """The number of events with the time of the first event."""
         return self._runs[0][1] if self._runs else 0
 
     def add(self, time: float, count: int) -> None:
@@ -113,7 +110,7 @@ class Events:
             self.count += count
 
     def give(self, to: Events | None, count: float) -> list[tuple[float, int]]:
-        """The first `count` events, at most, leave; to another place, or out (None). Returns their runs."""
+        """Move the first `count` events, at most, to another place, or out (None). Returns their runs."""
         left = int(min(max(count, 0), self.count))
         self.count -= left
         taken = []
@@ -129,7 +126,7 @@ class Events:
         return taken
 
     def clear(self) -> int:
-        """All go; returns how many they were."""
+        """Remove all events. Returns their number."""
         gone, self.count = self.count, 0
         self._runs.clear()
         return gone
@@ -137,7 +134,7 @@ class Events:
 
 @dataclass
 class SimulatedLane:
-    """One IAP: what waits for it, what it was given, what it has done and not committed, and its result queue."""
+    """One IAP: waiting events, admitted events, processed but uncommitted events, and its result queue."""
 
     rate: float
     waiting: Events = field(default_factory=Events)
@@ -150,30 +147,30 @@ class SimulatedLane:
     dropped: int = 0
     out: int = 0
     carry: float = 0.0
-    batch: int = 0  # events of the micro-batch under way that are still to do
-    setup: float = 0.0  # seconds of its fixed cost that are still to spend
+    batch: int = 0  # events of the current micro-batch that are not processed yet
+    setup: float = 0.0  # seconds of its fixed cost that are left
     credit: int = 0  # events that may be admitted in this interval; -1: all
     released: int = 0
     delays: float = 0.0  # seconds times events, in this interval
     came_out: int = 0  # events, in this interval
-    began: float = 0.0  # when the micro-batch under way did
+    began: float = 0.0  # when the current micro-batch began
     commits: list[tuple[float, int, float]] = field(default_factory=list)  # in this interval
 
     def horizon(self) -> float:
-        """The time before which this lane has committed everything it was ever assigned."""
+        """The time before which this lane has committed all events ever assigned to it."""
         return min(self.done.first, self.given.first, self.waiting.first)
 
 
 class Plant:
-    """`rates` are what each lane processes, `combiner` what is merged, in events a second.
+    """`rates` are the capacities of the lanes, `combiner` of the combiner, in events a second.
 
-    `load` gives events a second at a time in seconds. `bound` is the size of a result queue and `event_bytes` what an
-    event leaves in it. `on_overflow` says what a lane does at a full queue: "drop" what it has just processed, as the
-    paper's did, or "wait", as ours does. Decisions about admission take effect `delay` intervals late. `overhead` is
-    the fixed cost of a micro-batch in seconds: waiting for the driver and the disk, which a hog does not change, or
-    (`overhead_slows`) work like any other; without it lanes commit at every tick. `largest_batch` bounds a micro-batch
-    to what the lane does in that many seconds when nothing is in its way. `noise` is the deviation of measured free
-    space, as a share of the bound.
+    `load` gives events a second at a time in seconds. `bound` is the size of a result queue and `event_bytes` the bytes
+    of an event in it. `on_overflow` says what a lane does at a full queue: "drop" what it has just processed, as in the
+    paper, or "wait", as in Milepost. Admissions take effect `delay` intervals late. `overhead` is the fixed cost of a
+    micro-batch in seconds: waiting for the driver and the disk, which a hog does not change, or (`overhead_slows`) work
+    that it slows; without overhead lanes commit at every tick. `largest_batch` bounds a micro-batch to the lane's
+    undisturbed work of that many seconds. `noise` is the standard deviation of the measured free space, as a share of
+    the bound.
     """
 
     def __init__(
@@ -210,7 +207,7 @@ class Plant:
         self._carry: list[float] | None = None
         self._load_carry = 0.0
         self._combiner_carry = 0.0
-        self.probes: dict[int, int] = {}  # by lane: events that it gets at once, whatever its share is
+        self.probes: dict[int, int] = {}  # by lane: events that it gets at once, whatever its share
 
     def read(self) -> list[LaneReading]:
         """The measurements at the start of an interval."""
@@ -237,7 +234,7 @@ class Plant:
         return readings
 
     def run(self, admissions: Sequence[int | None], weights: Sequence[float]) -> None:
-        """One interval: what each lane may admit (None: whatever comes), and the shares of what comes."""
+        """One interval: the admissions of each lane (None: unlimited), and the shares of the arriving events."""
         ticks = max(1, round(self.interval / TICK))
         for lane, decisions, admission in zip(self.lanes, self._decisions, admissions, strict=True):
             if not decisions:
@@ -263,7 +260,7 @@ class Plant:
         return at.given.count + at.done.count + at.results.count
 
     def accounts(self) -> dict[str, int]:
-        """Where all events are; `came` is the sum of the others, or an event was lost."""
+        """Where all events are. `came` is the sum of the others, unless an event was lost."""
         return {
             "came": sum(lane.assigned for lane in self.lanes),
             "waiting": sum(lane.waiting.count for lane in self.lanes),
@@ -284,7 +281,7 @@ class Plant:
             lane.assigned += count + more
 
     def _admit(self, lane: SimulatedLane, share: float) -> None:
-        # Admission is spread over the interval: a lane that got it all at once would be idle for the rest.
+        # Admission is spread over the interval: otherwise a lane would be idle for the rest of it.
         allowed = lane.waiting.count if lane.credit < 0 else math.ceil(lane.credit * share) - lane.released
         before = lane.given.count
         lane.waiting.give(lane.given, allowed)
@@ -292,15 +289,15 @@ class Plant:
         lane.released += lane.given.count - before
 
     def _process(self, lane: SimulatedLane, number: int) -> None:
-        """A tick of work: micro-batch after micro-batch, each of what was there when it began, committed when it
-        ends.
+        """A tick of work, micro-batch after micro-batch: each has the events that were there at its start, and commits
+        at its end.
         """
         speed = math.prod(hog.slows(number, self.time) for hog in self._hogs)
         seconds = TICK
         while True:
             if not lane.batch:
                 if not lane.given.count:
-                    lane.carry = 0.0  # a lane without work does not save up
+                    lane.carry = 0.0  # a lane without work saves up no capacity
                     return
                 lane.batch = min(lane.given.count, max(1, round(lane.rate * self._largest_batch)))
                 lane.setup = self._overhead
@@ -325,7 +322,7 @@ class Plant:
         return self._bound // self._event_bytes - lane.results.count
 
     def _commit(self, lane: SimulatedLane, left: float) -> None:
-        """What is done becomes visible, `left` seconds before the end of the tick."""
+        """Make the processed events visible, `left` seconds before the end of the tick."""
         before = lane.done.count
         lane.done.give(lane.results, self._room(lane))
         lane.visible += before

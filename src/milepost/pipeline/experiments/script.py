@@ -1,7 +1,7 @@
-"""A control loop with a script: the pipeline's own steering, which a script may take over and give back.
+"""A control loop under a script, which can replace the pipeline's own controllers and restore them.
 
-A script is a generator. It offers load, starts hogs and chooses how is steered, and yields for how many intervals to go
-on like that. Everything runs in the runner's one thread.
+A script is a generator. It sets the load, starts hogs and chooses the controllers, and yields the number of intervals
+to continue like that. Everything runs in the one thread of the runner.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Script = Iterator[int]
 
 
 class Law(Protocol):
-    """How many events are admitted to a lane."""
+    """Decides how many events a lane admits."""
 
     def __call__(self, used: int, free: float) -> float:
-        """`used` of those of the interval before were there to be taken; `free` bytes are free now."""
+        """`used` events of the previous interval's admission were there to take; `free` bytes are free now."""
         ...
 
 
@@ -36,37 +36,37 @@ class Seen(NamedTuple):
 
 
 class ScriptedLoop(ControlLoop):
-    """Steering under a script. `seen` has every interval."""
+    """A control loop that a script can change. `seen` has every interval."""
 
     def __init__(self, control: Control, done: Sequence[int], put: Callable[[], int]) -> None:
         super().__init__(control, done)
         self._put = put
         self.law: Law | None = None
-        self.piece: int | None = None  # the most events of a lane's micro-batch; None: as the lane's speed says
+        self.piece: int | None = None  # most events of a lane's micro-batch; None: by the lane's speed
         self.seen: list[Seen] = []
 
     def bound(self, queue_bytes: float, reference: float) -> None:
-        """Another result queue and another reference from now on, and a controller that begins anew."""
+        """Change the size of the result queue and the reference, and start with a new controller."""
         self._control = replace(self._control, queue_bytes=round(queue_bytes), reference=round(reference))
         self.renew()
 
     def renew(self) -> None:
-        """The pipeline's own controllers, without a memory."""
+        """Restore the pipeline's own controllers, without state."""
         self.law = None
         for lane in self._lanes:
             lane.controller = None
 
     def balance(self, balance: bool) -> None:
-        """Whether weights follow response times."""
+        """Set whether weights follow response times."""
         self._control = replace(self._control, balance=balance)
 
     @property
     def control(self) -> Control:
-        """What holds now."""
+        """The current settings."""
         return self._control
 
     def step(self, time: float, measured: Sequence[Measured]) -> list[Decided]:
-        """One interval, and what it was like."""
+        """One interval, which is also recorded."""
         decided = super().step(time, measured)
         self.seen.append(Seen(time, self._put(), tuple(measured), tuple(decided), self._control))
         return decided
@@ -82,18 +82,18 @@ class ScriptedLoop(ControlLoop):
 
 
 class Given:
-    """Admits so many, whatever is measured: to find out what that does."""
+    """Admits a fixed number of events, to measure the effect."""
 
     def __init__(self, events: float) -> None:
         self._events = max(0.0, events)
 
     def __call__(self, used: int, free: float) -> float:
-        """Always the same."""
+        """The fixed number."""
         return self._events
 
 
 class DelayedController:
-    """A controller whose decisions are carried out some intervals after they are made."""
+    """A controller whose decisions are applied some intervals late."""
 
     def __init__(self, controller: FlowController, intervals: int) -> None:
         self._controller = controller
@@ -101,7 +101,7 @@ class DelayedController:
         self._last: float | None = None
 
     def __call__(self, used: int, free: float) -> float:
-        """Decide, and carry out what was decided before."""
+        """Decide, and apply an earlier decision."""
         if self._last is not None and used < round(self._last):
             self._controller.applied(used, len(self._waiting))
         self._waiting.append(self._controller.step(free))
@@ -110,7 +110,7 @@ class DelayedController:
 
 
 class Director:
-    """Goes on with a script when its intervals are over: what a runner asks again and again whether it is the end."""
+    """Continues a script when its intervals are over. A runner calls it repeatedly to learn whether to end."""
 
     def __init__(self, loop: ScriptedLoop, script: Script, tell: Callable[[], None]) -> None:
         self._program = loop
@@ -119,7 +119,7 @@ class Director:
         self._until = 0
 
     def __call__(self) -> bool:
-        """Whether the script is at its end."""
+        """Whether the script has ended."""
         self._tell()
         if self._program.intervals < self._until:
             return False

@@ -1,4 +1,4 @@
-"""The paper's experiments, on the plant of `plant.py`: the figures that a run on Spark should resemble.
+"""The paper's experiments on the plant of `plant.py`. Runs on Spark should resemble these figures.
 
 Each returns the trace of a run and its plant, whose accounts say whether an event was lost.
 """
@@ -25,28 +25,29 @@ PAPER = Model(a=0.985, b=-134.0)
 """The paper's model of its node, from event rate to free space."""
 
 PAPER_POLES = (0.046 + 0.4j, 0.046 - 0.4j)
-"""The poles that the paper wants for five intervals."""
+"""The poles that the paper uses for five intervals."""
 
 PAPER_GAINS = place_pi(PAPER, PAPER_POLES)
 """KP = -0.00614, KI = -0.00799. The KI printed in the paper, 0.02168, gives a radius of 4: gains are computed, never
-copied."""
+copied.
+"""
 
 CAPACITY = 10_000.0
 """Events a second that the simulated combiner merges."""
 
 REFERENCE = 4_000_000.0
-"""Bytes of free space that the experiments hold, of twice as many."""
+"""Bytes of free space that the experiments hold; the queue has twice as many."""
 
 EVENT_BYTES = 134
-"""What an event leaves in a result queue: with the queue as an integrator, this is -b."""
+"""Bytes of an event in a result queue: with the queue as an integrator, this is -b."""
 
 HOG = (180.0, 500.0)
-"""Seconds from which and until which the CPU hog runs, as in the paper's Figure 6."""
+"""Start and end of the CPU hog in seconds, as in the paper's Figure 6."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """A trace, and the plant as it was at the end."""
+    """A trace, and the final state of the plant."""
 
     trace: Trace
     plant: Plant
@@ -60,9 +61,9 @@ def simulate(
     *,
     reserve: bool = True,
 ) -> SimulatedRun:
-    """Run `plant` under the controllers given: none, either, or both. What a runner does, without the world.
+    """Run `plant` under the given controllers: none, either, or both. This is the work of a runner, without I/O.
 
-    With `reserve`, the free space that controllers are shown is what is free less what events under way will take.
+    With `reserve`, controllers see the free space minus the space that admitted events will take.
     """
     lanes = len(plant.lanes)
     meters = [ResponseMeter() for _ in range(lanes)]
@@ -86,8 +87,8 @@ def simulate(
             plant.probes = dict.fromkeys(pauses.probes, EVENTS)
         admissions: list[int | None] = [None] * lanes
         if flow is not None:
-            # Of what comes during the interval nothing is known yet, so that the limit is given out whole, and what
-            # was admitted under it is told afterwards.
+            # The events of the interval are not known in advance, so the whole limit is given out, and the number of
+            # admitted events is reported afterwards.
             admissions = [one.admit(shown) for one, shown in zip(flow, free, strict=True)]
         at = [lane.admitted for lane in plant.lanes]
         plant.run(admissions, weights)
@@ -119,8 +120,8 @@ def simulate(
 def identified(
     plant: Plant, low: float, high: float, samples: int = 60, seed: int = 0, *, reserve: bool = True
 ) -> Identified:
-    """Identify a one-lane plant by a short run: fill its queue half, admit `low` or `high` events an interval, and
-    fit.
+    """Identify a one-lane plant by a short run: fill its queue half, admit `low` or `high` events an interval,
+    and fit.
     """
     empty = plant.read()[0].free
     while plant.read()[0].free > empty / 2:
@@ -135,7 +136,9 @@ def identified(
 
 
 def no_control(seconds: float = 600.0) -> SimulatedRun:
-    """Figure 3: the load rises in steps; above what is merged, the result queue fills, and then events are dropped."""
+    """Figure 3: the load rises in steps. Above the combiner's capacity the result queue fills, and events are
+    dropped.
+    """
     plant = Plant(
         [2 * CAPACITY],
         lambda time: CAPACITY * (0.6 + 0.2 * math.floor(time / 100)),
@@ -156,9 +159,9 @@ def flow_control(
     noise: float = 0.0,
     seed: int = 0,
 ) -> SimulatedRun:
-    """Figure 6: more load than capacity, a hog that halves the capacity, and the free space held all the while.
+    """Figure 6: more load than capacity, a hog that halves the capacity, and a constant free space.
 
-    `delay` is the plant's; `model` what the controller believes (by default the truth), so that the accident of
+    `delay` is the delay of the plant, `model` the model of the controller (by default the true one). The accident of
     Figure 9 is a model without the plant's delay.
     """
     plant = _queue(SimulatedHog(*HOG, 0.5), delay, noise, seed)
@@ -168,7 +171,9 @@ def flow_control(
 
 
 def wrong_delay(seconds: float = 640.0) -> SimulatedRun:
-    """Figure 9: the controller of Figure 6 with the paper's poles, on a plant whose actions come one interval later."""
+    """Figure 9: the controller of Figure 6 with the paper's poles, on a plant that applies decisions one interval
+    late.
+    """
     believed = Model(1.0, -EVENT_BYTES, EVENT_BYTES * CAPACITY * 2.0, 0)
     return flow_control(seconds, delay=1, model=believed, gains=place_pi(believed, PAPER_POLES))
 
@@ -176,10 +181,10 @@ def wrong_delay(seconds: float = 640.0) -> SimulatedRun:
 def load_balancing(
     seconds: float = 640.0, *, lanes: int = 2, balanced: bool = True, factor: float = 0.4, seed: int = 0
 ) -> SimulatedRun:
-    """Figure 8: a hog on the first lane that leaves `factor` of it, with the controller or round robin.
+    """Figure 8: a hog on the first lane that leaves `factor` of it, with the controller or with round robin.
 
-    The load is 0.45 of what the lanes do together without the hog: the first lane cannot do its half any more, the
-    others can take over what it cannot.
+    The load is 0.45 of the lanes' capacity without the hog: the first lane cannot process its half any more, and the
+    others can take over the rest.
     """
     rate = CAPACITY / lanes
     random = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The join with a table. It never changes how many rows there are: keys are there once, and no row goes without."""
+"""The join with a table. It never changes the number of rows: keys are unique, and rows without a match stay."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from milepost.schema.types import Atom, Schema
 
 KEY: Final = "#key"
 BY: Final = "#by"  # the text with an address
-FOUND: Final = "#found"  # a struct of the values; its being there tells a row of nulls from no row
+FOUND: Final = "#found"  # a struct of the values; null when there is no row, which differs from a row of nulls
 
-_ARROW: Final = {  # unsigned integers as Spark has them
+_ARROW: Final = {  # unsigned integers as Spark represents them
     "uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uint64": pa.decimal128(20, 0),
     "timestamp": pa.timestamp("us", "UTC"), "uuid": pa.string(),
 }  # fmt: skip
 
 
 def enriched(frame: DataFrame, by: Column, lookup: Lookup) -> tuple[DataFrame, Column]:
-    """The frame with a table's values as columns, and whether there was a row for them (never null).
+    """The frame with a table's values as columns, and whether a row was found (never null).
 
-    Columns that the search needed remain in the frame; the caller selects what it wants.
+    Columns that the search needs remain in the frame; the caller selects the columns it wants.
     """
     if lookup.keys is not None:
         joined = _joined(frame, by, table_of(frame, lookup, lookup.keys), FOUND)
@@ -42,9 +42,9 @@ def enriched(frame: DataFrame, by: Column, lookup: Lookup) -> tuple[DataFrame, C
 
 
 def _joined(frame: DataFrame, by: Column, table: DataFrame, name: str) -> DataFrame:
-    """One column more, the struct of the row whose key equals `by`.
+    """Add one column, the struct of the row whose key equals `by`.
 
-    The key gets a name of its own for each join: columns of two tables that are called the same would be ambiguous.
+    The key gets a different name for each join: columns with the same name in two tables would be ambiguous.
     """
     key = f"{KEY}{name}"
     small = f.broadcast(table.select(named(KEY).alias(key), named(FOUND).alias(name)))
@@ -52,7 +52,7 @@ def _joined(frame: DataFrame, by: Column, table: DataFrame, name: str) -> DataFr
 
 
 def table_of(frame: DataFrame, lookup: Lookup, keys: pa.Array, rows: pa.Array | None = None) -> DataFrame:
-    """A DataFrame of the columns `#key` and `#found`, out of all of a table's rows or some of them."""
+    """A DataFrame with the columns `#key` and `#found`, of all rows of a table or of some."""
     values = lookup.values if rows is None else lookup.values.take(rows)
     names = [f"#{number}" for number in range(values.num_columns)]
     columns = [_for_spark(column, kind) for column, kind in zip(values.columns, lookup.types.values(), strict=True)]
@@ -65,9 +65,9 @@ def table_of(frame: DataFrame, lookup: Lookup, keys: pa.Array, rows: pa.Array | 
 
 
 def _by_prefix(frame: DataFrame, by: Column, lookup: Lookup) -> tuple[DataFrame, Column]:
-    """The smallest network that an address is in: one equal join for each length of prefix that the table has.
+    """The smallest network that contains an address: one equi-join for each prefix length in the table.
 
-    A join by "is in" would compare every event with every network.
+    A join on containment would compare every event with every network.
     """
     assert lookup.networks is not None
     numbers, digits = address(BY)

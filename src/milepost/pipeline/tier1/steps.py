@@ -1,7 +1,7 @@
-"""The steps of tier 1 on a DataFrame: events in, events or rejects out, marks as they came.
+"""The steps of tier 1 on a DataFrame: events in, events or rejects out. Progress rows pass unchanged.
 
-A rejected event stays in the frame, with what it was rejected for, and no later step looks at it. So one pass gives
-results and rejects, and a micro-batch writes both or neither.
+A rejected event stays in the frame with the reason, and later steps ignore it. So one pass gives results and rejects,
+and a micro-batch writes both or neither.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from milepost.pipeline.tier1.enrichment import enriched
 from milepost.query.spark import column, field_type, struct_type
 from milepost.schema.types import Optional
 
-HASH_VALUES: Final = 1 << 64  # of xxhash64, which `sample` draws by
-# Times of rejects in UTC, to the microsecond, whatever the session's zone is.
+HASH_VALUES: Final = 1 << 64  # of xxhash64, by which `sample` draws
+# Times in rejects are in UTC, to the microsecond, whatever the time zone of the session.
 _JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
 
 
@@ -49,7 +49,7 @@ class _Run:
         self.checked = checked
         self.schema = checked.input
         self._require_columns(frame)
-        # Where each field of the event as it came in is by now: rejects tell all of it.
+        # Where each field of the original event is now: rejects contain all of it.
         self.origin = {field.name: field.name for field in fields_of(checked.input)}
         keep: list[Column] = [named(field.name) for field in fields_of(checked.input)]
         self.beside = [PROGRESS, REJECT]
@@ -81,7 +81,7 @@ class _Run:
         )
 
     def _is_event(self) -> Column:
-        """Neither a mark nor rejected before: never null."""
+        """Whether the row is neither a progress row nor rejected before; never null."""
         return named(PROGRESS).isNull() & named(REJECT).isNull()
 
     def _take(self, checked: CheckedStep) -> None:
@@ -110,7 +110,7 @@ class _Run:
                 self._enrich(checked)
 
     def _holds(self, checked: CheckedStep) -> Column:
-        """Whether the step's predicate is true: never null."""
+        """Whether the step's predicate is true; never null."""
         return f.coalesce(column(checked.queries["where"]), f.lit(False))
 
     def _derived(self, checked: CheckedStep, name: str) -> Column:
@@ -119,10 +119,10 @@ class _Run:
         return column(checked.queries[name]).try_cast(field_type(bare, checked.after))
 
     def _select(self, fields: dict[str, Column], stay: Mapping[str, str]) -> None:
-        """Other columns instead of the event's. `stay` are those that go on as they are, old names to new ones.
+        """Replace the columns of the event. `stay` has the fields that continue unchanged, old names to new ones.
 
-        What came in and does not stay is carried along under a name of its own, where rejects can tell it: as a column,
-        because a struct of the whole event would be put together for every row, rejected or not.
+        Fields of the original event that do not stay are carried along under another name for rejects. They are
+        separate columns, because a struct of the whole event would be assembled for every row, rejected or not.
         """
         hidden: list[Column] = []
         for name, now in self.origin.items():
@@ -138,7 +138,7 @@ class _Run:
         )
 
     def _reject(self, wrong: Column, label: str, reason: str | Column) -> None:
-        """Mark events as rejected; `wrong` must never be null."""
+        """Set the reject column where `wrong` is true; `wrong` must never be null."""
         came_in = [named(now).alias(name) for name, now in self.origin.items()]
         told = f.struct(
             named(self.origin[self.checked.pipeline.time]).alias("at"),
@@ -150,9 +150,10 @@ class _Run:
         self.frame = self.frame.withColumn(REJECT, rejected)
 
     def _require_fields(self) -> None:
-        """An event without a time has no place in the order of results; one without another field that results have.
+        """Reject events without an event time, which have no place in the order of results, and events that lack a
+        required field.
 
-        Also what the schema of the input requires may be missing: in messages of an older version, which lacks it.
+        A field that the schema of the input requires may be missing in messages of an older version.
         """
         time = self.checked.time
         if time is not None:
@@ -163,11 +164,11 @@ class _Run:
         if required:
             missing = f.coalesce(*(f.when(named(name).isNull(), f.lit(name)) for name in required))
             self._reject(
-                missing.isNotNull(), "schema", f.concat(f.lit("results need a value, and there is none: "), missing)
+                missing.isNotNull(), "schema", f.concat(f.lit("results need a value, but there is none: "), missing)
             )
 
     def _sample(self, step: Sample) -> None:
-        """By a hash of what the event is, so that a repeated micro-batch draws the same events."""
+        """Sample by a hash of the event, so that a repeated micro-batch draws the same events."""
         if step.share >= 1:
             return
         names = step.by or tuple(field.name for field in fields_of(self.schema))

@@ -2,15 +2,15 @@
 
 ::
 
-    combined source          events in time order, and a mark row with the watermark at the end
-      -> columns             of each rule: whether an event matters to it, its keys, what is aggregated
+    combined source          events in time order, and a progress row with the watermark at the end
+      -> columns             of each rule: whether an event matters to it, its keys, the values to aggregate
       -> packed by shard     Arrow tables as bytes: a few rows for each micro-batch, whatever the number of events
-      -> one stateful step   `tier2.Engine`, once for each shard; its state is Spark's, and so belongs to an epoch
-      -> columns             `having` and `emit`, and which topic gets it
-      -> sink                with the mark
+      -> one stateful step   `RuleEngine`, once for each shard; its state is in Spark's store, one version an epoch
+      -> columns             `having` and `emit`, and the topic for each row
+      -> sink                with the progress
 
-Rules without a memory (thresholds, the output itself, late events) take the same way: one query, one epoch, one
-transaction. Where no rule has one, the three steps in the middle are left out.
+Rules without state (thresholds, the output itself, late events) take the same path: one query, one epoch, one
+transaction. When no rule has state, the three steps in the middle are left out.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from milepost.pipeline.tier2.rules import Sequence as Sequenced
 from milepost.query.spark import column
 
 OUT: Final = "out"  # the column of tier 1's results, for the output topic
-LATE: Final = "late"  # … and of results that came after their time
+LATE: Final = "late"  # the column of late results
 
 
 class Tier2:
-    """How the rules of a checked pipeline become columns and steps of Spark's. Needs a running Spark."""
+    """Translates the rules of a checked pipeline to columns and steps of Spark. Needs a running Spark."""
 
     def __init__(self, checked: CheckedPipeline) -> None:
         assert checked.time is not None
@@ -59,7 +59,7 @@ class Tier2:
         self._fields = fields_of(checked.result)
         self._event = F.struct(*(_col(field.name) for field in self._fields))
         self._stateful: list[Stateful] = []
-        self._before: dict[str, tuple[Column, Column]] = {}  # by column: the condition, and what it then holds
+        self._before: dict[str, tuple[Column, Column]] = {}  # by column: the condition, and the value where it is true
         for number, rule in enumerate(checked.rules):
             self._rule(f"r{number}", rule)
         for number, monitor in enumerate(checked.monitors):
@@ -104,15 +104,15 @@ class Tier2:
         if checked.of is not None:
             fields.append(column(checked.of).cast("double").alias("value"))
         value = None if checked.of is None else "value"
-        # A rule may have the same name.
+        # A rule may have the same name as a monitor.
         spec = Monitor(f"monitor {rule.name}", rule.window.us, rule.every.us, value, rule.wanted)
         self._stateful.append(Stateful(name, spec))
         self._before[name] = condition, F.struct(*fields)
 
-    # The three parts
+    # The three parts of the query
 
     def apply(self, frame: DataFrame, shards: int) -> DataFrame:
-        """What goes to the sink, of the combined stream."""
+        """The DataFrame for the sink, from the combined stream."""
         fresh = F.col("_progress").isNull() & ~F.col("_late")
         made = [F.when(fresh & condition, value).alias(name) for name, (condition, value) in self._before.items()]
         made.append(F.when(F.col("_late"), self._event).alias(LATE))
@@ -139,7 +139,7 @@ class Tier2:
         return self._after(run.mapInArrow(Unpacking(carried, struct.json()), struct))
 
     def _unpacked(self, carried: tuple[str, ...]) -> T.StructType:
-        """The columns behind the engine."""
+        """The columns after the engine."""
         events = spark_schema(self._checked.result)
         kinds: dict[str, T.StructType] = {LATE: events, OUT: events}
         for number, rule in enumerate(self._checked.rules):
@@ -149,7 +149,7 @@ class Tier2:
         return T.StructType([*fields, T.StructField("_progress", PROGRESS)])
 
     def _after(self, frame: DataFrame) -> DataFrame:
-        """`having` and `emit`; rows of which nothing is sent are left out."""
+        """Apply `having` and `emit`. Rows without any output are left out."""
         made: list[Column] = []
         for number, rule in enumerate(self._checked.rules):
             name = f"r{number}"
@@ -185,7 +185,7 @@ def _col(name: str) -> Column:
 
 
 def _monitored(rule: MonitorRule) -> T.StructType:
-    """What the engine emits for a monitor."""
+    """The columns that the engine emits for a monitor."""
     fields = [T.StructField("window_start", T.TimestampType()), T.StructField("window_end", T.TimestampType())]
     fields += [T.StructField("count", T.LongType()), T.StructField("rate", T.DoubleType())]
     if rule.of is not None:

@@ -208,5 +208,5 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
 def test_a_state_of_another_shape_is_refused() -> None:
     state = FlowController(queue(), REFERENCE).state()
     state["regulator"]["inputs"] = [1.0]
-    with pytest.raises(ConfigError, match="anew"):
+    with pytest.raises(ConfigError, match="new regulator"):
         FlowController.restore(state)

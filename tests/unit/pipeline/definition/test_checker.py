@@ -106,11 +106,11 @@ def test_the_event_time_is_followed() -> None:
     assert check(made(Rename({"at": "time"})), EVENTS).time == "time"
     assert check(made(Project(["ms"])), EVENTS).time is None
     assert problems(made(Project(["ms"]), output=None)) == [
-        "tier1: the event time 'at' is left out, and results are merged in its order: keep it"
+        "tier1: the event time 'at' is left out, but results are merged in its order: keep it"
     ]
     assert problems(made(Derive({"at": "kind"})))[0].startswith("tier1: the event time 'at' has become a string")
     assert problems(made(time="att"))[0].startswith("time: events have no field 'att'; did you mean 'at'?")
-    assert problems(made(time="ms")) == ["time: 'ms' is a int, and an event time is a timestamp"]
+    assert problems(made(time="ms")) == ["time: 'ms' is a int, but the event time must be a timestamp"]
 
 
 def test_where_something_can_be_rejected() -> None:
@@ -132,7 +132,7 @@ def test_monitors_are_read_by_name() -> None:
     assert [field.name for field in checked.result.type.fields][-2:] == ["slow", "share"]
     counted = check(made(Keep("monitor.all.rate > 1"), monitor=[MonitorRule("all")]), EVENTS)
     assert str(counted.monitor_type) == "[all: [count: long?, rate: double?]?]"
-    assert counted.warnings[0].startswith("[[tier1]] 1: monitor.all is measured on what tier 1 lets through")
+    assert counted.warnings[0].startswith("[[tier1]] 1: monitor.all is measured on the results of tier 1")
 
 
 def test_monitors_that_are_not_there() -> None:
@@ -142,7 +142,7 @@ def test_monitors_that_are_not_there() -> None:
     [said] = problems(made(monitor=[MonitorRule("m", of="kind", where="user")]))[1:]
     assert said.startswith("[[monitor]] 1 'm', where: a predicate takes what is true or false")
     [said] = problems(made(monitor=[MonitorRule("m", of="kind")]))
-    assert said == "[[monitor]] 1 'm', of: statistics are of a number, and kind is a string"
+    assert said == "[[monitor]] 1 'm', of: statistics need a number, and kind is a string"
 
 
 def test_a_rule_on_a_field_that_is_not_there_shows_where() -> None:
@@ -186,11 +186,11 @@ def test_problems_are_collected_and_their_consequences_are_not() -> None:
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (Rename({"ms": "load"}), "rename: 'load' is there already"),
-        (Rename({"ms": "monitor"}), "rename: 'monitor' is a name that pipelines need themselves"),
-        (Rename({"ms": "m s"}), "rename: 'm s' is no field name"),
-        (Derive({"_progress": "1"}), "derive: '_progress' is a name that pipelines need themselves"),
-        (Derive({"Host": "1"}), "derive: the fields 'host' and 'Host' differ in case alone"),
+        (Rename({"ms": "load"}), "rename: there is already a field 'load'"),
+        (Rename({"ms": "monitor"}), "rename: 'monitor' is a name that pipelines reserve"),
+        (Rename({"ms": "m s"}), "rename: 'm s' is not a field name"),
+        (Derive({"_progress": "1"}), "derive: '_progress' is a name that pipelines reserve"),
+        (Derive({"Host": "1"}), "derive: the fields 'host' and 'Host' differ only in case"),
         (Derive({"x": "null"}), "derive, x: null alone has no type"),
         (Derive({"x": "tags"}), "derive, x: tags is a list"),
         (Keep("ms"), "keep: a predicate takes what is true or false"),
@@ -207,9 +207,9 @@ def test_inputs_that_cannot_be() -> None:
     assert problems(made(), parse_schema("e: [at: timestamp, monitor: int]"))[0].startswith(
         "input: events have a field 'mon"
     )
-    assert "differ in case alone" in problems(made(), parse_schema("e: [at: timestamp, a: int, A: int]"))[0]
+    assert "differ only in case" in problems(made(), parse_schema("e: [at: timestamp, a: int, A: int]"))[0]
     graph = parse_schema("DEFINE MESSAGETYPE M; NODE n; at: TIMESTAMP; END; ROOT n; END;")
-    assert problems(made(), graph)[0].startswith("input: a pipeline takes plain tuples")
+    assert problems(made(), graph)[0].startswith("input: a pipeline reads plain tuples")
 
 
 # Tier 2
@@ -271,15 +271,15 @@ def test_an_absence_sees_the_first_event() -> None:
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (WindowRule("w", "t", "1s", by=["tags"]), "by: 'tags' is *(string)*, and events are grouped by single values"),
+        (WindowRule("w", "t", "1s", by=["tags"]), "by: 'tags' is *(string)*, but events are grouped by single values"),
         (WindowRule("w", "t", "1s", {"x": "max(load) - 1"}), "compute, x: this is no aggregate"),
         (WindowRule("w", "t", "1s", {"x": "sum(kind)"}), "compute, x: sum takes a number, and kind is a string"),
         (WindowRule("w", "t", "1s", {"x": "max()"}), "compute, x: it is written max(x)"),
-        (WindowRule("w", "t", "1s", {"x": "quantile(ms, 2)"}), "compute, x: which quantile is a number from 0 to 1"),
-        (WindowRule("w", "t", "1s", {"host": "max(ms)"}, by=["host"]), "compute, host: a window has 'host' already"),
-        (WindowRule("w", "t", "1s", {"count": "max(ms)"}), "compute, count: a window has 'count' already"),
+        (WindowRule("w", "t", "1s", {"x": "quantile(ms, 2)"}), "compute, x: the quantile is a number from 0 to 1"),
+        (WindowRule("w", "t", "1s", {"host": "max(ms)"}, by=["host"]), "compute, host: a window already has 'host'"),
+        (WindowRule("w", "t", "1s", {"count": "max(ms)"}), "compute, count: a window already has 'count'"),
         (WindowRule("w", "t", "1s", having="count"), "having: a predicate takes what is true or false"),
-        (WindowRule("w", "t", "1s", emit={"a b": "count"}), "emit: 'a b' is no name for a field"),
+        (WindowRule("w", "t", "1s", emit={"a b": "count"}), "emit: 'a b' is not a valid field name"),
         (SequenceRule("w", "t", "ms", "ms > 1", "1s"), "first: a predicate takes what is true or false"),
         (ThresholdRule("w", "t", "box.x > 1"), "where: what the dynamic value box contains"),
     ],
@@ -325,4 +325,4 @@ def test_tables_are_read_when_a_pipeline_is_checked(tmp_path) -> None:
     [said] = problems(made(step, Enrich(table="none.csv", by="host", take=["x"]), Keep("x > 1 and floor > 1")))
     assert said.startswith("[[tier1]] 2, enrich: there is no file none.csv")
     [said] = problems(made(Enrich(table=str(tmp_path / "hosts.csv"), by="host", key="ip", take={"kind": "name"})))
-    assert said.startswith("[[tier1]] 1, enrich, take: 'kind' is a field of the event already; give it another name")
+    assert said.startswith("[[tier1]] 1, enrich, take: 'kind' is already a field of the event; use another name")

@@ -41,7 +41,7 @@ def test_a_schema_says_the_types(tmp_path) -> None:
     step = csv(tmp_path, text, take=["v", "w"], schema="row: [k: string, v: string, w: decimal(8,2)]")
     found = load(step, kinds.STRING)
     assert found.values.to_pylist() == [{"v": "007", "w": Decimal("1.50")}, {"v": "8", "w": Decimal("2.25")}]
-    with pytest.raises(ConfigError, match="schema: it has no 'w', which is taken"):
+    with pytest.raises(ConfigError, match="schema: it has no 'w', which 'take' names"):
         load(csv(tmp_path, text, take=["w"], schema="row: [v: string]"), kinds.STRING)
     with pytest.raises(ConfigError, match=r"schema: .*expected"):
         load(csv(tmp_path, text, schema="row: [v"), kinds.STRING)
@@ -87,7 +87,7 @@ def test_a_password_is_not_told() -> None:
 
 def test_duplicate_keys_are_named(tmp_path) -> None:
     with pytest.raises(
-        ConfigError, match=r"t\.csv has a key more than once in 'k': a; an event would come out as often"
+        ConfigError, match=r"t\.csv has a key more than once in 'k': a; each such event would be duplicated"
     ):
         load(csv(tmp_path, "k,v\na,1\nb,2\na,3\n"), kinds.STRING)
     text = "k,v\n" + "".join(f"{number},1\n" for number in [*range(9), *range(9)])
@@ -105,7 +105,7 @@ def test_networks(tmp_path) -> None:
         load(csv(tmp_path, "net,v\n10.1.0.0/8,1\nx,2\n", subnet="net"), kinds.STRING)
     with pytest.raises(ConfigError, match=r"a key more than once in 'net': 2001:db8::/32"):
         load(csv(tmp_path, "net,v\n2001:db8::/32,1\n2001:DB8:0::/32,2\n", subnet="net"), kinds.STRING)
-    with pytest.raises(ConfigError, match="an address is a string, and k is an integer"):
+    with pytest.raises(ConfigError, match="an address must be a string, and k is an integer"):
         load(csv(tmp_path, text, subnet="net"), kinds.INTEGER)
 
 
@@ -126,9 +126,9 @@ def test_uuids_are_compared_as_such(tmp_path) -> None:
             kinds.STRING,
             "has no column 'valeu'; did you mean 'value'?",
         ),
-        ("k,v\na,1\n", {}, kinds.DOUBLE, "k is a double, by which no row is found"),
+        ("k,v\na,1\n", {}, kinds.DOUBLE, "k is a double, which cannot be a key"),
         ("k,v\na,1\n", {}, kinds.INTEGER, "cannot read"),
-        ("k,v\na,\n", {}, kinds.STRING, "say its type with schema ="),
+        ("k,v\na,\n", {}, kinds.STRING, "give its type with schema ="),
         ("", {}, kinds.STRING, "cannot read"),
     ],
 )

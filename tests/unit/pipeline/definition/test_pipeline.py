@@ -209,64 +209,64 @@ def test_python_takes_what_the_file_takes() -> None:
 
 
 WRONG = {
-    'inptu = ["events"]': "'inptu' is no key of it; did you mean 'input'?",
+    'inptu = ["events"]': "'inptu' is not a known key; did you mean 'input'?",
     "time = 3": "time: 3 is not text",
     'lanes = "two"': "lanes: 'two' is not a whole number",
-    "lanes = true": "lanes: True is no whole number",
+    "lanes = true": "lanes: True is not a whole number",
     "lanes = 0": "lanes: 0: takes 1 to 64",
-    'disorder = "2 weeks"': "disorder: '2 weeks' is no duration",
-    "disorder = 2": "disorder: 2 is no duration",
+    'disorder = "2 weeks"': "disorder: '2 weeks' is not a duration",
+    "disorder = 2": "disorder: 2 is not a duration",
     'starting = "yesterday"': "starting: 'yesterday' is neither earliest nor latest",
     'starting = "2026-03-01T00:00:00"': "nor a time such as",
-    'output = "events"': "output: is 'events', which is the input already",
-    'output = "p.lane.0"': "'p.lane.0' is a topic that the pipeline makes for itself",
-    'rejects = "a b"': "rejects: 'a b' is no name of a topic",
-    'from = ["q"]': "from: stands beside 'input'",
-    "late = 3": "late: 3 is no table; write it under [late]",
+    'output = "events"': "output: is 'events', which is already the input",
+    'output = "p.lane.0"': "'p.lane.0' is one of the pipeline's own topics",
+    'rejects = "a b"': "rejects: 'a b' is not a name of a topic",
+    'from = ["q"]': "from: cannot be combined with 'input'",
+    "late = 3": "late: 3 is not a table; write it under [late]",
     "[late]\nto = 3": "[late], to: 3 is not text",
     "[late]": "[late]: 'to' is missing",
-    "[spark]\nmastre = 'x'": "[spark], mastre: is no setting of Spark: their names begin with 'spark.'; did you mean",
-    "[spark]\n'spark.x' = [1]": "[spark]: spark.x = [1] is no setting",
+    "[spark]\nmastre = 'x'": "[spark], mastre: is not a setting of Spark: the names of settings begin with 'spark.'; did",
+    "[spark]\n'spark.x' = [1]": "[spark]: spark.x = [1] is not a setting",
     "[[lane]]\n[[lane]]\n[[lane]]": "lane: there are 3 [[lane]] tables and 2 lanes",
-    "[[lane]]\ncores = [-1]": "[[lane]] 1, cores: -1 is no processor",
-    "[control]\nintervall = '2s'": "[control]: 'intervall' is no key of it; did you mean 'interval'?",
+    "[[lane]]\ncores = [-1]": "[[lane]] 1, cores: -1 is not a processor",
+    "[control]\nintervall = '2s'": "[control]: 'intervall' is not a known key; did you mean 'interval'?",
     "[control]\ninterval = '0s'": "[control], interval: has no length",
-    "[control]\nreference = 1.5": "[control], reference: 1.5 is no fraction",
+    "[control]\nreference = 1.5": "[control], reference: 1.5 is not a fraction",
     "[control]\nreference = '1GB'": "[control], reference: 1000000000 bytes are not inside the queue of 64000000",
-    "[control]\nqueue_bytes = '1XB'": "[control], queue_bytes: '1XB' is no number of bytes",
+    "[control]\nqueue_bytes = '1XB'": "[control], queue_bytes: '1XB' is not a number of bytes",
     "[control]\nsettling = 0": "[control], settling: 0 intervals: takes 1 to 1,000",
-    "tier1 = ['x']": "tier1: each is a table of its own; write it under [[tier1]]",
+    "tier1 = ['x']": "tier1: each one is a table; write it under [[tier1]]",
     "[[tier1]]\nkepe = 'x'": "[[tier1]] 1: does nothing: it needs one of discard, keep",
     "[[tier1]]\nkeep = 'x'\ndiscard = 'y'": "[[tier1]] 1: has keep and discard: write a [[tier1]] for each",
-    "[[tier1]]\nkeep = 'x'\nnmae = 'y'": "[[tier1]] 1: 'nmae' is no key of it; did you mean 'name'?",
+    "[[tier1]]\nkeep = 'x'\nnmae = 'y'": "[[tier1]] 1: 'nmae' is not a known key; did you mean 'name'?",
     "[[tier1]]\nname = 'n'\nkeep = 3": "[[tier1]] 1 'n', keep: 3 is not text",
     "[[tier1]]\nproject = []": "[[tier1]] 1, project: names no field",
     "[[tier1]]\nproject = ['a', 'a']": "[[tier1]] 1, project: names 'a' twice",
-    "[[tier1]]\nrename = { a = 'c', b = 'c' }": "[[tier1]] 1, rename: calls two fields 'c'",
-    "[[tier1]]\nderive = 'a'": "[[tier1]] 1, derive: 'a' is no table",
-    "[[tier1]]\nsample = 0": "[[tier1]] 1, sample: 0 is no share",
-    "[[tier1]]\nsample = 1.5": "[[tier1]] 1, sample: 1.5 is no share",
-    "[[tier1]]\nenrich = 'hosts.csv'": "[[tier1]] 1, enrich: 'hosts.csv' is no table; write enrich = {",
+    "[[tier1]]\nrename = { a = 'c', b = 'c' }": "[[tier1]] 1, rename: gives two fields the name 'c'",
+    "[[tier1]]\nderive = 'a'": "[[tier1]] 1, derive: 'a' is not a table",
+    "[[tier1]]\nsample = 0": "[[tier1]] 1, sample: 0 is not a share",
+    "[[tier1]]\nsample = 1.5": "[[tier1]] 1, sample: 1.5 is not a share",
+    "[[tier1]]\nenrich = 'hosts.csv'": "[[tier1]] 1, enrich: 'hosts.csv' is not a table; write enrich = {",
     "[[tier1]]\nenrich = { table = 'h.csv', by = 'a' }": "[[tier1]] 1, enrich: 'take' is missing",
     "[[tier1]]\nenrich = { by = 'a', take = ['b'] }": "[[tier1]] 1, enrich, table: is missing",
-    "[[tier1]]\nenrich = { table = 'h.txt', by = 'a', take = ['b'] }": "enrich, format: cannot be told from the name",
+    "[[tier1]]\nenrich = { table = 'h.txt', by = 'a', take = ['b'] }": "enrich, format: does not follow from the name",
     "[[tier1]]\nenrich = { table = 'h.csv', by = 'a', take = ['b', 'b'] }": "enrich, take: names 'b' twice",
-    "[[tier1]]\nenrich = { table = 'h.csv', by = 'a', key = 'k', subnet = 's', take = ['b'] }": "stands beside 'key'",
+    "[[tier1]]\nenrich = { table = 'h.csv', by = 'a', key = 'k', subnet = 's', take = ['b'] }": "be combined with 'key'",
     "[[tier1]]\nenrich = { table = 'h.csv', by = 'a', take = ['b'], missing = 'drop' }": "'drop' is none of 'null'",
     "[[tier1]]\nenrich = { url = 'sqlite:///x', by = 'a', take = ['b'] }": "enrich, query: is missing",
-    "[[tier1]]\nkeep = 'x'\nname = 'n'\n[[tier1]]\nkeep = 'x'\nname = 'n'": "tier1: two are called 'n'",
-    "[[monitor]]\nname = 'a-b'": "monitor: 'a-b' cannot be read as monitor.a-b",
-    "[[monitor]]\nname = 'm'\nquantiles = [0.5]": "[[monitor]] 1 'm', quantiles: are of something",
-    "[[monitor]]\nname = 'm'\nof = 'x'\nquantiles = [1.0]": "[[monitor]] 1 'm', quantiles: 1 is no quantile",
-    "[[monitor]]\nname = 'm'\nevery = '2m'": "[[monitor]] 1 'm', every: goes from more than 0 to the window, 1m",
+    "[[tier1]]\nkeep = 'x'\nname = 'n'\n[[tier1]]\nkeep = 'x'\nname = 'n'": "tier1: two have the name 'n'",
+    "[[monitor]]\nname = 'a-b'": "monitor: 'a-b' cannot be used as monitor.a-b",
+    "[[monitor]]\nname = 'm'\nquantiles = [0.5]": "[[monitor]] 1 'm', quantiles: need a value",
+    "[[monitor]]\nname = 'm'\nof = 'x'\nquantiles = [1.0]": "[[monitor]] 1 'm', quantiles: 1 is not a quantile",
+    "[[monitor]]\nname = 'm'\nevery = '2m'": "[[monitor]] 1 'm', every: is more than 0 and at most the window, 1m",
     "[[tier2]]\nname = 'r'\nwhere = 'x'": "[[tier2]] 1 'r': 'to' is missing",
     "[[tier2]]\nname = 'r'\nto = 't'\nwindow = '0s'": "[[tier2]] 1 'r', window: has no length",
-    "[[tier2]]\nname = 'r'\nto = 't'\nwindow = '1s'\nslide = '2s'": "[[tier2]] 1 'r', slide: goes from more than 0",
-    "[[tier2]]\nname = 'r'\nto = 't'\nwindow = '1h'\nslide = '1ms'": "puts an event into 3,600,000 windows",
-    "[[tier2]]\nname = 'r'\nto = 't'\nfirst = 'x'": "has 'first' and neither 'then' (a sequence) nor 'without'",
-    "[[tier2]]\nname = 'r'\nto = 't'\nfirst = 'x'\nthen = 'y'\nwithout = 'z'": "and 'without': a rule is of one kind",
-    "[[tier2]]\nname = 'r'\nto = 't'\nwhere = 'x'\nhaving = 'y'": "[[tier2]] 1 'r': 'having' is no key of it",
-    "[[tier2]]\nname = 'r'\nto = 'events'\nwhere = 'x'": "tier2 'r', to: is 'events', which is the input already",
+    "[[tier2]]\nname = 'r'\nto = 't'\nwindow = '1s'\nslide = '2s'": "[[tier2]] 1 'r', slide: is more than 0",
+    "[[tier2]]\nname = 'r'\nto = 't'\nwindow = '1h'\nslide = '1ms'": "puts each event into 3,600,000 windows",
+    "[[tier2]]\nname = 'r'\nto = 't'\nfirst = 'x'": "has 'first', but neither 'then' (a sequence) nor 'without'",
+    "[[tier2]]\nname = 'r'\nto = 't'\nfirst = 'x'\nthen = 'y'\nwithout = 'z'": "and 'without': a rule has one kind",
+    "[[tier2]]\nname = 'r'\nto = 't'\nwhere = 'x'\nhaving = 'y'": "[[tier2]] 1 'r': 'having' is not a known key",
+    "[[tier2]]\nname = 'r'\nto = 'events'\nwhere = 'x'": "tier2 'r', to: is 'events', which is already the input",
 }
 
 
@@ -303,8 +303,8 @@ def test_a_second_tier_of_others_has_no_first() -> None:
     rule = ThresholdRule("r", "t", "x")
     assert Pipeline(name="c", time="at", sources=["a", "b"], tier2=[rule]).sources == ("a", "b")
     for more, said in (
-        ({"tier1": [Keep("x")], "tier2": [rule]}, "tier1: stands beside 'from'"),
-        ({"output": "o", "tier2": [rule]}, "output: takes results of tier 1"),
+        ({"tier1": [Keep("x")], "tier2": [rule]}, "tier1: cannot be combined with 'from'"),
+        ({"output": "o", "tier2": [rule]}, "output: cannot be combined with 'from'"),
         ({}, "tier2: is missing"),
         ({"sources": ["c"], "tier2": [rule]}, "from: names the pipeline itself"),
     ):
@@ -313,9 +313,9 @@ def test_a_second_tier_of_others_has_no_first() -> None:
 
 
 def test_python_objects_of_another_kind_are_refused() -> None:
-    with pytest.raises(PipelineError, match="is no step: they are Discard, Keep"):
+    with pytest.raises(PipelineError, match="is not a step: steps are Discard, Keep"):
         Pipeline(**SMALL, tier1=["discard"])
-    with pytest.raises(PipelineError, match="is no rule of tier 2: they are ThresholdRule"):
+    with pytest.raises(PipelineError, match="is not a rule of tier 2: rules are ThresholdRule"):
         Pipeline(**SMALL, tier2=[Keep("x")])
     with pytest.raises(PipelineError, match="Discard has a problem"):
         Discard(3)

@@ -39,9 +39,9 @@ def test_options_of_one_way_to_read_are_not_those_of_the_other():
 
 
 def test_topics_are_only_added_to():
-    with pytest.raises(ConfigError, match="only added to"):
+    with pytest.raises(ConfigError, match="only be appended to"):
         source(topic="t").writer(EMPTY, overwrite=True)
-    with pytest.raises(ConfigError, match="only added to"):
+    with pytest.raises(ConfigError, match="only be appended to"):
         source(topic="t").streamWriter(EMPTY, overwrite=True)
 
 

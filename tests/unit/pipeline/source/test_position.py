@@ -76,9 +76,9 @@ def test_where_reading_cannot_go_on():
     there = {1: LogExtent(10, 20, 10, 100)}
     assert checked("t", {1: 15}, there) == {1: 15}
     assert checked("t", {}, there) == {1: 10}
-    with pytest.raises(BrokerError, match="made anew"):
+    with pytest.raises(BrokerError, match="declared again"):
         checked("t", {1: 21}, there)
-    with pytest.raises(BrokerError, match="made anew"):
+    with pytest.raises(BrokerError, match="declared again"):
         checked("t", {2: 1}, there, fail=False)
     with pytest.raises(BrokerError, match=r"5 rows were removed before they were read.*failOnDataLoss"):
         checked("t", {1: 5}, there)

@@ -86,7 +86,7 @@ def test_columns_that_messages_do_not_have_are_named():
         of(spark.MapType(spark.StringType(), spark.IntegerType()))
     with pytest.raises(SchemaError, match=r"column 'a\[\]' is a interval"):
         of(spark.ArrayType(spark.CalendarIntervalType()))
-    with pytest.raises(SchemaError, match=r"column 'sum\(a\)' is no field name"):
+    with pytest.raises(SchemaError, match=r"column 'sum\(a\)' is not a valid field name"):
         of(spark.LongType(), "sum(a)")
 
 
@@ -115,17 +115,17 @@ def test_variants_are_structs_with_their_case():
     [
         ("uint8", pa.array([1, 256]), "a: a column of int64 does not fit uint8"),
         ("uint64", pa.array([-1]), "a: a column of int64 does not fit uint64"),
-        ("uuid", pa.array([str(uuid.uuid4()), "none"]), "row 1, a: 'none' is no uuid"),
-        ("uuid", pa.array(["-" * 36]), "row 0, a: .* is no uuid"),
+        ("uuid", pa.array([str(uuid.uuid4()), "none"]), "row 1, a: 'none' is not a uuid"),
+        ("uuid", pa.array(["-" * 36]), "row 0, a: .* is not a uuid"),
         ("string", pa.array([1]), "a: a column of int64 is no column of string"),
         ("int", pa.array([None], pa.int32()), "row 0, a: missing"),
         ("{b: int}", pa.array([{"case": "c", "b": 1}]), "row 0, a: 'c' is none of the cases b"),
-        ("{b: int | c: int}", pa.array([{"case": "b", "b": 1, "c": 2}]), "row 0, a: there is something in 'c'"),
+        ("{b: int | c: int}", pa.array([{"case": "b", "b": 1, "c": 2}]), "row 0, a: 'c' has a value"),
         ("{b: int}", pa.array([{"case": "b", "d": 1}]), "a: there is no case 'd'"),
         ("{b: int}", pa.array([{"b": 1}]), "a: a variant is a struct with 'case'"),
         ("dynamic", pa.array(["{}"]), 'row 0, a: write {"schema"'),
-        ("*(uuid)*", pa.array([["x"]]), r"a\[\]: 'x' is no uuid"),
-        ("[b: uuid]", pa.array([{"b": "x"}]), r"a.b: 'x' is no uuid"),
+        ("*(uuid)*", pa.array([["x"]]), r"a\[\]: 'x' is not a uuid"),
+        ("[b: uuid]", pa.array([{"b": "x"}]), r"a.b: 'x' is not a uuid"),
     ],
 )
 def test_an_error_names_the_column(notation, column, said):
@@ -135,7 +135,7 @@ def test_an_error_names_the_column(notation, column, said):
 
 
 def test_a_column_that_is_no_field():
-    with pytest.raises(InvalidValue, match=r"column 'prize' is no field of m; did you mean 'price'\?"):
+    with pytest.raises(InvalidValue, match=r"column 'prize' is not a field of m; did you mean 'price'\?"):
         FromSpark(text.parse("m: [price: double]")).check(["prize"])
 
 
@@ -169,7 +169,7 @@ def test_some_columns_in_another_order():
     assert "_offset" in METADATA.names
     with pytest.raises(ConfigError, match="no field 'd'"):
         ToSpark(schema, spark.StructType().add("d", "integer"))
-    with pytest.raises(ConfigError, match="b is a string in the messages, and cannot be read as int32"):
+    with pytest.raises(ConfigError, match="b is a string in the messages, which cannot be read as int32"):
         ToSpark(schema, spark.StructType().add("b", "integer"))
 
 

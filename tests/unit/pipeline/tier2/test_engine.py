@@ -421,7 +421,7 @@ def test_dictionaries_and_pieces_are_read_as_what_they_mean() -> None:
     [
         ([3, 2], 9, "rule 'w': rows are not in the order of _time"),
         ([10], 9, "rule 'w': a row at 10 is after the watermark, 9"),
-        ([0], 9, "rule 'w': a row at 0 is late: all up to 0 was seen before"),
+        ([0], 9, "rule 'w': a row at 0 is late: rows up to 0 were processed before"),
         ([], -1, "watermark -1 is before 0"),
         ([], 1 << 62, "beyond"),
         ([None], 9, "a row without _time"),

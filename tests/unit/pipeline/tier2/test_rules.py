@@ -15,10 +15,10 @@ SUM = Aggregate("total", "sum", "v")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Aggregate("a", "smu", "v"), "aggregate 'a': no function 'smu'; did you mean 'sum'"),
+        (lambda: Aggregate("a", "smu", "v"), "aggregate 'a': unknown function 'smu'; did you mean 'sum'"),
         (lambda: Aggregate("a", "sum"), "aggregate 'a': sum needs a column"),
-        (lambda: Aggregate("a", "quantile", "v"), "quantile= goes with the function 'quantile'"),
-        (lambda: Aggregate("a", "sum", "v", 0.5), "quantile= goes with the function 'quantile'"),
+        (lambda: Aggregate("a", "quantile", "v"), "quantile= is for the function 'quantile'"),
+        (lambda: Aggregate("a", "sum", "v", 0.5), "quantile= is for the function 'quantile'"),
         (lambda: Aggregate("a", "quantile", "v", 1.5), "a quantile is a number from 0 to 1, not 1.5"),
         (lambda: Aggregate("a", "quantile", "v", float("nan")), "a quantile is a number from 0 to 1"),
         (lambda: Aggregate("", "count"), "an aggregate needs a name"),
@@ -30,7 +30,7 @@ SUM = Aggregate("total", "sum", "v")
         (lambda: TimeWindow("w", (), 1.5, 1), "rule 'w': size_us must be microseconds"),  # type: ignore[arg-type]
         (lambda: TimeWindow("w", (), 1 << 62, 1 << 62), "rule 'w': size_us must be microseconds"),
         (lambda: TimeWindow("w", (), 5, 6), r"rule 'w': slide_us \(6\) must not be more than size_us \(5\)"),
-        (lambda: TimeWindow("w", (), 10_001, 1), "rule 'w': size_us .* is over 10000 times slide_us"),
+        (lambda: TimeWindow("w", (), 10_001, 1), "rule 'w': size_us .* is more than 10000 times slide_us"),
         (lambda: TimeWindow("w", (), 1, 1, [SUM]), "aggregates must be a tuple"),  # type: ignore[arg-type]
         (lambda: TimeWindow("w", (), 1, 1, (SUM, SUM)), "rule 'w' would emit the column 'total' twice"),
         (lambda: TimeWindow("w", (), 1, 1, (Aggregate("count", "count", "v"),)), "would emit the column 'count' twice"),

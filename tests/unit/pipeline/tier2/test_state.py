@@ -43,7 +43,7 @@ def test_other_rules_are_refused() -> None:
 def test_another_version_is_refused() -> None:
     data = bytearray(state.write(RULES, 77, TABLES))
     data[4] = 9
-    with pytest.raises(MalformedBatch, match="a state of version 9"):
+    with pytest.raises(MalformedBatch, match="has version 9"):
         state.read(bytes(data), RULES)
 
 
