@@ -53,5 +53,5 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         require_java()
     java(tmp_path, "")
     (tmp_path / "bin" / "java").chmod(0o644)
-    with pytest.raises(ConfigError, match="and there is one that does not run"):
+    with pytest.raises(ConfigError, match="but there is one that does not run"):
         require_java()

@@ -1,4 +1,4 @@
-"""The bodies of ZeroMQ messages: requests out of BSON or JSON, answers in the encoding that was asked in.
+"""The bodies of ZeroMQ messages: requests in BSON or JSON, and answers in the encoding of the request.
 
 A body is a document {"msg_type": …, "payload": {…}}. docs/zeromq.md shows all of them.
 """
@@ -20,15 +20,15 @@ from milepost.errors import InvalidValue
 from milepost.gateway.zmq.refusal import Refusal, not_understood
 
 Encoding: TypeAlias = Literal["bson", "json"]
-BODY_BYTES: Final = 4 << 20  # of a request: a message of a megabyte in JSON's base64, with room
-POLL_MS: Final = 60_000  # the longest that a get may wait
+BODY_BYTES: Final = 4 << 20  # of a request: a message of a megabyte in base64 in JSON, and some reserve
+POLL_MS: Final = 60_000  # the longest wait of a get
 
 _Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS)]
 _Uuid: TypeAlias = Annotated[str, Meta(min_length=32, max_length=45)]  # as printed, with braces or "urn:uuid:"
 
 
 class PutRequest(msgspec.Struct, frozen=True):
-    """Put a message: bytes, or an object for topics with a schema of their own."""
+    """Put a message: bytes, or an object for topics with their own schema."""
 
     pub_id: _Id
     topic: _Id
@@ -37,19 +37,19 @@ class PutRequest(msgspec.Struct, frozen=True):
 
 
 class GetRequest(msgspec.Struct, frozen=True):
-    """Hand out the next message, the same one until it is acknowledged."""
+    """Hand out the next message; the same one until it is acknowledged."""
 
     sub_id: _Id
     topic: _Id
-    timeout_ms: Annotated[int, Meta(ge=0, le=POLL_MS)] = 0  # how long to wait for one
+    timeout_ms: Annotated[int, Meta(ge=0, le=POLL_MS)] = 0  # how long to wait for a message
 
 
 class AckRequest(msgspec.Struct, frozen=True):
-    """The subscriber has this message."""
+    """Acknowledge a message."""
 
     sub_id: _Id
     message_no: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-    topic: _Id | None = None  # not needed; it helps a broker that has just been started
+    topic: _Id | None = None  # optional; it helps a broker that was just started
 
 
 class SubRequest(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class SubRequest(msgspec.Struct, frozen=True):
 
 
 class UnsubRequest(msgspec.Struct, frozen=True):
-    """Unsubscribe for good."""
+    """Remove the subscription."""
 
     sub_id: _Id
     request_uuid: _Uuid | None = None
@@ -82,27 +82,29 @@ _TO_JSON: Final = msgspec.json.Encoder()
 
 
 class ZmqRequest(NamedTuple):
-    """A request, and how it was written."""
+    """A request and its encoding."""
 
     request: Request
     encoding: Encoding
 
 
 def encoding_of(body: bytes) -> Encoding:
-    """BSON begins with its own length; no JSON text is as long as its first four characters say."""
+    """The encoding of a body. BSON begins with its length; no JSON text has the length that its first four bytes
+    encode.
+    """
     return "bson" if int.from_bytes(body[:4], "little") == len(body) and body[-1:] == b"\0" else "json"
 
 
 def read_request(body: bytes) -> ZmqRequest:
-    """Take a body apart; a `Refusal` says what is wrong with it."""
+    """Parse a body. Raises `Refusal` with the reason."""
     encoding = encoding_of(body)
     whole = _document(body, encoding)
     name = whole.get("msg_type")
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise not_understood(f"msg_type is {_quoted(name)}, and takes {', '.join(_KINDS)}")
+        raise not_understood(f"msg_type is {_quoted(name)}; it must be one of {', '.join(_KINDS)}")
     fields = whole.get("payload")
-    if encoding == "bson" and isinstance(fields, bytes):  # a document within a document, serialised on its own
+    if encoding == "bson" and isinstance(fields, bytes):  # a document within a document, serialised separately
         fields = _document(fields, encoding)
     try:
         return ZmqRequest(msgspec.convert(fields, kind), encoding)
@@ -113,7 +115,7 @@ def read_request(body: bytes) -> ZmqRequest:
 def _document(body: bytes, encoding: Encoding) -> dict[str, Any]:
     try:
         found = bson.decode(body, _CODEC) if encoding == "bson" else _JSON.decode(body)
-    # Out of hostile bytes `bson` also makes dates, regular expressions and texts that Python refuses with a ValueError.
+    # From hostile bytes `bson` also makes dates, regular expressions and texts that Python refuses with a ValueError.
     except (BSONError, msgspec.DecodeError, ValueError, RecursionError, OverflowError, TypeError) as error:
         raise not_understood(f"this is neither BSON nor JSON: {error}") from None
     if not isinstance(found, dict):
@@ -139,7 +141,7 @@ def uuid_bytes(text: str) -> bytes:
 def payload_bytes(value: Any, encoding: Encoding) -> bytes | None:
     """The payload of a PUT as bytes; None when it is an object.
 
-    BSON has a type for bytes; an array of numbers is taken too, as some languages write it. JSON has base64.
+    BSON has a type for bytes; an array of numbers is accepted too, since some languages write that. JSON has base64.
     """
     if isinstance(value, dict):
         return None
@@ -158,12 +160,12 @@ def payload_bytes(value: Any, encoding: Encoding) -> bytes | None:
 
 
 def write_reply(request: Request, fields: dict[str, Any], encoding: Encoding) -> bytes:
-    """An answer: its msg_type is that of the request."""
+    """An answer. Its msg_type is the type of the request."""
     return _written(NAMES[type(request)], fields, encoding)
 
 
 def write_error(refused: Refusal, broker_id: str, encoding: Encoding) -> bytes:
-    """An answer that says no."""
+    """An answer with an error."""
     told: dict[str, Any] = {
         "error_type": refused.name,
         "broker_id": broker_id,
