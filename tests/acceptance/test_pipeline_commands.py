@@ -58,7 +58,7 @@ def test_the_schema_comes_from_the_broker(milepost, broker):
     check = ("pipeline", "check", EXAMPLES / "rule-2/rule-2.toml", "--broker", broker.address)
     done = milepost(*check)
     assert done.returncode == 1
-    assert "no topic is called 'rule2-events'" in done.stderr
+    assert "there is no topic 'rule2-events'" in done.stderr
     with Client(broker.address) as client:
         client.declare_topic("rule2-events", (EXAMPLES / "rule-2/rule2-events.schema").read_text(), durable=True)
     done = milepost(*check)
@@ -101,7 +101,7 @@ def test_ctrl_c_while_spark_starts_ends_in_one_line(broker, tmp_path):
 def test_draining_without_an_end_of_the_input_is_refused(milepost, tmp_path):
     done = milepost("pipeline", "run", tmp_path / "p.toml", "--drain")
     assert done.returncode == 1, done.stderr
-    assert done.stderr.startswith("milepost: --drain closes windows when the input has come to its end: say --once")
+    assert done.stderr.startswith("milepost: --drain closes windows at the end of the input, so it needs --once")
 
 
 def test_topics_that_pipelines_made_for_themselves_are_counted_and_not_listed(broker, ask):

@@ -54,7 +54,7 @@ def _drain(broker: str, folder: Path) -> None:
 
         assert unfinished() == ["", ""]
         client.put(b.control, steered())
-        refused(r"pipeline 'b', which feeds it, still runs; run that one with --once")
+        refused(r"pipeline 'b', which feeds it, still runs; run that pipeline with --once")
         stopped = {"order": STOPPED, "at": datetime.fromtimestamp(NOW, UTC)}
         client.put(b.orders, stopped)
         assert unfinished() == ["", ""]

@@ -219,8 +219,8 @@ def test_messages_of_an_older_version_are_rejected_when_results_need_what_they_l
     found = run(spark, checked, old)
     assert sum(row["event"] is not None for row in found) == 1  # a user may be missing
     assert sorted((row["reject"]["rule"], row["reject"]["reason"]) for row in found if row["reject"] is not None) == [
-        ("schema", "results need a value, and there is none: fast"),
-        ("schema", "results need a value, and there is none: kind"),
+        ("schema", "results need a value, but there is none: fast"),
+        ("schema", "results need a value, but there is none: kind"),
         ("time", "the event has no time: at is null"),
     ]
 

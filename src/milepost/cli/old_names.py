@@ -1,4 +1,4 @@
-"""Names of commands and options that were replaced: whoever types an old one is told the new one."""
+"""Old names of commands and options: using one gives an error with the new name."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class CommandGroup(TyperGroup):
     """A group of commands, some of which had other names."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is called; an error that names the new one, for an old name."""
+        """The called command. An old name gives an error with the new one."""
         if args and args[0] not in self.commands and COMMANDS.get(args[0]) in self.commands:
             ctx.fail(f"No such command {args[0]!r}: it is called {COMMANDS[args[0]]!r} now.")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; an error about an old option names the new one."""
+        """Run a command. An error about an old option gives the new name."""
         try:
             return super().invoke(ctx)
         except typer.TyperException as error:

@@ -1,4 +1,4 @@
-"""The parts a batch's bytes fall into, in their order: what `type show` lists and the demo draws."""
+"""The parts of a batch's bytes, in their order, for `type show` and the demo."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milepost.batch.layout import Layout
 from milepost.schema.flat import AtomShape, FlatTuple, width
 from milepost.schema.types import Schema
 
-# How each sort of part is coloured.
+# The colour of each sort of part.
 STYLES = {
     "header": "magenta",
     "fixed": "cyan",
@@ -30,7 +30,7 @@ STYLES = {
 
 @dataclass(frozen=True)
 class BytePart:
-    """Some bytes and what they are. `path` is empty for parts that belong to no single field."""
+    """A range of bytes and its meaning. `path` is empty for parts that belong to no single field."""
 
     start: int
     size: int
@@ -44,7 +44,7 @@ class BytePart:
 
 
 def of_header(body: int) -> Iterator[BytePart]:
-    """The parts before the first group; `body` is where that starts."""
+    """The parts before the first group, which starts at `body`."""
     yield BytePart(0, 4, "header", "", "checksum of all that follows")
     yield BytePart(4, 4, "header", "", "number of rows, and flags")
     yield BytePart(8, 8, "header", "", "fingerprint of the schema")
@@ -53,7 +53,7 @@ def of_header(body: int) -> Iterator[BytePart]:
 
 
 def of_columns(layout: Layout, base: int, n: int) -> Iterator[BytePart]:
-    """The parts of one level whose places follow from the number of elements alone, in the order of their places."""
+    """The parts of one level whose positions depend only on the number of elements, in order."""
     flat = layout.flat
     found: list[BytePart] = []
     for shape in flat.fixed:
@@ -85,7 +85,7 @@ def of_block(block: Block) -> Iterator[BytePart]:
 
 
 def of_batch(batch: Batch) -> list[BytePart]:
-    """All parts of a batch, in their order; together they are all of its bytes."""
+    """All parts of a batch, in order. Together they cover all of its bytes."""
     size = len(batch.data)
     blocks = [group.block for group in batch.groups]
     parts = [*of_header(blocks[0].base if blocks else size)]
@@ -99,7 +99,7 @@ def of_batch(batch: Batch) -> list[BytePart]:
 
 
 def _with_zeros(parts: list[BytePart], end: int) -> Iterator[BytePart]:
-    """The same parts with the gaps between them filled in."""
+    """The same parts, with the gaps between them filled."""
     at = 0
     for part in [*parts, BytePart(end, 0, "zeros", "", "")]:
         if part.start > at:
@@ -114,7 +114,7 @@ def _vars(flat: FlatTuple) -> str:
 
 
 def places(schema: Schema, code: int = 0) -> Table:
-    """Where the columns of a message that travels alone sit, in one flat-tuple case of its schema."""
+    """The positions of the columns of a single message, in one flat-tuple case of its schema."""
     form = format_of(schema)
     table = _table("at", "bytes", "field", "what")
     layout = form.layout(code)
@@ -128,7 +128,7 @@ def places(schema: Schema, code: int = 0) -> Table:
 
 
 def hexdump(data: bytes, parts: list[BytePart]) -> Table:
-    """The bytes themselves, a line or more for each part."""
+    """A dump of the bytes, with at least one line for each part."""
     table = _table("at", "bytes", "field", "what")
     for part in parts:
         shown = data[part.start : part.end].hex(" ")

@@ -1,4 +1,4 @@
-"""`milepost pipeline run | status | stop`: a pipeline at work."""
+"""`milepost pipeline run | status | stop`: run a pipeline, watch it, stop it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 RUN_EXAMPLES: Final = """Examples:
   milepost pipeline run dns.toml
-  milepost pipeline run dns.toml --once    [dim]# what is there now, and stop[/]
-  milepost pipeline run dns.toml --once --drain    [dim]# and send the windows that are open[/]
+  milepost pipeline run dns.toml --once    [dim]# process the current events, and stop[/]
+  milepost pipeline run dns.toml --once --drain    [dim]# and emit the open windows[/]
   milepost pipeline run dns.toml --master spark://10.0.0.1:7077 --checkpoint /shared/dns
 """
 STATUS_EXAMPLES: Final = """Examples:
@@ -41,9 +41,9 @@ STATUS_EXAMPLES: Final = """Examples:
   milepost pipeline status dns --watch
   milepost pipeline status dns --report dns.svg
 """
-TWICE_S: Final = 0.5  # between two Ctrl-C: what comes sooner is one, told by a terminal and by a shell
-INTERRUPTED: Final = 130  # what shells know as ended by Ctrl-C
-STOP_S: Final = 120.0  # for a runner to end its queries: they finish the micro-batch they are in
+TWICE_S: Final = 0.5  # least time between two Ctrl-C: terminal and shell may both send the first one
+INTERRUPTED: Final = 130  # exit code of a process that Ctrl-C ended
+STOP_S: Final = 120.0  # for a runner to end its queries, which finish their current micro-batch
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a pipeline, as its file has it")]
 
@@ -52,29 +52,28 @@ def run(
     file: File,
     once: Annotated[bool, typer.Option("--once", help="process what the input has now, and stop")] = False,
     drain: Annotated[
-        bool, typer.Option("--drain", help="with --once: close the windows that are open, too, and send them")
+        bool, typer.Option("--drain", help="with --once: also close the open windows, and emit them")
     ] = False,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="where Spark runs: local[4], spark://HOST:7077, yarn, …")
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="where Spark keeps its progress; on a cluster, one that all of it can reach"
-        ),
+        typer.Option(metavar="FOLDER", help="the folder for Spark's checkpoints; on a cluster, a shared one"),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="draw what the controllers saw and did, when it ends")
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="draw the controllers' measurements and decisions at the end"),
     ] = None,
     broker: Broker = None,
 ) -> None:
-    """Run a pipeline until it is stopped: by Ctrl-C, or by `milepost pipeline stop`.
+    """Run a pipeline until it is stopped by Ctrl-C or by `milepost pipeline stop`.
 
-    Started again, it goes on where it was, and every event counts once. A second
-    one of the same name takes over from the first.
+    When it is started again, it continues where it was, and every event counts
+    once. A second runner with the same name takes over from the first.
     """
     if drain and not once:
-        raise ConfigError("--drain closes windows when the input has come to its end: say --once as well")
+        raise ConfigError("--drain closes windows at the end of the input, so it needs --once")
     from milepost.pipeline import Runner
     from milepost.pipeline.definition import load_pipeline
     from milepost.pipeline.session import require_spark
@@ -84,8 +83,8 @@ def run(
         pipeline = replace(pipeline, broker=broker)
     require_spark()
     if report is not None and report.suffix not in (".svg", ".png", ".pdf"):
-        raise ConfigError(f"a report is drawn as .svg, .png or .pdf, and {report} is none of these")
-    if report is not None:  # it is drawn at the end, and what is missing should be told before
+        raise ConfigError(f"a report is drawn as .svg, .png or .pdf, not as {report}")
+    if report is not None:  # it is drawn at the end, but a missing package should be reported now
         require("a report that is drawn needs", "spark", "matplotlib")
     console = Console(stderr=True)
     with (
@@ -112,7 +111,7 @@ def run(
 
 
 class _Progress:
-    """One line that is rewritten on a terminal, and a line a minute elsewhere."""
+    """One line that is rewritten on a terminal; elsewhere a line a minute."""
 
     def __init__(self, console: Console, runner: Runner) -> None:
         self._console = console
@@ -152,14 +151,16 @@ def _counts(told: Any) -> Iterator[tuple[int, str]]:
 
 def status(
     name: Name,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="look again and again, until Ctrl-C")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="between two looks")] = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="refresh until Ctrl-C")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="between two refreshes")
+    ] = 2.0,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="draw set point, measurement, input and weights over time")
     ] = None,
     broker: Address = DEFAULT_BROKER,
 ) -> None:
-    """How a pipeline is doing: its lanes, what waits, what the controllers see and do, and its monitors."""
+    """Show how a pipeline is doing: its lanes, backlogs, controllers and monitors."""
     from milepost.pipeline.status import PipelineStatus
 
     console = Console()
@@ -188,7 +189,7 @@ def status(
 
 
 def drawn(told: PipelineStatus) -> RenderableType:
-    """A pipeline on the terminal."""
+    """The status of a pipeline, for the terminal."""
     from milepost.pipeline.control.report import table
 
     running = told.running(time.time())
@@ -196,7 +197,7 @@ def drawn(told: PipelineStatus) -> RenderableType:
     head.append(told.name, "bold")
     head.append("  runs" if running else "  does not run", "green" if running else "yellow")
     if told.last is not None and not running:
-        head.append(f", last steered {told.last:%Y-%m-%d %H:%M:%S} UTC")
+        head.append(f", last controlled {told.last:%Y-%m-%d %H:%M:%S} UTC")
     if told.watermark is not None:
         head.append(f"  tier 2 is at {told.watermark:%Y-%m-%d %H:%M:%S} of event time")
     lanes = Table(box=None, padding=(0, 2, 0, 0))
@@ -245,10 +246,10 @@ def _monitors(rows: dict[str, Any]) -> Table:
 
 def stop(
     name: Name,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="until it has stopped")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="wait until it has stopped")] = True,
     broker: Address = DEFAULT_BROKER,
 ) -> None:
-    """Let whoever runs a pipeline end it, in order. What is not processed waits in its topics."""
+    """Stop a running pipeline in order. Unprocessed events stay in their topics."""
     from milepost.pipeline.own_topics import STOP, STOPPED, OwnTopics, Tail
     from milepost.pipeline.status import PipelineStatus
 
@@ -266,21 +267,21 @@ def stop(
             if any(row.order == STOPPED for _, _, row in orders.news()):
                 break
             if time.monotonic() > until:
-                raise TimedOut(f"{name} was ordered to stop {STOP_S:.0f} s ago, and has not said that it did")
+                raise TimedOut(f"{name} was ordered to stop {STOP_S:.0f} s ago, and has not stopped yet")
             time.sleep(0.1)
-        echo(f"{name} has stopped" if wait else f"{name} is ordered to stop")
+        echo(f"{name} has stopped" if wait else f"{name} was ordered to stop")
 
 
 class _Leaving:
-    """Signals that ask to leave: they are gathered, and what runs ends in order. A second Ctrl-C does not wait."""
+    """Signals that ask to end. They are collected, and the pipeline ends in order. A second Ctrl-C ends it at once."""
 
     def __init__(self) -> None:
         self.signals: list[int] = []
-        self.starting = True  # Spark is: there is nothing to end in order
+        self.starting = True  # Spark starts: there is nothing to end in order
         self._since = 0.0
 
     def take(self, number: int, frame: object) -> None:
-        """The handler."""
+        """The signal handler."""
         if number == signal.SIGINT:
             if self.starting:
                 _give_up()
@@ -289,16 +290,16 @@ class _Leaving:
         self.signals.append(number)
         self._since = time.monotonic()
         if number == signal.SIGINT and sys.stderr.isatty():
-            os.write(sys.stderr.fileno(), b"\nends in order; Ctrl-C once more ends it at once\n")
+            os.write(sys.stderr.fileno(), b"\nstopping in order; press Ctrl-C again to stop at once\n")
 
 
 def _give_up() -> None:
-    """End this process while Spark starts, and the Java that it has started.
+    """End this process while Spark starts, and the Java process that it has started.
 
-    An exception would have to come through Py4J, which prints it with its traceback. A pipeline goes on after a kill at
-    any moment, so nothing is lost.
+    An exception would pass through Py4J, which prints it with its traceback. A pipeline survives a kill at any moment,
+    so nothing is lost.
     """
-    said = "milepost: interrupted while Spark started; started again, it goes on where it was\n"
+    said = "milepost: interrupted while Spark started; when started again, it continues where it was\n"
     os.write(sys.stderr.fileno(), (("\n" if sys.stderr.isatty() else "") + said).encode())
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():

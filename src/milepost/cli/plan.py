@@ -1,4 +1,4 @@
-"""A checked pipeline drawn as a tree, in the order in which events go through it."""
+"""A checked pipeline drawn as a tree, in the order of the data flow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milepost.schema.types import Schema
 
 
 def drawn(checked: CheckedPipeline) -> Tree:
-    """Input, lanes, the steps of tier 1, the combiner, the rules of tier 2, and the topics that are written."""
+    """Input, lanes, the steps of tier 1, the combiner, the rules of tier 2, and the output topics."""
     pipeline = checked.pipeline
     top = Tree(f"[bold]{escape(pipeline.name)}[/]  [dim]{escape(pipeline.broker)}[/]")
     if pipeline.sources:

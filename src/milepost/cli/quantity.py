@@ -1,4 +1,4 @@
-"""Quantities as people write them: 7d, 90s, 10GB; and back."""
+"""Quantities as people write them (7d, 90s, 10GB), and back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _parts(text: str) -> tuple[float, str]:
 
 
 def duration_text(seconds: float) -> str:
-    """In the largest unit that fits without a rest: 604800 is "7 days"."""
+    """A duration in the largest unit that divides it: 604800 is "7 days"."""
     for name, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds and seconds % length == 0:
             count = int(seconds // length)
@@ -47,7 +47,7 @@ def duration_text(seconds: float) -> str:
 
 
 def size_text(count: float) -> str:
-    """In about three digits: 27.1 kB."""
+    """A size with about three digits: 27.1 kB."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 999.5 or unit == "TB":
             break

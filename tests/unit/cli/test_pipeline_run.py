@@ -38,4 +38,4 @@ with pipeline_run._leaving():
     # The child has the same standard error, so this ends when both have.
     done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=300)
     assert done.returncode == 130
-    assert done.stderr == "milepost: interrupted while Spark started; started again, it goes on where it was\n"
+    assert done.stderr == "milepost: interrupted while Spark started; when started again, it continues where it was\n"

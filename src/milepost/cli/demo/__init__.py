@@ -1,4 +1,4 @@
-"""`milepost demo`: what Milepost does, told on the terminal. Each part of Milepost adds a scene."""
+"""`milepost demo`: shows what Milepost does. Each part of Milepost adds a scene."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["SCENES", "ClaimFailed", "Narrator", "run"]
 
 
 def _scene(name: str) -> Callable[[Narrator], None]:
-    """A scene by its module, which is imported when it plays: other commands need not wait for it."""
+    """A scene by its module, which is imported when it plays, so that other commands do not wait for it."""
 
     def play(narrator: Narrator) -> None:
         import_module(f"milepost.cli.demo.{name}").play(narrator)
@@ -19,7 +19,7 @@ def _scene(name: str) -> Callable[[Narrator], None]:
     return play
 
 
-# What it does comes first, how it is made last.
+# What Milepost does comes first, how it is built last.
 SCENES = tuple(map(_scene, ("durable", "broker", "queue", "pipeline", "query", "access", "schema", "batch")))
 
 

@@ -1,4 +1,4 @@
-"""A scene: one field out of the bytes of one message, and how long that takes."""
+"""A scene: read one field from the bytes of one message, with the time it takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milepost.cli.demo.market import TRADE, many
 from milepost.cli.demo.narrator import Narrator
 
 MESSAGES = 2_000
-ROUNDS = 5  # the quickest counts
+ROUNDS = 5  # repetitions, of which the fastest counts
 
 
 def play(narrator: Narrator) -> None:

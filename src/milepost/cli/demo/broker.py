@@ -1,4 +1,4 @@
-"""A scene: a broker, its clients, and what each of them gets."""
+"""A scene: a broker, its clients, and the messages that each of them gets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FILTERS: Final = {
     "north": "symbol = 'IBM' and price > 100",
     "south": "size >= 1500 or any(tags, it = 'block')",
 }
-SMALL_BYTES: Final = 65_536  # of every queue and window, so that a slow subscriber is met soon
+SMALL_BYTES: Final = 65_536  # of every queue and window, so that a subscriber soon counts as slow
 
 
 def play(narrator: Narrator) -> None:
-    narrator.scene("A broker sends each message to those who asked for it")
+    narrator.scene("A broker sends each message to the subscribers that want it")
     if not narrator.has_broker():
         return
     with _broker() as address:
@@ -41,7 +41,7 @@ def play(narrator: Narrator) -> None:
 
 @contextmanager
 def _broker() -> Iterator[str]:
-    """A broker with real sockets, in a thread of its own."""
+    """A broker with real sockets, in a thread."""
     from milepost.broker import Broker
     from milepost.config import settings
 
@@ -100,7 +100,7 @@ def _by_content(narrator: Narrator, address: str) -> None:
     narrator.say("")
     narrator.show(_picture({name: len(found) for name, found in got.items()}))
     for name in FILTERS:
-        narrator.claim(f"{name} got the {len(got[name]):,} trades that its filter finds in plain Python, in order",
+        narrator.claim(f"{name} got the {len(got[name]):,} trades that its filter selects in plain Python, in order",
                     got[name] == expected[name])  # fmt: skip
     sent = {found["client"]: found["rows_out"] for found in status["subscriptions"]}
     narrator.claim("and the broker has sent them no others", sent == {name: len(found) for name, found in got.items()})
@@ -125,7 +125,7 @@ def _slow(narrator: Narrator, address: str) -> None:
         narrator.claim(f"what waited took {waiting['bytes']:,} bytes, no more than the {SMALL_BYTES:,} allowed",
                     dropped > 0 and waiting["bytes"] <= SMALL_BYTES)  # fmt: skip
         narrator.claim(
-            f"it was told of all {dropped:,}, and got every other",
+            f"it was told of all {dropped:,}, and got all others",
             subscription.dropped == dropped and len(kept) + dropped == ROWS,
         )
         narrator.claim("the newest trade is among them", kept[-1] == rows[-1])
@@ -170,7 +170,7 @@ def _client(client: Client, name: str) -> dict[str, Any]:
 
 
 def _picture(counts: dict[str, int]) -> str:
-    """Publisher, broker and subscribers, with what flows between them."""
+    """Publisher, broker and subscribers, with the number of messages between them."""
     lines = []
     (first, one), (second, two) = counts.items()
     put = f"{ROWS:,}"

@@ -1,4 +1,4 @@
-"""A scene: a broker that is killed in the middle of its work, and what it had promised."""
+"""A scene: a broker is killed in the middle of puts, and keeps its promises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GOTTEN: Final = 200  # messages that one acknowledgement covers at most
 REPLAYED_FROM: Final = 2_000
 LARGE: Final = "size >= 900 and symbol = 'IBM'"
 TRIES: Final = 3
-PATIENCE_S: Final = 60.0  # only there to end what hangs
+PATIENCE_S: Final = 60.0  # ends a scene that hangs
 SCHEMA: Final = "order: [number: int, symbol: string, size: int]"
 
 
@@ -48,7 +48,7 @@ def play(narrator: Narrator) -> None:
 
 
 class BrokerProcess:
-    """`milepost up`, at one address and on one store over all its lives; `options` are more of its options."""
+    """`milepost up` with one address and one store for all its processes. `options` are further options."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self._errors = folder / "errors"
@@ -73,7 +73,7 @@ class BrokerProcess:
             raise ClaimFailed(f"a broker can be started, and it says: {self._errors.read_text().strip()[-1000:]}")
 
     def kill(self) -> None:
-        """SIGKILL: it has no time to say or save anything."""
+        """Kill it with SIGKILL, without time to save anything."""
         assert self._process is not None
         self._process.kill()
 
@@ -133,7 +133,7 @@ async def _killed(
     async def kill() -> None:
         nonlocal under_way
         while acknowledged < KILLED_AFTER or begun - acknowledged < UNDER_WAY // 2:
-            await asyncio.sleep(0)  # acknowledgements come by the dozen: this looks between any two turns of the loop
+            await asyncio.sleep(0)  # acknowledgements come by the dozen: this checks between any two turns of the loop
         broker.kill()
         before, under_way = acknowledged, begun - acknowledged
         broker.end()
@@ -150,7 +150,7 @@ async def _killed(
         for number in range(ORDERS):
             await room.acquire()
             tasks.create_task(put(number))
-    # A message more than there should be would have to come now: nothing else is before the subscription.
+    # A surplus message would have to come now: nothing else is ahead of the subscription.
     more = await desk.get_many("orders", GOTTEN, timeout=0.2)
     ledger.got("desk", "feed", [message.number for message in more])
     verdict = ledger.verdict()
@@ -186,7 +186,7 @@ async def _dead(narrator: Narrator, feed: AsyncClient, desk: AsyncClient) -> Non
         "orders", name="careful", start="new", ack="explicit", max_deliveries=TRIES, dead_letter="orders.dead"
     )
     poison = {"number": -1, "symbol": "???", "size": 0}
-    narrator.say("\nA message that nobody can handle must not come for ever:")
+    narrator.say("\nA message that cannot be handled must not be delivered for ever:")
     await feed.put_many("orders", [poison, {"number": ORDERS, "symbol": "IBM", "size": 1}])
     refusals, handled = 0, []
 
@@ -212,7 +212,7 @@ async def _dead(narrator: Narrator, feed: AsyncClient, desk: AsyncClient) -> Non
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Clients log that they lost a broker. Here that is part of the play."""
+    """Hide the clients' logs about the lost broker, which is part of the scene."""
     log, nobody = logging.getLogger("milepost"), logging.NullHandler()
     log.addHandler(nobody)
     try:

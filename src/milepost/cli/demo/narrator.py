@@ -1,4 +1,4 @@
-"""Where the scenes play: narration, and claims that are checked as they are made."""
+"""The output of the scenes: narration, and claims that are checked as they are made."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rich.rule import Rule
 from milepost.cli.terminal import Console
 from milepost.extras import install, installed
 
-PIPE_COLUMNS = 100  # without a terminal to ask
+PIPE_COLUMNS = 100  # width where the output is not a terminal
 
 
 class ClaimFailed(AssertionError):
-    """The demo said something that turned out not to be so."""
+    """A claim of the demo is false."""
 
 
 class Narrator:
-    """What a scene talks to. Works without a terminal: then it is plain text."""
+    """Prints the text of scenes, in colours on a terminal."""
 
     def __init__(self) -> None:
         self.console = Console()
@@ -33,7 +33,7 @@ class Narrator:
         self._started = time.monotonic()
 
     def has_broker(self) -> bool:
-        """Whether a broker is installed; if not, that is said."""
+        """Whether a broker is installed; if not, says so."""
         if not installed("numba", "sqlalchemy"):
             self.say(f"A broker needs more packages than a client: {escape(install('server'))}")
             return False
@@ -41,9 +41,9 @@ class Narrator:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
-        """While something takes long: a line with the seconds so far on a terminal, elsewhere what is waited for.
+        """A line with the elapsed seconds while something takes long; without a terminal, only what it waits for.
 
-        The line says something else when what is yielded is called with it.
+        Calling the yielded function changes the line.
         """
         if not self.console.is_terminal:
             self.say(f"{what} …")
@@ -65,9 +65,9 @@ class Narrator:
         self.console.print(Padding(drawing, (0, 0, 0, 2)))
 
     def claim(self, sentence: str, holds: bool) -> None:
-        """Say a sentence if it holds; stop the demo if it does not."""
+        """Print a sentence that holds. Stop the demo if it does not."""
         if not holds:
-            raise ClaimFailed(f"the demo claims that {sentence}, and that is not so")
+            raise ClaimFailed(f"the demo claims that {sentence}, but it is not true")
         self.claims += 1
         self.console.print(f"  [green]✓[/] {escape(sentence)}", highlight=False)
 

@@ -1,4 +1,4 @@
-"""A scene: the two rules of the paper on Spark, over a broker in a process of its own, and a controller at work."""
+"""A scene: the two rules of the paper on Spark, with a broker in a process of its own, and a controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EVENTS: Final = 20_000
 START: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 STEP: Final = timedelta(milliseconds=5)
-PATIENCE_S: Final = 100.0  # only there to end what hangs
+PATIENCE_S: Final = 100.0  # ends a scene that hangs
 SCHEMA: Final = "event: [number: int, at: timestamp, kind: string, host: string, load: double]"
 DEFINITION: Final = """
 name = "hosts"
@@ -140,7 +140,7 @@ def _rows(client: Client, topic: str) -> list[dict[str, Any]]:
 
 
 def _controlled(narrator: Narrator) -> None:
-    """The control loop in the plant simulation: the real one takes minutes (`milepost bench control`)."""
+    """The control loop in the simulation, because a real run takes minutes (`milepost bench control`)."""
     from milepost.pipeline.control.report import sparkline
     from milepost.pipeline.experiments.simulation import flow_control
 
@@ -159,7 +159,7 @@ def _controlled(narrator: Narrator) -> None:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Spark talks to standard error whatever it is told; what it says here is nobody's business."""
+    """Hide the standard error of Spark, which it writes to in spite of its settings."""
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

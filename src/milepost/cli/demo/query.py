@@ -26,7 +26,7 @@ def play(narrator: Narrator) -> None:
     wanted = query.compile(PREDICATE, TRADE)
     narrator.say(f"Over {ROWS:,} trades:\n")
     narrator.show(f"[cyan]{escape(PREDICATE)}[/]")
-    wanted.mask(batch)  # the first call of a predicate may prepare something
+    wanted.mask(batch)  # the first call of a predicate may compile it
     start = time.perf_counter()
     found = wanted.mask(batch)
     spent = time.perf_counter() - start
@@ -47,7 +47,7 @@ def play(narrator: Narrator) -> None:
     one_by_one = [wanted.test(row) is True for row in rows]
     narrator.claim("the vector back end finds what plain Python finds, row by row", found.tolist() == one_by_one)
 
-    narrator.say("\nA query is checked against the schema before it runs. With a slip of the pen:")
+    narrator.say("\nA query is checked against the schema before it runs. With a misspelt field:")
     try:
         query.compile(MISSPELT, TRADE)
     except QueryTypeError as error:

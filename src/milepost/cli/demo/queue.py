@@ -1,4 +1,4 @@
-"""A scene: orders in a queue. Taken by what they contain, worked off by two workers while a third reader dies."""
+"""A scene: orders in a queue, taken by content, and processed by two workers while a third reader dies."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ ORDERS: Final = 60  # of all shops
 TAKEN: Final = 5  # by the reader that dies
 SELECT: Final = "select om from mt_OrderMessage om, om.root o where o.name = 'Smith'"
 ITEMS: Final = "count(select ol.item from mt_OrderMessage om, om.root o, o.lines ol)"
-LEASE_S: Final = 2.0  # that a client may be away; long beside a reconnect, short beside a demo
-PATIENCE_S: Final = 60.0  # only there to end what hangs
+LEASE_S: Final = 2.0  # that a client may be away: longer than a reconnect, and short for a demo
+PATIENCE_S: Final = 60.0  # ends a scene that hangs
 
-# A reader in a process of its own: it takes messages, says so, and does nothing more.
+# A reader in a process of its own: it takes messages, prints how many, and waits.
 READER: Final = """
 import sys, milepost
 with milepost.Client(sys.argv[1]) as client, client.transaction() as tx:
@@ -63,7 +63,7 @@ def _order(number: int) -> dict[str, Any]:
     item = {"id": 7, "name": "ink", "ean": 4_006_381_333_931}
     lines = [
         {"line_no": at, "amout": 1 + at, "price": 1.5, "item": [item]} for at in range(1 + number * 7 % 5)
-    ]  # as many as chance would have it
+    ]  # a random number of lines
     return {"id": number, "name": CUSTOMERS[number % 3], "date": date(2026, 3, 1 + number % 28), "lines": lines}
 
 
@@ -131,7 +131,7 @@ async def _by_workers(narrator: Narrator, address: str, desk: AsyncClient, other
     narrator.show(_drawn(await desk.queue("orders")))
     free = await desk.peek("orders", count=ORDERS)
     narrator.claim(
-        f"it has {taken} orders of one shop, and of that shop nobody else is given any",
+        f"it has {taken} orders of one shop, and no other reader gets orders of that shop",
         taken == TAKEN and len({_writer(order.header.id) for order in free}) == len(SHOPS) - 1,
     )
 
@@ -152,7 +152,7 @@ async def _by_workers(narrator: Narrator, address: str, desk: AsyncClient, other
         other.stop_workers()
         await working
     narrator.claim(
-        "while it held one shop's orders, the other shops' were worked off without waiting",
+        "while it held one shop's orders, the orders of the other shops were processed without waiting",
         len({message.shop for message in waiting}) == len(SHOPS) - 1 and len(waiting) == ORDERS * 2 // 3,
     )
     narrator.claim(f"its {TAKEN} orders were back {time.monotonic() - started:.1f} s later, when its lease had ended",
@@ -163,12 +163,12 @@ async def _by_workers(narrator: Narrator, address: str, desk: AsyncClient, other
                 sorted(invoice.order for invoice in invoices) == list(range(ORDERS)))  # fmt: skip
     by_shop = {name: [invoice.order for invoice in invoices if invoice.shop == name] for name in SHOPS}
     in_order = all(numbers == sorted(numbers) for numbers in by_shop.values())
-    narrator.claim("and each shop's orders were worked off in the order in which it wrote them, by two workers",
+    narrator.claim("and each shop's orders were processed in the order of their writing, by two workers",
                 in_order and len(work.by_worker) == 2)  # fmt: skip
 
 
 class _Work:
-    """What both workers do, and how much of it is done."""
+    """The work of both workers, and how much of it is done."""
 
     def __init__(self, shop_of: dict[int, str]) -> None:
         self._shop_of = shop_of
@@ -176,17 +176,17 @@ class _Work:
         self._committed: set[int] = set()
         self._together = asyncio.Barrier(2)
         self.by_worker: dict[str, int] = {}
-        self.returned = 0  # orders that had been taken before, by a transaction that was undone
+        self.returned = 0  # orders that an undone transaction had taken before
 
-    def register(self, client: AsyncClient, who: str) -> None:
-        """Have a client take orders, one at a time."""
+    def register(self, client: AsyncClient, worker: str) -> None:
+        """Register a handler that takes orders, one at a time."""
 
         @client.worker("orders", "OrderMessage", concurrency=1)
         async def handle(order: Any, tx: Any) -> None:
-            first = who not in self.by_worker
-            self.by_worker[who] = self.by_worker.get(who, 0) + 1
+            first = worker not in self.by_worker
+            self.by_worker[worker] = self.by_worker.get(worker, 0) + 1
             if first:
-                await self._together.wait()  # so that it is two who work
+                await self._together.wait()  # so that both workers take part
             total = sum(line.amout * line.price for line in order.lines)
             shop = self._shop_of[_writer(order.header.id)]
             await tx.enqueue("invoices", {"shop": shop, "order": order.id, "total": total})
@@ -197,13 +197,13 @@ class _Work:
                 self._changed.notify_all()
 
     async def reached(self, count: int) -> None:
-        """Wait for so many orders whose transactions are committed."""
+        """Wait until so many orders are committed."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self._committed) >= count)
 
 
 class _Reader:
-    """A process that takes messages and then only waits."""
+    """A process that takes messages and then waits."""
 
     def __init__(self, address: str) -> None:
         self._process = subprocess.Popen(
@@ -212,7 +212,7 @@ class _Reader:
         )  # fmt: skip
 
     def took(self) -> int:
-        """How many messages, once it has them."""
+        """The number of messages that it took, once it has them."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -220,7 +220,7 @@ class _Reader:
         return int(line)
 
     def kill(self) -> None:
-        """SIGKILL; nothing when that was done."""
+        """Kill it with SIGKILL. No effect when it is dead."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.communicate()
