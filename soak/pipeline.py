@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.client import Client
-from milepost.pipeline.beside import Beside, newest
+from milepost.pipeline.own_topics import OwnTopics, newest
 from soak.stage import Broker, Stuck
 
 SCHEMA = "event: [number: long, at: timestamp, host: string, load: double]"
@@ -205,7 +205,7 @@ class PipelinePlay:
         assert self._runner is not None
         if draining:
             until = time.monotonic() + PROGRESS_S
-            while all(row.lane >= 0 for row in newest(self.client, Beside("soak").splits)):
+            while all(row.lane >= 0 for row in newest(self.client, OwnTopics("soak").splits)):
                 if time.monotonic() > until:
                     raise Stuck(f"the pipeline does not come to its end:\n{self.last_words()}")
                 time.sleep(self._pause_s)

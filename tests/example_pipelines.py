@@ -19,8 +19,8 @@ from typing import Any
 
 from milepost import parse_schema
 from milepost.pipeline.definition import Pipeline, load_pipeline
-from milepost.pipeline.definition.checked import Checked, CheckedRule, CheckedStep
-from milepost.pipeline.definition.checking import check
+from milepost.pipeline.definition.checked import CheckedPipeline, CheckedRule, CheckedStep
+from milepost.pipeline.definition.checker import check
 from milepost.pipeline.definition.rule import AbsenceRule, SequenceRule, ThresholdRule, WindowRule
 from milepost.pipeline.definition.shape import fields_of
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
@@ -107,7 +107,7 @@ def evaluated(example: Example) -> tuple[dict[str, list[Row]], dict[str, Schema]
     schemas = example.schemas
     results: dict[str, list[Row]] = {}  # of tier 1, by pipeline
     inputs: dict[str, list[Row]] = {}
-    checks: dict[str, Checked] = {}
+    checks: dict[str, CheckedPipeline] = {}
     outputs: dict[str, list[Row]] = {}
     for pipeline in example.pipelines():
         schema = schemas[pipeline.input[0]] if pipeline.input else checks[pipeline.sources[0]].result
@@ -135,7 +135,7 @@ def evaluated(example: Example) -> tuple[dict[str, list[Row]], dict[str, Schema]
     return outputs, schemas
 
 
-def through(checked: Checked, event: Row) -> tuple[Row | None, Row | None]:
+def through(checked: CheckedPipeline, event: Row) -> tuple[Row | None, Row | None]:
     """One event through tier 1: the result, or what the rejects get, or neither."""
     now = dict(event)
     for each in checked.steps:
@@ -172,7 +172,7 @@ def through(checked: Checked, event: Row) -> tuple[Row | None, Row | None]:
     return now, None
 
 
-def _reject(checked: Checked, event: Row, rule: str, reason: str) -> Row:
+def _reject(checked: CheckedPipeline, event: Row, rule: str, reason: str) -> Row:
     told = {
         name: value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(value, datetime) else value
         for name, value in event.items()
@@ -201,7 +201,7 @@ def _enriched(each: CheckedStep, now: Row) -> tuple[Row, str | None]:
     return now | {name: found.get(name) for name in step.take}, None
 
 
-def _measured(checked: Checked, events: list[Row]) -> Row:
+def _measured(checked: CheckedPipeline, events: list[Row]) -> Row:
     """What monitors say when everything before `.then` is through: here, of all of it and exactly."""
     told: Row = {}
     for each in checked.monitors:

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.pipeline import events
 from benchmarks.pipeline.world import World, clock, rows_in
-from milepost.pipeline.beside import Beside, Tail
+from milepost.pipeline.own_topics import OwnTopics, Tail
 from milepost.pipeline.runner import Runner
 
 WARM = 2_000  # events before the clock starts
@@ -48,18 +48,23 @@ def tier1(world: World, count: int, lanes: int = 2) -> dict[str, float]:
     world.spark  # noqa: B018, the session of this process is what the runner uses
     with Runner(pipeline, checkpoint=folder, once=True, keep_session=True) as runner:
         runner.run()
-        marks = [row for _, _, row in Tail(world.client, Beside(name).marks).news()]
+        progress = [row for _, _, row in Tail(world.client, OwnTopics(name).progress).news()]
     out = rows_in(world.client, f"{name}-out")
-    marks.sort(key=lambda row: row.at)
+    progress.sort(key=lambda row: row.at)
     done: dict[int, int] = {}
-    warm = len(marks) // 4  # the first micro-batches compile: sustained is what follows
+    warm = len(progress) // 4  # the first micro-batches compile: sustained is what follows
     progress: list[tuple[float, int]] = []
-    for row in marks:
+    for row in progress:
         done[row.lane] = row.position
         progress.append((row.at.timestamp(), sum(done.values())))
     (start, first), (end, last) = progress[warm], progress[-1]
     shutil.rmtree(folder, ignore_errors=True)
-    return {"events_per_s": (last - first) / (end - start), "events": last, "results": out, "micro_batches": len(marks)}
+    return {
+        "events_per_s": (last - first) / (end - start),
+        "events": last,
+        "results": out,
+        "micro_batches": len(progress),
+    }
 
 
 def parquet(world: World, count: int) -> float:
@@ -67,7 +72,7 @@ def parquet(world: World, count: int) -> float:
     from pyarrow import parquet as files
 
     from milepost.pipeline import tier1 as rules
-    from milepost.pipeline.definition.checking import check
+    from milepost.pipeline.definition.checker import check
     from milepost.query import parse_schema
 
     folder = world.folder / "parquet"
@@ -93,9 +98,9 @@ def splitter(world: World, count: int) -> float:
     from milepost.pipeline.splitter import Splitter
 
     topic = world.filled("bench-events", count)
-    beside = Beside(f"split{time.time_ns() % 1_000_000}")
-    beside.declare(world.client)
-    made = Splitter(world.client, beside, [topic], 2, {topic: {}}, time.time)
+    topics = OwnTopics(f"split{time.time_ns() % 1_000_000}")
+    topics.declare(world.client)
+    made = Splitter(world.client, topics, [topic], 2, {topic: {}}, time.time)
     began, assigned = clock(), 0
     while True:
         now = made.assign()
@@ -109,29 +114,29 @@ def splitter(world: World, count: int) -> float:
 def combiner(world: World, count: int) -> float:
     """Merging two lanes' results into one order, as the source of tier 2 does it: rows a second in one task."""
     from milepost.pipeline.combined import CombinedSetting, Feeding, combine
-    from milepost.pipeline.merging import Cut
+    from milepost.pipeline.merge import MergePoint
     from milepost.pipeline.source.to_spark import ToSpark
     from milepost.pipeline.source.types import spark_schema
-    from milepost.pipeline.watermark import NEVER, NOWHERE, Reach
+    from milepost.pipeline.watermark import NEVER, NOWHERE, LaneReach
     from milepost.query import parse_schema
 
     name = f"comb{time.time_ns() % 1_000_000}"
-    beside = Beside(name)
+    topics = OwnTopics(name)
     schema = parse_schema(events.SCHEMA)
-    beside.declare_lanes(world.client, 2, schema, combined=False)
+    topics.declare_lanes(world.client, 2, schema, combined=False)
     for number, piece in enumerate(events.tables(count)):
-        world.client.put_many(beside.lane(number % 2), piece)
+        world.client.put_many(topics.lane(number % 2), piece)
     setting = CombinedSetting(world.broker.address, name, (Feeding(name, 2, 0),), "at")
     convert = ToSpark(schema, spark_schema(schema))
     ends = tuple(
-        Reach({}, {int(each["log"]): int(each["next"]) for each in world.client.look(beside.lane(lane))["logs"]})
+        LaneReach({}, {int(each["log"]): int(each["next"]) for each in world.client.look(topics.lane(lane))["logs"]})
         for lane in range(2)
     )
     best = float("inf")
     for _ in range(3):
         began, rows = clock(), 0
-        start = Cut(NEVER, (NOWHERE, NOWHERE), (NOWHERE, NOWHERE))
-        for _, batch in combine(setting, convert, start, Cut(1 << 60, ends, ends)):
+        start = MergePoint(NEVER, (NOWHERE, NOWHERE), (NOWHERE, NOWHERE))
+        for _, batch in combine(setting, convert, start, MergePoint(1 << 60, ends, ends)):
             rows += len(batch)
         best = min(best, clock() - began)
     return rows / best

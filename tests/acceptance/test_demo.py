@@ -27,9 +27,9 @@ def test_the_demo_plays_every_scene_and_checks_its_claims(demo):
 def test_what_takes_long_is_told_with_its_seconds_on_a_terminal():
     for terminal in (True, False):
         said = io.StringIO()
-        stage = theatre.Stage()
-        stage.console = Console(file=said, force_terminal=terminal, width=80)
-        with stage.waiting("Spark starts") as told:
+        narrator = theatre.Narrator()
+        narrator.console = Console(file=said, force_terminal=terminal, width=80)
+        with narrator.waiting("Spark starts") as told:
             told("Spark works")
         assert "Spark" in said.getvalue()
         assert ("0:00:00" in said.getvalue()) == terminal
@@ -37,14 +37,14 @@ def test_what_takes_long_is_told_with_its_seconds_on_a_terminal():
 
 def test_without_java_the_scene_on_spark_says_what_to_install(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    pipeline.play(theatre.Stage())
+    pipeline.play(theatre.Narrator())
     said = " ".join(capsys.readouterr().out.split())
     assert "Without Spark there is nothing to see here: Spark needs Java 17 or newer" in said
 
 
 def test_a_claim_that_does_not_hold_ends_the_demo(monkeypatch):
-    def lie(stage):
-        stage.claim("the moon is a cheese", False)
+    def lie(narrator):
+        narrator.claim("the moon is a cheese", False)
 
     monkeypatch.setattr(theatre, "SCENES", (lie,))
     with pytest.raises(theatre.ClaimFailed, match="the moon is a cheese"):

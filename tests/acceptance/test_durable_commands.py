@@ -93,7 +93,7 @@ def test_a_durable_topic_from_its_making_to_its_end(ask):
     assert listed[0].split() == ["topic", "schema", "stored", "size", "slow"]
     assert re.search(r" 1 +\d+ B +throttle", listed[1])
     shown = ask("topic", "show", "kept").stdout
-    assert "durable, kept for 30 days, 10 GB at most; longer what a named subscription has not consumed" in shown
+    assert "durable, kept for 30 days, 10 GB at most; longer if a named subscription has not consumed it" in shown
     assert "no named subscriptions" in shown
     assert ask("get", "kept", "--name", "desk", "--start", "earliest").returncode == 0
     assert ask("put", "kept", '{"symbol": "A", "price": 1}', '{"symbol": "B", "price": 2}').returncode == 0
@@ -102,18 +102,18 @@ def test_a_durable_topic_from_its_making_to_its_end(ask):
     assert [log[:4], log[5:]] == [["1", "0", "3", "3"], ["2"]]  # log, start, next, rows, not the bytes, entries
     assert ["desk", "1:1", "2", "0"] in lines  # cursor, behind, members
     refused(ask("topic", "delete", "kept"), "desk has not consumed", "--yes")
-    assert ask("topic", "delete", "kept", "--yes").stdout == "kept is gone, and 3 rows with it\n"
-    refused(ask("topic", "show", "kept"), "no topic is called 'kept'")
+    assert ask("topic", "delete", "kept", "--yes").stdout == "kept is deleted, and 3 rows with it\n"
+    refused(ask("topic", "show", "kept"), "there is no topic 'kept'")
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ((), "durable, kept for 7 days; longer what"),
-        (("--keep", "for-ever"), "durable, kept for ever; longer what"),
+        ((), "durable, kept for 7 days; longer if"),
+        (("--keep", "for-ever"), "durable, kept for ever; longer if"),
         (("--keep", "consumed"), "durable, kept until consumed\n"),
-        (("--keep", "12h", "--no-hold"), "durable, kept for 12 hours, whoever has not consumed it"),
-        (("--keep-bytes", "500MB"), "durable, kept for ever, 500 MB at most; longer what"),
+        (("--keep", "12h", "--no-hold"), "durable, kept for 12 hours, consumed or not"),
+        (("--keep-bytes", "500MB"), "durable, kept for ever, 500 MB at most; longer if"),
     ],
 )
 def test_what_a_topic_keeps_is_shown_in_words(ask, options, sentence):
@@ -129,8 +129,8 @@ def test_retention_can_be_changed_and_stays_when_nothing_is_said(ask, topic):
 
 
 def test_what_cannot_be_kept_is_refused(ask, client):
-    refused(ask("topic", "create", "t", QUOTE, "--durable", "--keep", "long"), "'long' is no duration", "7d")
-    refused(ask("topic", "create", "t", QUOTE, "--durable", "--keep-bytes", "much"), "'much' is no number of bytes")
+    refused(ask("topic", "create", "t", QUOTE, "--durable", "--keep", "long"), "'long' is not a duration", "7d")
+    refused(ask("topic", "create", "t", QUOTE, "--durable", "--keep-bytes", "much"), "'much' is not a number of bytes")
     assert ask("topic", "create", "t", QUOTE, "--keep", "7d").returncode == 2
     client.declare_topic("alive", QUOTE)
     refused(ask("topic", "create", "alive", QUOTE, "--durable"), "alive", "live")
@@ -145,7 +145,7 @@ def test_trim_asks_before_it_takes_what_somebody_has_not_consumed(ask, client, f
     assert ask("topic", "trim", filled, "--before", "1").stdout == f"1 row removed from {filled}\n"
     client.subscribe(filled, name="reader", start="earliest").detach()
     heard = refused(
-        ask("topic", "trim", filled, "--before", "1:3"), "2 rows would go", "reader has not consumed", "--yes"
+        ask("topic", "trim", filled, "--before", "1:3"), "2 rows would be removed", "reader has not consumed", "--yes"
     )
     assert len(heard.splitlines()) == 1
     assert client.look(filled)["logs"][0]["start"] == 1
@@ -155,7 +155,7 @@ def test_trim_asks_before_it_takes_what_somebody_has_not_consumed(ask, client, f
     assert prices(heard) == [3.0, 4.0]
     assert "rows 1 to 2 of log 1 of reader were removed unread" in heard.stderr
     assert ask("topic", "trim", filled, "--before", "new").stdout == f"2 rows removed from {filled}\n"
-    refused(ask("topic", "trim", filled, "--before", "yesterday"), "'yesterday' is no place in a topic")
+    refused(ask("topic", "trim", filled, "--before", "yesterday"), "'yesterday' is not a position in a topic")
     refused(ask("topic", "trim", filled, "--before", "2026-01-01"), "time zone")
     nothing = ask("topic", "trim", filled, "--before", "2020-01-01T00:00:00Z")
     assert nothing.stdout.startswith(f"nothing of {filled} is before 2020")
@@ -188,7 +188,7 @@ def test_a_new_name_begins_with_what_comes_next_and_says_so(ask, filled):
     ask("put", filled, "symbol=IBM", "price=7")
     again = ask("get", filled, "--name", "desk", "--start", "earliest")
     assert prices(again) == [7.0]
-    assert "goes on where it was" in again.stderr
+    assert "continues where it was" in again.stderr
 
 
 def test_the_filter_of_a_name_stays(ask, filled):
@@ -240,7 +240,7 @@ def test_messages_are_shared_by_all_who_get_under_one_name(broker, client, topic
 
 def test_what_cannot_be_gotten_is_refused(ask, filled):
     refused(ask("get", filled[:-1], "--name", "desk"), f"did you mean '{filled}'")
-    refused(ask("get", filled, "--name", "desk", "--start", "then"), "'then' is no place in a topic")
+    refused(ask("get", filled, "--name", "desk", "--start", "then"), "'then' is not a position in a topic")
     assert ask("get", filled).returncode == 2
     assert ask("get", filled, "--name", "desk", "--count", "0").returncode == 2
     nowhere = f"milepost://127.0.0.1:{free_port()}"
@@ -444,7 +444,7 @@ def test_a_store_that_cannot_be_is_one_sentence(broker, ask, tmp_path, monkeypat
         f"postgresql://me:secret@127.0.0.1:{free_port()}/base": ["does not answer", "see that it runs"],
     }.items():
         heard = refused(ask("up", *ALONE, "--store", store), *words)
-        assert len([line for line in heard.splitlines() if "password in --store is seen" not in line]) == 1
+        assert len([line for line in heard.splitlines() if "password in --store is visible" not in line]) == 1
         assert "secret" not in heard
     heard = refused(ask("up", *ALONE, XDG_DATA_HOME="/proc/nowhere"), "cannot be made", "XDG_DATA_HOME")
     assert len(heard.splitlines()) == 1
@@ -522,7 +522,7 @@ def test_a_port_for_zeromq_that_is_taken_ends_it_if_it_was_asked_for(broker, ask
     own = ("--store", tmp_path / "own.db")
     refused(ask("up", *ALONE[:4], "--zmq", where, *own), "is taken", "--zmq")
     refused(ask("up", *ALONE[:4], "--zmq", "127.0.0.1:0", "--store", ""), "keeps nothing", "--store")
-    refused(ask("up", *ALONE[:4], "--zmq-curve", tmp_path / "none", *own), "is no CURVE certificate")
+    refused(ask("up", *ALONE[:4], "--zmq-curve", tmp_path / "none", *own), "is not a CURVE certificate")
     config = tmp_path / "broker.toml"
     config.write_text(f'[broker]\nlisten = "127.0.0.1:0"\nhttp = ""\nzmq = "{where}"\n')
     up = ups("--config", config, *own)

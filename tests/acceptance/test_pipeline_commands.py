@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from milepost.client import Client
-from milepost.pipeline.beside import Beside
+from milepost.pipeline.own_topics import OwnTopics
 
 from .conftest import ROOT
 from .process import PATIENCE, Up, started
@@ -58,7 +58,7 @@ def test_the_schema_comes_from_the_broker(milepost, broker):
     check = ("pipeline", "check", EXAMPLES / "rule-2/rule-2.toml", "--broker", broker.address)
     done = milepost(*check)
     assert done.returncode == 1
-    assert "no topic is called 'rule2-events'" in done.stderr
+    assert "there is no topic 'rule2-events'" in done.stderr
     with Client(broker.address) as client:
         client.declare_topic("rule2-events", (EXAMPLES / "rule-2/rule2-events.schema").read_text(), durable=True)
     done = milepost(*check)
@@ -73,7 +73,7 @@ def test_a_step_that_decides_what_its_monitor_measures_is_noted(milepost, tmp_pa
     )
     done = milepost("pipeline", "check", tmp_path / "p.toml", "--schema", "e: [at: timestamp]")
     assert done.returncode == 0, done.stderr
-    assert "note: [[tier1]] 1: monitor.m is measured on what tier 1 lets through" in done.stderr
+    assert "note: [[tier1]] 1: monitor.m is measured on the results of tier 1" in done.stderr
 
 
 def test_a_file_that_is_no_pipeline(milepost, tmp_path):
@@ -101,14 +101,14 @@ def test_ctrl_c_while_spark_starts_ends_in_one_line(broker, tmp_path):
 def test_draining_without_an_end_of_the_input_is_refused(milepost, tmp_path):
     done = milepost("pipeline", "run", tmp_path / "p.toml", "--drain")
     assert done.returncode == 1, done.stderr
-    assert done.stderr.startswith("milepost: --drain closes windows when the input has come to its end: say --once")
+    assert done.stderr.startswith("milepost: --drain closes windows at the end of the input, so it needs --once")
 
 
 def test_topics_that_pipelines_made_for_themselves_are_counted_and_not_listed(broker, ask):
     with Client(broker.address) as client:
-        Beside("dns").declare(client)
+        OwnTopics("dns").declare(client)
         clean = client.declare_topic("dns.clean", "e: [at: timestamp]", durable=True)
-        Beside("dns").declare_lanes(client, 2, clean.schema)
+        OwnTopics("dns").declare_lanes(client, 2, clean.schema)
         client.declare_topic("traffic.control", "e: [at: timestamp]")
 
     def listed(*arguments):

@@ -94,7 +94,7 @@ def test_types_are_made_listed_shown_and_deleted(ask, tmp_path):
     assert "order_line: *(tuple)*" in shown.stdout
     assert shown.stdout == ask("type", "show", file).stdout
     refused(ask("type", "create", "pair: [a: int]"), "pair is declared in another way")
-    assert ask("type", "delete", "pair").stdout == "pair is gone\n"
+    assert ask("type", "delete", "pair").stdout == "pair is deleted\n"
     refused(ask("type", "show", "pair"), "neither a file 'pair' nor a message type")
     refused(ask("type", "show", "OrderMesage"), "did you mean 'OrderMessage'?")
 
@@ -145,7 +145,7 @@ def test_a_queue_from_its_making_to_its_end(ask, client):
     refused(ask("queue", "delete", "orders"), "has 2 messages", "purge it")
     refused(ask("queue", "delete", "orders.dead"), "takes the dead messages of orders")
     assert ask("queue", "purge", "orders", "--yes").stdout == "2 messages removed from orders\n"
-    assert ask("queue", "delete", "orders").stdout == "orders is gone\n"
+    assert ask("queue", "delete", "orders").stdout == "orders is deleted\n"
     assert ask("queue", "delete", "orders.dead").returncode == 0
     refused(ask("queue", "show", "orders"), "there is no queue 'orders'")
 
@@ -173,7 +173,7 @@ def test_bars_show_who_has_what(ask, client, filled):
         (["--type", "quote", "--priority", "symbol"], ["a priority is a number", "string"]),
         (["--type", "quote", "--priority", "prise * 2"], ["did you mean 'price'?", "^"]),
         (["--type", "quote", "--priority", "1; drop table queues"], ["';'"]),
-        (["-t", "quote", "-t", "note", "--priority", "price"], ["say for which type"]),
+        (["-t", "quote", "-t", "note", "--priority", "price"], ["name the type"]),
         (["-t", "quote", "--priority", "price", "--priority", "quote=size"], ["given twice"]),
         (["--type", "quote", "--dead-letter", "x"], ["cannot take its own dead"]),
         (["--type", "quote", "--type", "quote"], ["one type twice"]),
@@ -209,7 +209,7 @@ def test_names_and_values_with_quotes_and_semicolons_are_only_that(ask, client):
     assert counts(client, ODD) == (2, 0, 0)
     assert ask("queue", "purge", ODD, "--where", f"symbol = '{written}'").stdout == f"1 message removed from {ODD}\n"
     assert ask("queue", "purge", ODD, "--yes").returncode == 0
-    assert ask("queue", "delete", ODD).stdout == f"{ODD} is gone\n"
+    assert ask("queue", "delete", ODD).stdout == f"{ODD} is deleted\n"
 
 
 def test_a_queue_that_is_there_stays_as_it_is(ask, filled):
@@ -251,7 +251,7 @@ def test_headers_of_messages_are_options(ask, client, queue):
     at = datetime.fromisoformat(found[0]["enqueued_at"])
     assert abs((datetime.now(UTC) - at).total_seconds()) < PATIENCE
     assert client.queue(queue).figures["delayed"] == 1
-    refused(ask("queue", "put", queue, "size=1", "--delay", "soon"), "'soon' is no duration")
+    refused(ask("queue", "put", queue, "size=1", "--delay", "soon"), "'soon' is not a duration")
     refused(ask("queue", "put", queue, "size=1", "--not-before", "2999-01-01"), "time zone")
     refused(
         ask("queue", "put", queue, "symbol=A", "price=1", "size=1", "--priority", "nan"),
@@ -373,7 +373,7 @@ def test_a_queue_is_browsed_page_by_page_and_nothing_is_taken(ask, client, fille
     assert rows[0].split() == ["id", "enqueued", "priority", "deliveries", "message"]
     assert [json.loads(row.split(maxsplit=4)[4])["size"] for row in rows[1:]] == [1, 2]
     last = rows[-1].split()[0]
-    assert page.stderr == f"and more: --after {last} goes on, --count shows more at once\n"
+    assert page.stderr == f"there are more: --after {last} continues, --count shows more at once\n"
     rest = ask("queue", "browse", filled, "--after", last)
     assert [json.loads(row.split(maxsplit=4)[4])["size"] for row in rest.stdout.splitlines()[1:]] == [3, 4]
     assert rest.stderr == ""
@@ -381,7 +381,7 @@ def test_a_queue_is_browsed_page_by_page_and_nothing_is_taken(ask, client, fille
     assert [each["message"]["size"] for each in found] == [0, 1, 2, 3, 4]
     assert ask("queue", "browse", filled, "--where", "size > 9").stdout == f"nothing in {filled} that qualifies\n"
     assert counts(client, filled) == (5, 0, 0)
-    refused(ask("queue", "browse", filled, "--after", "there"), "no ID of a message")
+    refused(ask("queue", "browse", filled, "--after", "there"), "not an ID of a message")
     refused(ask("queue", "browse", filled[:-1]), f"did you mean '{filled}'?")
     refused(ask("queue", "browse", filled, "--where", "sise > 1"), "did you mean 'size'?", "^")
 
@@ -416,7 +416,7 @@ def test_a_message_moves_only_to_a_queue_that_takes_it(ask, client, filled):
 
 
 def test_purge_asks_unless_it_is_told_what(ask, client, filled):
-    refused(ask("queue", "purge", filled), "5 messages would go", "--yes", "nothing was removed")
+    refused(ask("queue", "purge", filled), "5 messages would be removed", "--yes", "nothing was removed")
     refused(ask("queue", "purge", filled, "--where", "prise = 1"), "did you mean 'price'?")
     assert counts(client, filled) == (5, 0, 0)
     assert ask("queue", "purge", filled, "--where", "size >= 3").stdout == f"2 messages removed from {filled}\n"

@@ -20,12 +20,12 @@ import pytest
 
 from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError
-from milepost.pipeline.beside import IEP, Beside, ends, last_mark
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.definition.quantity import Duration
-from milepost.pipeline.marks import MarkSetting
+from milepost.pipeline.own_topics import IEP, OwnTopics, ends, last_progress
+from milepost.pipeline.progress import ProgressSetting
 from milepost.pipeline.runner import Runner
-from milepost.pipeline.status import Status
+from milepost.pipeline.status import PipelineStatus
 from milepost.pipeline.takeover import take_over
 from soak.pipeline import PipelinePlay, descendants
 from soak.stage import Broker
@@ -169,14 +169,14 @@ def test_it_goes_on_where_it_was_and_without_its_checkpoint_too(broker: str, tmp
     with Client(broker) as client:
         run("first")
         run("first")
-        marks = held(client, "again.marks")
+        progress = held(client, "again.marks")
         run("second")
         # Whoever goes on with the first one, not knowing of the second, writes nothing.
-        for sink in {mark["sink"] for mark in marks}:
-            assert client.publish(sink, 1_000, [], {"again.marks": marks[-1:]}).repeated
+        for sink in {each["sink"] for each in progress}:
+            assert client.publish(sink, 1_000, [], {"again.marks": progress[-1:]}).repeated
         numbers = [row["number"] for row in held(client, "again-out")]
     assert sorted(numbers) == [number for number in range(6_000) if number % 7]
-    with pytest.raises(ConfigError, match=r"has gone on with another checkpoint than .*/first; remove that folder"):
+    with pytest.raises(ConfigError, match=r"has continued with another checkpoint than .*/first; remove that folder"):
         run("first")
 
 
@@ -265,7 +265,7 @@ by = ["host"]
         )  # a row for each window and host
         drain(until=planned)
         drain()
-        told = Status(client, "drained")
+        told = PipelineStatus(client, "drained")
         told.refresh()
         assert not told.running(time())  # it has just ended
         counts = held(client, "drained-counts")
@@ -440,7 +440,7 @@ def test_a_second_runner_takes_over(broker: str, tmp_path: Path) -> None:
                 assert first.splitter is not None
                 first.splitter.assign()
     with Client(broker) as client:
-        runs = held(client, Beside("two").splits)
+        runs = held(client, OwnTopics("two").splits)
     taken = [offset for run in runs for offset in range(run["start"], run["stop"])]
     assert sorted(taken) == list(range(6_000))
 
@@ -463,7 +463,7 @@ def test_a_probe_is_a_few_events_at_once_and_a_lane_that_is_late_gets_none(broke
             splitter.assign()
             assert [each.assigned for each in splitter.runs] == [1_100, 1_900]
             assert splitter.age(0) > 0.0
-        runs = held(client, Beside("probed").splits)
+        runs = held(client, OwnTopics("probed").splits)
     assert sorted(offset for run in runs for offset in range(run["start"], run["stop"])) == list(range(3_000))
 
 
@@ -489,7 +489,9 @@ def test_fewer_lanes_are_refused_while_one_has_something_to_do(broker: str, tmp_
     with Runner(pipeline, checkpoint=tmp_path / "a") as runner:
         assert runner.splitter is not None
         runner.splitter.assign()
-    with pytest.raises(ConfigError, match="lane 1 of pipeline 'fewer' has 3,000 events to do, and there is 1 lane now"):
+    with pytest.raises(
+        ConfigError, match="lane 1 of pipeline 'fewer' has 3,000 unfinished events, and there is 1 lane now"
+    ):
         with Runner(replace(pipeline, lanes=1), checkpoint=tmp_path / "b"):
             pass
     with Runner(pipeline, checkpoint=tmp_path / "b"):  # as the error says
@@ -498,15 +500,23 @@ def test_fewer_lanes_are_refused_while_one_has_something_to_do(broker: str, tmp_
 
 def test_a_query_that_takes_over_closes_its_forerunners_sink(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline.from_toml(RULES.format(name="taken", broker=broker))
-    lane, tier2 = (MarkSetting("taken", each, disorder_us=5) for each in (0, IEP))
+    lane, tier2 = (ProgressSetting("taken", each, disorder_us=5) for each in (0, IEP))
 
     def publish(sink: str, epoch: int, lane: int, position: int, offset: str | None = None) -> bool:
-        mark = {"lane": lane, "epoch": epoch, "position": position, "sink": sink, "offset": offset}
-        mark |= {"rows": 0, "bytes": 0, "rejected": 0, "dropped": 0, "late": 0, "busy": 0.1, "at": datetime.now(UTC)}
-        return client.publish(sink, epoch, [], {"taken.marks": [mark]}).repeated
+        progress = {"lane": lane, "epoch": epoch, "position": position, "sink": sink, "offset": offset}
+        progress |= {
+            "rows": 0,
+            "bytes": 0,
+            "rejected": 0,
+            "dropped": 0,
+            "late": 0,
+            "busy": 0.1,
+            "at": datetime.now(UTC),
+        }
+        return client.publish(sink, epoch, [], {"taken.marks": [progress]}).repeated
 
     def last(lane: int) -> Any:
-        return last_mark(client, Beside("taken"), lane)
+        return last_progress(client, OwnTopics("taken"), lane)
 
     with Runner(pipeline, checkpoint=tmp_path / "a"), Client(broker) as client:
         first = take_over(client, lane, tmp_path / "a" / "lane-0")
@@ -520,7 +530,7 @@ def test_a_query_that_takes_over_closes_its_forerunners_sink(broker: str, tmp_pa
         assert (last(0).sink, last(0).position) == (third, 20)
         assert publish(second, 1, 0, 30)
         for folder in ("a", "b"):
-            with pytest.raises(ConfigError, match="has gone on with another checkpoint"):
+            with pytest.raises(ConfigError, match="has continued with another checkpoint"):
                 take_over(client, lane, tmp_path / folder / "lane-0")
         assert last(IEP) is None
         iep = take_over(client, tier2, tmp_path / "a" / "tier-2")
@@ -545,20 +555,20 @@ def test_a_pipeline_that_others_feed_knows_their_disorder_and_is_seen_to_run(bro
             with Runner(reader, checkpoint=tmp_path / "b") as runner:
                 assert [each.disorder_us for each in runner.feeding] == [Duration.of(disorder).us]
                 runner.steer()
-                told = Status(client, "reader")
+                told = PipelineStatus(client, "reader")
                 told.refresh()
                 assert told.running(time() + 100)
                 assert not told.running(time() + 1_000)
                 assert (len(told.lanes), len(told.trace)) == (0, 0)
             told.refresh()
             assert not told.running(time())  # it has said that it ends
-            take_over(client, MarkSetting("feeder", 0, disorder_us=feeder.disorder.us), tmp_path / "a" / "lane-0")
+            take_over(client, ProgressSetting("feeder", 0, disorder_us=feeder.disorder.us), tmp_path / "a" / "lane-0")
 
 
 def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: Path) -> None:
     now = [datetime.now(UTC).timestamp()]
     text = RULES.format(name="tidy", broker=broker).replace('input = "events"', 'input = "tidy-events"')
-    pipeline, splits = Pipeline.from_toml(text), Beside("tidy").splits
+    pipeline, splits = Pipeline.from_toml(text), OwnTopics("tidy").splits
     with Client(broker) as client:
         client.declare_topic("tidy-events", SCHEMA, durable=True)
         with Runner(pipeline, checkpoint=tmp_path / "a", now=lambda: now[0]) as runner:
@@ -568,7 +578,7 @@ def test_old_splits_go_and_what_a_new_start_needs_stays(broker: str, tmp_path: P
                 runner.splitter.assign()
             assigned = [runs.assigned for runs in runner.splitter.runs]
             for lane in range(2):  # as lanes do when they have come that far
-                client.hold(splits, Beside("tidy").hold(f"lane {lane}"), ends(client, splits))
+                client.hold(splits, OwnTopics("tidy").hold(f"lane {lane}"), ends(client, splits))
             now[0] += 2 * 86_400
             runner._tidy()
             (log,) = client.look(splits)["logs"]

@@ -28,7 +28,7 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark import cloudpickle  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
-from milepost.pipeline.source.sink import Staged, StreamSink  # noqa: E402
+from milepost.pipeline.source.sink import StagedPart, StreamSink  # noqa: E402
 from milepost.pipeline.source.types import spark_schema  # noqa: E402
 from tests.integration import spark_killing  # noqa: E402
 
@@ -185,8 +185,8 @@ def test_filters_are_evaluated_by_the_broker(session, broker, topic):
         ({"topc": "x"}, "option 'topc'.*did you mean 'topic'"),
         ({"where": "prize > 1"}, "option 'where': there is no 'prize'; did you mean 'price'"),
         ({"startingOffsets": '{"7": 1}'}, "option 'startingOffsets': topic .* has no log 7"),
-        ({"startingOffsets": '{"1": 9000}'}, "option 'startingOffsets'.*9000 is none of them"),
-        ({"topic": "nowhere"}, "option 'topic': nobody has declared a topic 'nowhere'"),
+        ({"startingOffsets": '{"1": 9000}'}, "option 'startingOffsets'.*9000 does not exist"),
+        ({"topic": "nowhere"}, "option 'topic': there is no topic 'nowhere'"),
         ({"broker": "milepost://127.0.0.1:1"}, "option 'broker' = 'milepost://127.0.0.1:1'"),
     ],
 )
@@ -246,7 +246,7 @@ def test_a_table_passes_over_rows_that_are_gone_if_it_may(broker, client):
     def numbers(reader, parts):
         return [n for part in parts for batch in reader.read(part) for n in batch.column("n").to_pylist()]
 
-    with pytest.raises(errors.ConfigError, match="5 is none of them"):
+    with pytest.raises(errors.ConfigError, match="5 does not exist"):
         reader().partitions()
     lossy = reader(failOnDataLoss="false", partitions="3")
     parts = lossy.partitions()
@@ -266,10 +266,10 @@ def test_a_topic_made_anew_and_a_checkpoint_of_another_query(session, broker, cl
     client.delete_topic(topic)
     client.declare_topic(topic, SCHEMA, durable=True)
     put(client, topic, range(10))
-    with pytest.raises(Exception, match="made anew"):
+    with pytest.raises(Exception, match="declared again"):
         run(stream, tmp_path / "checkpoint")
     put(client, topic, range(10, 6_000))  # longer than the checkpoint is far
-    with pytest.raises(Exception, match="made anew"):
+    with pytest.raises(Exception, match="declared again"):
         run(stream, tmp_path / "checkpoint")
 
 
@@ -325,9 +325,9 @@ def test_a_job_that_is_repeated_writes_once(session, broker, client, topic):
         writer = frame.write.format("milepost").mode("append").options(broker=broker.address, topic=out)
         writer.option("writeId", f"job-{out}").save()
     assert sorted(numbers(client, out)) == list(range(500))
-    with pytest.raises(Exception, match="only added to"):
+    with pytest.raises(Exception, match="only be appended to"):
         frame.write.format("milepost").mode("overwrite").options(broker=broker.address, topic=out).save()
-    with pytest.raises(Exception, match="column 'extra' is no field of event"):
+    with pytest.raises(Exception, match="column 'extra' is not a field of event"):
         wider = frame.withColumn("extra", f.lit(1))
         wider.write.format("milepost").mode("append").options(broker=broker.address, topic=out).save()
     with pytest.raises(Exception, match=r"row .*price: missing"):
@@ -360,7 +360,7 @@ def test_epochs_come_once_and_in_order(broker, client, topic):
     rows = {"n": [1], "who": [None], "price": [1.0], "at": [datetime.now(UTC)]}
 
     def epoch(number, attempt, **changes):
-        message = Staged(**{"sink": topic, "epoch": number, "part": 0, "attempt": attempt} | changes)
+        message = StagedPart(**{"sink": topic, "epoch": number, "part": 0, "attempt": attempt} | changes)
         sink.stage(message, iter([pa.record_batch(rows)]))
         assert message.rows == 1
         sink.commit([message, None], number)
@@ -368,16 +368,16 @@ def test_epochs_come_once_and_in_order(broker, client, topic):
     for number, attempt in ((0, 1), (1, 2), (1, 3)):  # the second of an epoch is what a killed driver does again
         epoch(number, attempt)
     assert len(numbers(client, topic)) == 5_002
-    with pytest.raises(errors.BrokerError, match="has published epoch 1, and is given epoch 0"):
+    with pytest.raises(errors.BrokerError, match="has published epoch 1, but got epoch 0"):
         epoch(0, 4)
     with pytest.raises(errors.BrokerError, match="Spark commits epoch 2"):
-        sink.commit([Staged(topic, 3, 0, 5)], 2)
+        sink.commit([StagedPart(topic, 3, 0, 5)], 2)
     with pytest.raises(errors.BrokerError, match="of different queries or epochs"):
-        sink.commit([Staged(topic, 2, 0, 6), Staged("other", 2, 1, 7)], 2)
-    failed = Staged(topic, 2, 0, 8)
+        sink.commit([StagedPart(topic, 2, 0, 6), StagedPart("other", 2, 1, 7)], 2)
+    failed = StagedPart(topic, 2, 0, 8)
     sink.stage(failed, iter([pa.record_batch(rows)]))
     sink.abort([failed, None], 2)
-    sink.commit([Staged(topic, 2, 0, 9)], 2)  # no rows
+    sink.commit([StagedPart(topic, 2, 0, 9)], 2)  # no rows
     assert len(numbers(client, topic)) == 5_002
 
 
@@ -420,7 +420,7 @@ def test_a_broker_that_does_not_come_back_ends_the_work(tmp_path):
             client.declare_topic("t", SCHEMA, durable=True)
             put(client, "t", range(3))
         with (
-            pytest.raises(errors.ConnectionLost, match="has been away for more than 2 s, the option 'timeout'"),
+            pytest.raises(errors.ConnectionLost, match=r"has been away for more than 2 s \(option 'timeout'\)"),
             connection.using(broker.address, 2.0) as client,  # before it goes: whoever comes later finds no client
         ):
             assert numbers(client, "t") == [0, 1, 2]
@@ -437,7 +437,7 @@ def test_a_broker_that_does_not_come_back_ends_the_work(tmp_path):
             client.close()
         with connection.using(broker.address, 60.0) as client:  # one that is closed is not used again
             assert numbers(client, "t") == [0, 1, 2]
-        with pytest.raises(errors.StateLost, match="the checkpoint is of another"):
+        with pytest.raises(errors.StateLost, match="the checkpoint belongs to another"):
             connection.client(broker.address, 60.0, expected="another")
     finally:
         connection.drop(broker.address)

@@ -16,12 +16,12 @@ from milepost import testing
 from milepost.broker import SystemClock
 from milepost.client import Client
 from milepost.pipeline import splitter as splitting
-from milepost.pipeline.beside import Beside, ends
+from milepost.pipeline.own_topics import OwnTopics, ends
 from milepost.pipeline.splitter import Splitter
 
 SCHEMA = "event: [number: long]"
 BEGAN = 1_700_000_000  # seconds: when the first row is stored
-BESIDE = Beside("p")
+BESIDE = OwnTopics("p")
 
 
 class SetClock(SystemClock):

@@ -17,8 +17,8 @@ import pytest
 from milepost import parse_schema
 from milepost.errors import ConfigError
 from milepost.pipeline.definition import Pipeline
-from milepost.pipeline.definition.checked import REJECTS, Checked
-from milepost.pipeline.definition.checking import check
+from milepost.pipeline.definition.checked import REJECTS, CheckedPipeline
+from milepost.pipeline.definition.checker import check
 from milepost.pipeline.definition.shape import fields_of, visible
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from tests.example_pipelines import Example, examples, in_order, through
@@ -56,22 +56,22 @@ def pipeline(*steps: Any, **more: Any) -> Pipeline:
     return Pipeline(name="p", time="at", input=("events",), output="clean", tier1=steps, **more)
 
 
-def run(spark: Any, checked: Checked, events: list[dict[str, Any]], marks: int = 2) -> list[dict[str, Any]]:
+def run(spark: Any, checked: CheckedPipeline, events: list[dict[str, Any]], progress: int = 2) -> list[dict[str, Any]]:
     """Events and some marks through tier 1; times come back with a zone."""
     from pyspark.sql import types as s
 
     from milepost.pipeline.tier1 import apply
-    from milepost.pipeline.tier1.columns import MARK_TYPE
+    from milepost.pipeline.tier1.columns import PROGRESS_TYPE
     from milepost.query.spark import struct_type
 
     full = visible(checked.input, checked.monitor_type)
-    schema = s.StructType([*struct_type(full).fields, s.StructField("_mark", MARK_TYPE)])
+    schema = s.StructType([*struct_type(full).fields, s.StructField("_progress", PROGRESS_TYPE)])
     names = [field.name for field in fields_of(checked.input)]
     told = [] if checked.monitor_type is None else [MONITOR]
     given = [(*(_for_spark(name, event[name]) for name in names), *told, None) for event in events]
-    given += [(*(None for _ in names), *told, (number, START)) for number in range(marks)]
+    given += [(*(None for _ in names), *told, (number, START)) for number in range(progress)]
     result = apply(spark.createDataFrame(given, schema), checked)
-    assert result.columns == ["event", "reject", "_mark"]
+    assert result.columns == ["event", "reject", "_progress"]
     plan = result._jdf.queryExecution().executedPlan().toString()
     assert not re.search("EvalPython|Cartesian|NestedLoop|SortMerge|ShuffledHash", plan)
     expected = struct_type(checked.result)
@@ -80,9 +80,11 @@ def run(spark: Any, checked: Checked, events: list[dict[str, Any]], marks: int =
     ]
     assert [f.name for f in result.schema["reject"].dataType.fields] == [f.name for f in struct_type(REJECTS).fields]
     found = [row.asDict(recursive=True) for row in result.collect()]
-    assert sorted(row["_mark"]["position"] for row in found if row["_mark"] is not None) == list(range(marks))
-    assert all(row["event"] is None and row["reject"] is None for row in found if row["_mark"] is not None)
-    return [row for row in found if row["_mark"] is None]
+    assert sorted(row["_progress"]["position"] for row in found if row["_progress"] is not None) == list(
+        range(progress)
+    )
+    assert all(row["event"] is None and row["reject"] is None for row in found if row["_progress"] is not None)
+    return [row for row in found if row["_progress"] is None]
 
 
 def _for_spark(name: str, value: Any) -> Any:
@@ -102,7 +104,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def reference(checked: Checked, event: dict[str, Any]) -> tuple[dict[str, Any] | None, tuple[str, str] | None]:
+def reference(checked: CheckedPipeline, event: dict[str, Any]) -> tuple[dict[str, Any] | None, tuple[str, str] | None]:
     """One event through tier 1 in plain Python: the result, or the rule and the reason of a reject, or neither."""
     now = dict(event)
     for each in checked.steps:
@@ -217,8 +219,8 @@ def test_messages_of_an_older_version_are_rejected_when_results_need_what_they_l
     found = run(spark, checked, old)
     assert sum(row["event"] is not None for row in found) == 1  # a user may be missing
     assert sorted((row["reject"]["rule"], row["reject"]["reason"]) for row in found if row["reject"] is not None) == [
-        ("schema", "results need a value, and there is none: fast"),
-        ("schema", "results need a value, and there is none: kind"),
+        ("schema", "results need a value, but there is none: fast"),
+        ("schema", "results need a value, but there is none: kind"),
         ("time", "the event has no time: at is null"),
     ]
 

@@ -1,6 +1,6 @@
-"""The command line: one module per command, put together here.
+"""The command line: one module per command, assembled here.
 
-What a command needs beyond its arguments is imported when it runs: `milepost --help` waits for nobody's kernels.
+Commands import their dependencies when they run, so that `milepost --help` is fast.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from milepost.cli import (
     forward,
     get,
     pipeline,
+    pipeline_run,
     put,
     queue,
     queue_get,
     queue_messages,
     queue_put,
-    running,
     sub,
     top,
     topic,
@@ -61,7 +61,7 @@ def _options(
     """Messaging that can tell you where every message went."""
 
 
-# In the order in which a newcomer meets them.
+# In the order in which new users need them.
 app.command("demo")(demo.run)
 app.command("up", epilog=up.EXAMPLES)(up.run)
 app.add_typer(topic.app, name="topic")
@@ -77,39 +77,39 @@ queue.app.command("purge", epilog=queue_messages.PURGE_EXAMPLES)(queue_messages.
 forward.register(queue.app)
 app.add_typer(queue.app, name="queue")
 app.command("top", epilog=top.EXAMPLES)(top.run)
-pipeline.app.command("run", epilog=running.RUN_EXAMPLES)(running.run)
-pipeline.app.command("status", epilog=running.STATUS_EXAMPLES)(running.status)
-pipeline.app.command("stop", epilog="Example:\n  milepost pipeline stop dns")(running.stop)
+pipeline.app.command("run", epilog=pipeline_run.RUN_EXAMPLES)(pipeline_run.run)
+pipeline.app.command("status", epilog=pipeline_run.STATUS_EXAMPLES)(pipeline_run.status)
+pipeline.app.command("stop", epilog="Example:\n  milepost pipeline stop dns")(pipeline_run.stop)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(type.app, name="type")
 app.add_typer(bench.app, name="bench")
 app.command("warm", epilog=warm.EXAMPLES)(warm.run)
 
 PLAIN: Final[Mapping[str, Any]] = {"markup": False, "highlight": False, "emoji": False, "soft_wrap": True}
-"""As it is: what an error quotes may look like markup."""
+"""Verbatim output: text that an error quotes may look like markup."""
 
 
 def main() -> None:
-    """Run the command line. An error that Milepost raises on purpose is a message for people, not a traceback.
+    """Run the command line. Errors of Milepost and of the system are printed as messages, without a traceback.
 
-    Neither is what the system says: a full disk, a file that went away. A closed pipe (`| head`) is no error at all.
+    Errors of the system are a full disk or a missing file, for example. A closed pipe (`| head`) is not an error.
     """
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # what is buffered fails here, where it can be said
+            sys.stdout.flush()  # buffered output fails here, where the error can be reported
     except BrokenPipeError:
         _give_up_output()
         sys.exit(1)
     except (MilepostError, demo.ClaimFailed, OSError) as error:
         if isinstance(error, OSError) and not isinstance(error, MilepostError):
             _give_up_output()
-        # Some errors of the system, such as one of time, have nothing to say.
+        # Some errors of the system, such as a timeout, have no text.
         Console(stderr=True).print(f"milepost: {str(error) or error.__class__.__name__}", **PLAIN, style="red")
         sys.exit(1)
 
 
 def _give_up_output() -> None:
-    """What could not be written is not tried again when the interpreter ends."""
+    """Discard output that could not be written, so that the interpreter does not try again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

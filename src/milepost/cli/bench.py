@@ -22,19 +22,19 @@ def _group() -> None:
     epilog="""Examples:
   milepost bench control
   milepost bench control --out /tmp/report
-  milepost bench control --quick    [dim]# a simulation, and a glimpse of Spark[/]
+  milepost bench control --quick    [dim]# a simulation, and a short run on Spark[/]
 """
 )
 def control(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="where plots go")] = Path("control-report"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="the folder for plots")] = Path("control-report"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="simulate, and run Spark for seconds only; QUICK=1 is the same")
+        bool, typer.Option("--quick", help="simulate, and run Spark only briefly; the same as QUICK=1")
     ] = False,
 ) -> None:
-    """Show what flow control and load balancing do, with a CPU hog on one of two cores.
+    """Show the effect of flow control and load balancing, with a CPU hog on one of two cores.
 
-    Starts a broker, Spark and a source of events of its own, for about eleven
-    minutes, and stops all of them. The last line is JSON.
+    Starts its own broker, Spark and source of events, runs for about eleven
+    minutes, and stops all of them. The last line of output is JSON.
     """
     from milepost.pipeline.session import require_spark
 

@@ -1,4 +1,4 @@
-"""A schema as commands are given it: the name of a file, the text itself, or - for standard input."""
+"""A schema as commands take it: the name of a file, the text itself, or - for standard input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ METAVAR: Final = "FILE|TEXT|-"
 
 
 def given(text: str) -> Schema:
-    """The schema that an argument means. A word alone is a name, and so is whatever is behind an @."""
+    """The schema that an argument means. A single word is a file name, and so is text after an @."""
     from milepost.query import parse_schema
 
     if text == "-":
@@ -28,7 +28,7 @@ def given(text: str) -> Schema:
 
 
 def file_of(name: str) -> Path | None:
-    """The file of that name, if there is one: a text that was given may be no name at all."""
+    """The file with this name, if it exists. The text may be a schema and not a name."""
     try:
         return Path(name) if Path(name).is_file() else None
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Durable subscriptions, as `get` and `sub` have them: found or made by name, and what is said about that."""
+"""Durable subscriptions for `get` and `sub`: found or made by name, with a notice of what was done."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from milepost.client.durable import DurableSubscription
     from milepost.schema import Schema
 
-Name = Annotated[str, typer.Option(help="the name of the subscription; whoever shares it shares its messages")]
+Name = Annotated[str, typer.Option(help="the name of the subscription; its users share its messages")]
 Start = Annotated[
-    str | None, typer.Option(metavar="earliest|new|OFFSET|TIME", help=f"where a new one begins: {position.FORMS}")
+    str | None,
+    typer.Option(metavar="earliest|new|OFFSET|TIME", help=f"where a new subscription begins: {position.FORMS}"),
 ]
 
 
@@ -31,11 +32,10 @@ async def attached(
     start: Any,
     prefetch: int,
 ) -> tuple[DurableSubscription, Schema]:
-    """The subscription of a name, made if it is not there, and the schema to show its messages in.
+    """The subscription with a name, made if it does not exist, and the schema in which to show its messages.
 
-    It is acknowledged by hand: a `get` that gives up waiting must not leave an acknowledgement under way.
-
-    One that is there keeps its filter unless another one was asked for, which is refused.
+    It acknowledges explicitly: a `get` that times out must not leave an acknowledgement under way. An existing
+    subscription keeps its filter; another filter is refused.
     """
     schema = (await durable_topic(client, topic)).schema
     options: dict[str, Any] = {"name": name, "ack": "explicit", "prefetch": max(1, min(prefetch, PREFETCH))}
@@ -48,14 +48,14 @@ async def attached(
         found = await client.subscribe(topic, where, start=start, **options)
     if found.created:
         if start is None:
-            _say(f"{name} is a new subscription to {topic}, from now on; --start earliest begins with what is stored")
+            _say(f"{name} is a new subscription to {topic}, from now on; --start earliest includes stored messages")
     elif start is not None:
-        _say(f"{name} was there before, and goes on where it was; --start is for a new one")
+        _say(f"{name} exists, and continues where it was; --start is for a new subscription")
     return found, schema
 
 
 async def acknowledged(subscription: DurableSubscription) -> bool:
-    """Acknowledge all that was handed out; False when the connection broke meanwhile, and it comes again."""
+    """Acknowledge all messages handed out. False when the connection broke meanwhile; then they are delivered again."""
     try:
         await subscription.ack()
     except NotExpectingAck:
@@ -74,4 +74,4 @@ def _say(sentence: str) -> None:
     echo(f"milepost: {sentence}", err=True)
 
 
-PREFETCH = 10_000  # messages here and not acknowledged; beyond what is asked for they only wait for others
+PREFETCH = 10_000  # unacknowledged messages here; more than needed would only keep them from others

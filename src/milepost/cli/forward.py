@@ -1,4 +1,6 @@
-"""`milepost queue forward` and `milepost queue resolve`: queues that go on to another broker, and what is in doubt."""
+"""`milepost queue forward` and `milepost queue resolve`: forwards of queues to other brokers, and transactions in
+doubt.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ RESOLVE_EXAMPLES = """Examples:
 
 
 class How(StrEnum):
-    """What becomes of a transaction in doubt."""
+    """How to end a transaction in doubt."""
 
     commit = "commit"
     abort = "abort"
@@ -37,40 +39,42 @@ class How(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands of this module among those of `milepost queue`."""
+    """Add the commands of this module to `milepost queue`."""
     app.command("forward", epilog=FORWARD_EXAMPLES)(forward)
     app.command("resolve", epilog=RESOLVE_EXAMPLES)(resolve)
 
 
 def forward(
-    source: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="the queue that messages leave")] = None,
+    source: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="the queue to forward")] = None,
     target: Annotated[
-        str | None, typer.Argument(metavar="[ADDRESS/QUEUE]", help="the broker and the queue that they go to")
+        str | None, typer.Argument(metavar="[ADDRESS/QUEUE]", help="the broker and the queue to forward to")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="forward what is there now, from here, and end")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="forward this queue no more")] = False,
-    status: Annotated[bool, typer.Option("--status", help="tell how the forwards are")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="forward the current messages from this process, and stop")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="stop forwarding this queue")] = False,
+    status: Annotated[bool, typer.Option("--status", help="show the status of forwards")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="with --status: a line of JSON for each")] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Forward a queue to a queue of another broker.
 
-    The broker does it from now on, also after a restart, until --stop. Each
-    message is there once, and gone here once, whatever breaks on the way:
-    both brokers commit, or neither does. Types that the other broker does not
-    know are declared there; the queue has to be there. The order of a writer's
-    messages is kept, and what was written in one transaction to a blockwise
-    queue arrives in one. There, the writer is this forward.
+    The broker forwards from now on, also after a restart, until --stop. Each
+    message leaves here and arrives there exactly once, whatever fails on the
+    way: both brokers commit, or neither does. Types that the other broker does
+    not have are declared there; the queue must exist there. The order of a
+    writer's messages is kept, and a transaction to a blockwise queue arrives as
+    one transaction. At the other broker, the writer is this forward.
     """
     if sum((once, stop, status)) > 1:
-        raise typer.BadParameter("--once, --stop and --status are different things: give one")
+        raise typer.BadParameter("give only one of --once, --stop and --status")
     if status:
         if target is not None:
-            raise typer.BadParameter("--status takes a queue at most")
+            raise typer.BadParameter("--status takes at most a queue")
         _print(talk(broker, lambda client: _status(client, source)), as_json)
         return
     if source is None or (target is None) is not stop:
-        raise typer.BadParameter("say QUEUE ADDRESS/QUEUE to forward, or QUEUE --stop")
+        raise typer.BadParameter("give QUEUE ADDRESS/QUEUE to forward, or QUEUE --stop")
     if stop:
         talk(broker, lambda client: client.delete_forward(source))
         echo(f"{source} is no longer forwarded")
@@ -84,28 +88,28 @@ def forward(
         echo(f"{messages:,} message{'' if messages == 1 else 's'} of {source} went to {there} at {address}")
         return
     talk(broker, lambda client: client.forward(source, address, there))
-    echo(f"{source} is forwarded to {there} at {address}; `milepost queue forward --status` tells how it goes")
+    echo(f"{source} is forwarded to {there} at {address}; `milepost queue forward --status` shows its status")
 
 
 def resolve(
     gid: Annotated[str | None, typer.Argument(metavar="[GID]", help="the name of a transaction in doubt")] = None,
-    how: Annotated[How | None, typer.Argument(metavar="[commit|abort|forget]", help="what becomes of it")] = None,
+    how: Annotated[How | None, typer.Argument(metavar="[commit|abort|forget]", help="how to end it")] = None,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Name the transactions in doubt, or end one.
+    """List the transactions in doubt, or end one.
 
-    One that was prepared here waits until the broker that forwards says what
-    becomes of it, and that does so by itself when both are there. Only when it
-    is gone for ever, decide for it: commit if the messages are no longer
-    there, abort if they still are. A decision that was made here for a broker
-    that is gone for ever is removed by `forget`.
+    A transaction that was prepared here waits for the decision of the broker
+    that forwards, which comes by itself when both brokers run. Only when that
+    broker is gone for good, decide in its place: commit if the messages are no
+    longer there, abort if they still are. `forget` removes a decision that was
+    made here for a broker that is gone for good.
     """
     if gid is None:
         for line in talk(broker, _doubtful):
             echo(line)
         return
     if how is None:
-        raise typer.BadParameter("say what becomes of it: commit, abort or forget")
+        raise typer.BadParameter("say how to end it: commit, abort or forget")
     if how is How.forget:
         talk(broker, lambda client: _forget(client, gid))
         echo(f"the decision about {gid} is forgotten")

@@ -12,7 +12,7 @@ import typer
 from milepost.cli import position
 from milepost.cli.durable import Name, Start, acknowledged, attached, encoded
 from milepost.cli.session import DEFAULT_BROKER, Broker, known_topics, talk
-from milepost.cli.sub import Format
+from milepost.cli.sub import OutputFormat
 from milepost.cli.terminal import echo, write
 from milepost.errors import TimedOut
 
@@ -29,25 +29,27 @@ EXAMPLES = """Examples:
 def run(
     topic: Annotated[str, typer.Argument(autocompletion=known_topics, help="a durable topic")],
     name: Name,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="how many messages")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="the number of messages")] = 1,
     timeout: Annotated[
         float | None,
-        typer.Option(min=0.1, metavar="SECONDS", help="wait no longer; usually, and with inf, as long as it takes"),
+        typer.Option(min=0.1, metavar="SECONDS", help="the longest wait; by default, and with inf, without limit"),
     ] = None,
     start: Start = None,
-    where: Annotated[str | None, typer.Option(help="which messages; kept with a subscription that this makes")] = None,
-    form: Annotated[Format, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")] = Format.json,
+    where: Annotated[str | None, typer.Option(help="which messages; stored with a new subscription")] = None,
+    form: Annotated[
+        OutputFormat, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")
+    ] = OutputFormat.json,
     envelope: Annotated[
-        bool, typer.Option("--envelope/--no-envelope", help="say the topic (in JSON also the ID) with each message")
+        bool, typer.Option("--envelope/--no-envelope", help="print the topic (in JSON also the ID) with each message")
     ] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Get messages of a durable topic exactly once, under a name.
 
-    A message is acknowledged before it is printed: nobody who gets under this
-    name will see it again. The first use of a name makes a subscription, and
-    the next goes on where it was. With a timeout the exit code is 1 when
-    nothing came.
+    A message is acknowledged before it is printed: no other consumer with this
+    name will get it. The first use of a name makes a subscription, and the next
+    use continues where it was. With a timeout the exit code is 1 when no
+    message came.
     """
     from milepost.cli.printer import printer
 
@@ -72,7 +74,7 @@ def run(
             await asyncio.to_thread(write, shown(topic, batch, ids))
         return got
 
-    # A connection that breaks behind an acknowledgement is followed by one that tells what became of it.
+    # When the connection breaks after an acknowledgement, the next connection reports its outcome.
     got = talk(broker, get, reconnect=True)
     if not got:
         raise TimedOut(f"nothing came for {name} from {topic} within {timeout:g} s")

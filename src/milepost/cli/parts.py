@@ -1,4 +1,4 @@
-"""The parts a batch's bytes fall into, in their order: what `type show` lists and the demo draws."""
+"""The parts of a batch's bytes, in their order, for `type show` and the demo."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milepost.batch.layout import Layout
 from milepost.schema.flat import AtomShape, FlatTuple, width
 from milepost.schema.types import Schema
 
-# How each sort of part is coloured.
+# The colour of each sort of part.
 STYLES = {
     "header": "magenta",
     "fixed": "cyan",
@@ -29,8 +29,8 @@ STYLES = {
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some bytes and what they are. `path` is empty for parts that belong to no single field."""
+class BytePart:
+    """A range of bytes and its meaning. `path` is empty for parts that belong to no single field."""
 
     start: int
     size: int
@@ -43,47 +43,49 @@ class Part:
         return self.start + self.size
 
 
-def of_header(body: int) -> Iterator[Part]:
-    """The parts before the first group; `body` is where that starts."""
-    yield Part(0, 4, "header", "", "checksum of all that follows")
-    yield Part(4, 4, "header", "", "number of rows, and flags")
-    yield Part(8, 8, "header", "", "fingerprint of the schema")
+def of_header(body: int) -> Iterator[BytePart]:
+    """The parts before the first group, which starts at `body`."""
+    yield BytePart(0, 4, "header", "", "checksum of all that follows")
+    yield BytePart(4, 4, "header", "", "number of rows, and flags")
+    yield BytePart(8, 8, "header", "", "fingerprint of the schema")
     if body > HEADER.size:
-        yield Part(HEADER.size, body - HEADER.size, "header", "", "the cases that occur")
+        yield BytePart(HEADER.size, body - HEADER.size, "header", "", "the cases that occur")
 
 
-def of_columns(layout: Layout, base: int, n: int) -> Iterator[Part]:
-    """The parts of one level whose places follow from the number of elements alone, in the order of their places."""
+def of_columns(layout: Layout, base: int, n: int) -> Iterator[BytePart]:
+    """The parts of one level whose positions depend only on the number of elements, in order."""
     flat = layout.flat
-    found: list[Part] = []
+    found: list[BytePart] = []
     for shape in flat.fixed:
         what = str(shape.type) if isinstance(shape, AtomShape) else "case of the variant"
-        found.append(Part(base + layout.fixed_at(shape, n), n * width(shape), "fixed", shape.path, what))
+        found.append(BytePart(base + layout.fixed_at(shape, n), n * width(shape), "fixed", shape.path, what))
     for item in flat.lists:
-        found.append(Part(base + layout.list_at(item, n), 4 * (n + 1), "offsets", item.path, "where each list ends"))
+        found.append(
+            BytePart(base + layout.list_at(item, n), 4 * (n + 1), "offsets", item.path, "where each list ends")
+        )
     if flat.var:
         size = 4 * (len(flat.var) * n + 1)
-        found.append(Part(base + layout.var_at(n), size, "offsets", "", f"where each {_vars(flat)} ends"))
+        found.append(BytePart(base + layout.var_at(n), size, "offsets", "", f"where each {_vars(flat)} ends"))
     for slot, path in enumerate(flat.bits):
         what = "which are present" if path.endswith("?") else "bool"
-        found.append(Part(base + layout.bit_at(slot, n), (n + 7) >> 3, "bits", path, what))
+        found.append(BytePart(base + layout.bit_at(slot, n), (n + 7) >> 3, "bits", path, what))
     return iter(sorted((part for part in found if part.size), key=lambda part: part.start))
 
 
-def of_block(block: Block) -> Iterator[Part]:
+def of_block(block: Block) -> Iterator[BytePart]:
     """All parts of a level and of the levels below it."""
     yield from of_columns(block.layout, block.base, block.n)
     for shape in block.layout.flat.var:
         offsets, _ = block.var(shape)
         start, end = int(offsets[0]), int(offsets[-1])
         if end > start:
-            yield Part(start, end - start, "data", shape.path, str(shape.type))
+            yield BytePart(start, end - start, "data", shape.path, str(shape.type))
     for inner in (*block.items, *(inner for cases in block.boxes for inner in cases.values())):
         yield from of_block(inner)
 
 
-def of_batch(batch: Batch) -> list[Part]:
-    """All parts of a batch, in their order; together they are all of its bytes."""
+def of_batch(batch: Batch) -> list[BytePart]:
+    """All parts of a batch, in order. Together they cover all of its bytes."""
     size = len(batch.data)
     blocks = [group.block for group in batch.groups]
     parts = [*of_header(blocks[0].base if blocks else size)]
@@ -91,17 +93,17 @@ def of_batch(batch: Batch) -> list[Part]:
         parts += of_block(block)
     if batch.ids is not None:
         runs = size - 12 * len(batch.ids.runs) - 4
-        parts.append(Part(runs - 8 * len(batch), 8 * len(batch), "ids", "", "stamps: time and counter of each row"))
-        parts.append(Part(runs, size - runs, "ids", "", "runs of rows by publisher and broker"))
+        parts.append(BytePart(runs - 8 * len(batch), 8 * len(batch), "ids", "", "stamps: time and counter of each row"))
+        parts.append(BytePart(runs, size - runs, "ids", "", "runs of rows by publisher and broker"))
     return [*_with_zeros(parts, size)]
 
 
-def _with_zeros(parts: list[Part], end: int) -> Iterator[Part]:
-    """The same parts with the gaps between them filled in."""
+def _with_zeros(parts: list[BytePart], end: int) -> Iterator[BytePart]:
+    """The same parts, with the gaps between them filled."""
     at = 0
-    for part in [*parts, Part(end, 0, "zeros", "", "")]:
+    for part in [*parts, BytePart(end, 0, "zeros", "", "")]:
         if part.start > at:
-            yield Part(at, part.start - at, "zeros", "", "zeros, up to a multiple of 8")
+            yield BytePart(at, part.start - at, "zeros", "", "zeros, up to a multiple of 8")
         if part.size:
             yield part
         at = part.end
@@ -112,21 +114,21 @@ def _vars(flat: FlatTuple) -> str:
 
 
 def places(schema: Schema, code: int = 0) -> Table:
-    """Where the columns of a message that travels alone sit, in one flat-tuple case of its schema."""
+    """The positions of the columns of a single message, in one flat-tuple case of its schema."""
     form = format_of(schema)
     table = _table("at", "bytes", "field", "what")
     layout = form.layout(code)
     for part in (*of_header(form.body), *of_columns(layout, form.body, 1)):
         _row(table, part, str(part.start), str(part.size))
     for shape in layout.flat.var:
-        _row(table, Part(0, 0, "data", shape.path, str(shape.type)), "then", "its own")
+        _row(table, BytePart(0, 0, "data", shape.path, str(shape.type)), "then", "its own")
     for item in layout.flat.lists:
-        _row(table, Part(0, 0, "data", f"{item.path}[]", "elements: columns of their own"), "then", "their own")
+        _row(table, BytePart(0, 0, "data", f"{item.path}[]", "elements: columns of their own"), "then", "their own")
     return table
 
 
-def hexdump(data: bytes, parts: list[Part]) -> Table:
-    """The bytes themselves, a line or more for each part."""
+def hexdump(data: bytes, parts: list[BytePart]) -> Table:
+    """A dump of the bytes, with at least one line for each part."""
     table = _table("at", "bytes", "field", "what")
     for part in parts:
         shown = data[part.start : part.end].hex(" ")
@@ -145,6 +147,6 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _row(table: Table, part: Part, at: str, size: str) -> None:
+def _row(table: Table, part: BytePart, at: str, size: str) -> None:
     style = STYLES[part.sort]
     table.add_row(f"[dim]{at}[/]", f"[{style}]{size}[/]", escape(part.path), f"[dim]{escape(part.what)}[/]")

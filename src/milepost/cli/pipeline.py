@@ -27,7 +27,7 @@ Broker = Annotated[
         "-b",
         envvar="MILEPOST_BROKER",
         metavar="ADDRESS",
-        help="the broker to talk to, instead of the one in the file",
+        help="the broker to connect to, instead of the one in the file",
     ),
 ]
 
@@ -43,18 +43,18 @@ def check(
     file: File,
     schema: Annotated[
         str | None,
-        typer.Option(metavar=METAVAR, help="the schema of the input; without it, the broker is asked"),
+        typer.Option(metavar=METAVAR, help="the schema of the input; by default the broker's"),
     ] = None,
     broker: Broker = None,
 ) -> None:
-    """Say what a pipeline would do, or all that is wrong with it. Spark is not started.
+    """Show what a pipeline would do, or all its problems. Spark is not started.
 
-    Every rule is checked against the fields that events have at its place,
-    and tables are read.
+    Every rule is checked against the fields that events have at its place, and
+    tables are read.
     """
     from milepost.cli import plan
     from milepost.pipeline.definition import load_pipeline
-    from milepost.pipeline.definition.checking import check as checked
+    from milepost.pipeline.definition.checker import check as checked
 
     pipeline = load_pipeline(file)
     events = given(schema) if schema is not None else _known(pipeline, broker or pipeline.broker)
@@ -65,7 +65,7 @@ def check(
 
 
 def _known(pipeline: Pipeline, broker: str) -> Schema:
-    """The schema of the input topics as a broker has them; of `from`, that of the other pipelines' results."""
+    """The schema of the input topics at the broker; with `from`, the schema of the other pipelines' results."""
     names = pipeline.input or tuple(f"{source}.lane.0" for source in pipeline.sources)
 
     async def look(client: AsyncClient) -> list[Schema]:
@@ -75,7 +75,7 @@ def _known(pipeline: Pipeline, broker: str) -> Schema:
     for name, schema in zip(names, found, strict=True):
         if schema.type != found[0].type:
             raise ConfigError(
-                f"{names[0]} and {name} have different schemas, and one tier 1 takes events of one; "
-                "make a pipeline of each"
+                f"{names[0]} and {name} have different schemas, and tier 1 takes events of one schema; "
+                "make a pipeline for each"
             )
     return found[0]

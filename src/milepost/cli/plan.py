@@ -1,4 +1,4 @@
-"""A checked pipeline drawn as a tree, in the order in which events go through it."""
+"""A checked pipeline drawn as a tree, in the order of the data flow."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from rich.markup import escape
 from rich.tree import Tree
 
-from milepost.pipeline.definition.checked import Checked, CheckedRule, CheckedStep
+from milepost.pipeline.definition.checked import CheckedPipeline, CheckedRule, CheckedStep
 from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, WindowRule
 from milepost.pipeline.definition.shape import fields_of
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample
 from milepost.schema.types import Schema
 
 
-def drawn(checked: Checked) -> Tree:
-    """Input, lanes, the steps of tier 1, the combiner, the rules of tier 2, and the topics that are written."""
+def drawn(checked: CheckedPipeline) -> Tree:
+    """Input, lanes, the steps of tier 1, the combiner, the rules of tier 2, and the output topics."""
     pipeline = checked.pipeline
     top = Tree(f"[bold]{escape(pipeline.name)}[/]  [dim]{escape(pipeline.broker)}[/]")
     if pipeline.sources:
@@ -35,7 +35,7 @@ def drawn(checked: Checked) -> Tree:
     return top
 
 
-def _first_tier(top: Tree, checked: Checked) -> None:
+def _first_tier(top: Tree, checked: CheckedPipeline) -> None:
     pipeline = checked.pipeline
     lanes = "1 lane" if pipeline.lanes == 1 else f"{pipeline.lanes} lanes"
     where = "each in a Spark of its own" if pipeline.apart else f"in {pipeline.spark.master}"
@@ -84,7 +84,7 @@ def _told(checked: CheckedStep) -> str:
             return ""
 
 
-def _second_tier(top: Tree, checked: Checked) -> None:
+def _second_tier(top: Tree, checked: CheckedPipeline) -> None:
     pipeline = checked.pipeline
     late = f"go to {pipeline.late.to}" if pipeline.late is not None else "are counted"
     top.add(

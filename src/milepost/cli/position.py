@@ -1,4 +1,4 @@
-"""A place in a durable topic as people write it: earliest, new, an offset, LOG:OFFSET, or a time."""
+"""A position in a durable topic as people write it: earliest, new, an offset, LOG:OFFSET, or a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOGS: Final = re.compile(r"\d+:\d+(,\d+:\d+)*", re.ASCII)
 
 
 def start(text: str, option: str) -> str | int | datetime | dict[int, int]:
-    """What `subscribe(start=...)` and `look(start=...)` take."""
+    """The value for `subscribe(start=...)` and `look(start=...)`."""
     text = text.strip()
     if text in ("earliest", "new"):
         return text
@@ -25,12 +25,12 @@ def start(text: str, option: str) -> str | int | datetime | dict[int, int]:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidValue(f"{option} {text!r} is no place in a topic: write {FORMS}") from None
+        raise InvalidValue(f"{option} {text!r} is not a position in a topic: write {FORMS}") from None
     if moment.tzinfo is None:
         raise InvalidValue(f"{option} {text!r} has no time zone: write {moment.isoformat()}Z for UTC")
     return moment
 
 
 def shown(position: Mapping[int, int]) -> str:
-    """A position, in the form that `start` reads; of a single log, the offset alone would do as well."""
+    """A position in the form that `start` reads. For a single log, the offset alone would do as well."""
     return ",".join(f"{log}:{offset}" for log, offset in sorted(position.items())) or "0"

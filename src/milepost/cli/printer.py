@@ -1,6 +1,6 @@
 """How `milepost sub` prints batches: lines of JSON, CSV, or aligned columns.
 
-Each takes a whole batch and gives the bytes to write, so that a terminal or a pipe sees one write for each batch.
+Each printer takes a whole batch and returns the bytes to write, so that there is one write for each batch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from milepost.cli.terminal import escaped
 from milepost.gateway.values import plain_rows
 from milepost.schema.types import Atom, Optional, Schema, Tuple
 
-CELL_CHARS: Final = 48  # of a table; longer text is cut, the whole of it is in the other formats
+CELL_CHARS: Final = 48  # of a table; longer text is cut, and complete in the other formats
 GAP: Final = "  "
 
 
 class Printer(Protocol):
-    """Gives the bytes that show a batch of a topic; `ids` are those of its rows, where they are not the batch's own."""
+    """Returns the bytes that show a batch of a topic. `ids` are the IDs of its rows, where they are not the batch's
+    own.
+    """
 
     def __call__(self, topic: str, batch: Batch, ids: Sequence[Any] | None = None) -> bytes: ...
 
 
 def printer(form: str, envelope: bool, colours: bool) -> Printer:
-    """A printer for one output. With `envelope`, each message says its topic, and in JSON its ID."""
+    """A printer for one output. With `envelope`, each message has its topic, and in JSON its ID."""
     match form:
         case "json":
             return _Json(envelope)
@@ -58,7 +60,7 @@ class _Json:
 class _Csv:
     def __init__(self, envelope: bool, terminal: bool) -> None:
         self._envelope = envelope
-        self._terminal = terminal  # a pipe gets the text as it is: it is data there
+        self._terminal = terminal  # a pipe gets the text unchanged: there it is data
         self._names: list[str] | None = None
 
     def __call__(self, topic: str, batch: Batch, ids: Sequence[Any] | None = None) -> bytes:
@@ -67,7 +69,7 @@ class _Csv:
             names, columns = ["topic", *names], [[topic] * len(batch), *columns]
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        if names != self._names:  # once, unless a pattern covers topics of different fields
+        if names != self._names:  # once, unless a pattern covers topics with different fields
             self._names = names
             writer.writerow(names)
         writer.writerows(zip(*columns, strict=True))
@@ -75,7 +77,7 @@ class _Csv:
 
 
 class _Columns:
-    """Columns as wide as the widest cell so far. They only grow, so lines of different batches stay readable."""
+    """Columns as wide as the widest cell so far. They only grow, so lines of different batches stay aligned."""
 
     def __init__(self, envelope: bool, colours: bool) -> None:
         self._envelope = envelope
@@ -89,7 +91,7 @@ class _Columns:
         if self._envelope:
             names, columns, right = ["topic", *names], [[shown(topic)] * len(batch), *columns], [False, *right]
         head = names != self._names
-        if head:  # once, unless a pattern covers topics of different fields
+        if head:  # once, unless a pattern covers topics with different fields
             self._names, self._widths = names, [len(name) for name in names]
         self._widths = [max([width, *map(len, column)]) for width, column in zip(self._widths, columns, strict=True)]
         lines = []
@@ -108,7 +110,7 @@ class _Columns:
 
 
 def _cells(batch: Batch, cell: Callable[[Any], Any]) -> tuple[list[str], list[list[Any]]]:
-    """The names of a batch's fields, and for each of them its values as cells."""
+    """The names of a batch's fields, and the values of each as cells."""
     if batch.schema.message_type is not None:
         return ["message"], [[cell(row) for row in plain_rows(batch)]]
     assert isinstance(batch.schema.type, Tuple)
@@ -118,7 +120,7 @@ def _cells(batch: Batch, cell: Callable[[Any], Any]) -> tuple[list[str], list[li
 
 
 def _csv_cell(value: Any) -> Any:
-    """A value that the csv module writes as it is, or its JSON; None is an empty cell there."""
+    """A value that the csv module writes unchanged, or its JSON; None is an empty cell."""
     if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
         return value
     if isinstance(value, date | Decimal | UUID):
@@ -127,10 +129,12 @@ def _csv_cell(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value in one cell: short, on one line, and nothing in it that a terminal would obey."""
+    """A value in one cell: short, on one line, and without control characters."""
     text = "" if value is None else value if isinstance(value, str) else _text(value)
     if not text.isprintable():
-        text = "".join(sign if sign.isprintable() else "\N{MIDDLE DOT}" for sign in text)  # a terminal would obey it
+        text = "".join(
+            sign if sign.isprintable() else "\N{MIDDLE DOT}" for sign in text
+        )  # a terminal would interpret it
     return text if len(text) <= CELL_CHARS else f"{text[: CELL_CHARS - 1]}…"
 
 
@@ -149,7 +153,7 @@ def _text(value: Any) -> str:
 
 
 def _numbers(schema: Schema) -> list[bool]:
-    """Which columns stand to the right."""
+    """Which columns are right-aligned."""
     if schema.message_type is not None:
         return [False]
     assert isinstance(schema.type, Tuple)

@@ -27,32 +27,32 @@ EXAMPLES = """Examples:
   milepost put quotes --file quotes.parquet
 """
 
-COLLECTION_OBJECTS = 1_000_000  # more than the rows of one read, far less than memory holds
-PATIENCE_SECONDS = 86_400.0  # for the broker to take the last rows: a slow subscriber may hold it back for long
+COLLECTION_OBJECTS = 1_000_000  # more than the rows of one read, far fewer than fit into memory
+PATIENCE_SECONDS = 86_400.0  # for the broker to accept the last rows: a slow subscriber may throttle it for long
 
 
 def run(
-    topic: Annotated[str, typer.Argument(autocompletion=known_topics, help="the topic to put into; it must be there")],
+    topic: Annotated[str, typer.Argument(autocompletion=known_topics, help="the topic to put into; it must exist")],
     message: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FIELD=VALUE… | JSON… | -", help="one message by its fields, some as JSON, or a pipe"),
+        typer.Argument(metavar="FIELD=VALUE… | JSON… | -", help="one message as fields, messages as JSON, or a pipe"),
     ] = None,
     file: Annotated[
         Path | None,
         typer.Option("--file", "-f", exists=True, dir_okay=False, help="a .csv, .parquet or .jsonl file"),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="do not say how many rows were put")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="do not print how many rows were put")] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Put messages into a topic.
 
-    Values are what the topic's schema says they are. Times are written as in
+    The topic's schema gives the types of values. Times are written as in
     2026-03-02T14:30:00Z, bytes in base64, and lists, tuples and variants as
-    JSON. Lines of JSON are put as they come; a line that does not fit ends the
-    command, and the lines before it have been put. Into a durable topic, this
-    ends when everything is stored and synced to disk. Rows from a pipe or a
-    file wait for a broker that goes away, until it is back; of a live topic,
-    those that were on their way then may be lost, and the command says so.
+    JSON. Lines of JSON are put as they arrive; an invalid line ends the
+    command, after the lines before it have been put. For a durable topic, the
+    command ends when everything is stored and synced to disk. Rows from a pipe
+    or a file wait for a broker that is away, until it is back; rows of a live
+    topic that were under way may be lost, and the command reports that.
     """
     arguments = message or []
     if file is not None and arguments:
@@ -74,7 +74,7 @@ def run(
         except (StoreError, ConnectionLost) as error:
             if not known.durable:
                 raise
-            # Of this batch nobody may know: it was asked for, and the store did not say that it has it.
+            # The outcome of this batch may be unknown: the store got it, but did not confirm it.
             raise from_code(error.code, f"{error} ({_counted(rows)} before {_was(rows)} stored)") from None
         except KeyboardInterrupt:
             if not quiet:
@@ -103,7 +103,9 @@ def _batches(schema: Schema, arguments: list[str], file: Path | None, bar: _Bar)
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Rows come and go by the million and hold no circles: looking for some takes longer than encoding them."""
+    """Garbage collections rarely: millions of short-lived rows have no cycles, and searching takes longer than
+    encoding.
+    """
     before = gc.get_threshold()
     gc.set_threshold(COLLECTION_OBJECTS)
     try:
@@ -113,7 +115,7 @@ def _few_collections() -> Iterator[None]:
 
 
 class _Bar:
-    """How far the file is read, how many rows were put, and how fast: on a terminal; elsewhere nothing."""
+    """A progress bar on a terminal: how much of the file is read, and rows with their rate. Elsewhere nothing."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file if sys.stderr.isatty() else None
@@ -137,19 +139,19 @@ class _Bar:
             self._progress.stop()
 
     def read(self, done: int) -> None:
-        """What the source tells: bytes, or rows of a Parquet file."""
+        """The progress of the source: bytes, or rows of a Parquet file."""
         if self._progress is not None:
             self._progress.update(self._task, completed=done)
 
     def put(self, rows: int) -> None:
-        """So many rows in all."""
+        """The total number of rows so far."""
         if self._progress is not None:
             rate = rows / max(1e-3, time.monotonic() - self._started)
             self._progress.update(self._task, rows=f"{rows:,} rows, {rate:,.0f}/s")
 
 
 def _length(file: Path) -> int:
-    """In what the source counts: rows of a Parquet file, bytes of the others."""
+    """The length in the unit of the source: rows of a Parquet file, bytes of other files."""
     if file.suffix.lower() not in (".parquet", ".pq"):
         return file.stat().st_size
     import pyarrow as pa

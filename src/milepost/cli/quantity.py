@@ -1,4 +1,4 @@
-"""Quantities as people write them: 7d, 90s, 10GB; and back."""
+"""Quantities as people write them (7d, 90s, 10GB), and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seconds(text: str) -> float:
     """A duration: a number and one of s, m, h, d, w."""
     number, unit = _parts(text)
     if unit not in SECONDS:
-        raise InvalidValue(f"{text!r} is no duration: write a number and a unit, as in 90s, 30m, 12h, 7d or 2w")
+        raise InvalidValue(f"{text!r} is not a duration: write a number and a unit, as in 90s, 30m, 12h, 7d or 2w")
     return number * SECONDS[unit]
 
 
@@ -28,7 +28,7 @@ def size(text: str) -> int:
     number, unit = _parts(text)
     known = {name.lower(): factor for name, factor in BYTES.items()} | {"": 1}
     if unit.lower() not in known:
-        raise InvalidValue(f"{text!r} is no number of bytes: write it as in 500MB, 10GB or 2GiB")
+        raise InvalidValue(f"{text!r} is not a number of bytes: write it as in 500MB, 10GB or 2GiB")
     return int(number * known[unit.lower()])
 
 
@@ -38,7 +38,7 @@ def _parts(text: str) -> tuple[float, str]:
 
 
 def duration_text(seconds: float) -> str:
-    """In the largest unit that fits without a rest: 604800 is "7 days"."""
+    """A duration in the largest unit that divides it: 604800 is "7 days"."""
     for name, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds and seconds % length == 0:
             count = int(seconds // length)
@@ -47,7 +47,7 @@ def duration_text(seconds: float) -> str:
 
 
 def size_text(count: float) -> str:
-    """In about three digits: 27.1 kB."""
+    """A size with about three digits: 27.1 kB."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 999.5 or unit == "TB":
             break

@@ -1,4 +1,4 @@
-"""`milepost queue`: make queues, look at them, remove them. What is in them has modules of its own."""
+"""`milepost queue`: make queues, show them, remove them. Commands for their messages are in other modules."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Annotated
 import typer
 
 from milepost.cli import queue_picture, values
+from milepost.cli.old_names import CommandGroup
 from milepost.cli.queue_options import LEVELS, Json, Queue
-from milepost.cli.renamed import Group
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import echo, write
 from milepost.errors import InvalidValue
 
 app = typer.Typer(
-    cls=Group, no_args_is_help=True, help="Transactional queues: make them, fill them, take from them, look after them."
+    cls=CommandGroup,
+    no_args_is_help=True,
+    help="Transactional queues: make them, fill them, take from them, look after them.",
 )
 
 
@@ -35,37 +37,39 @@ class Direction(StrEnum):
 """
 )
 def create(
-    name: Annotated[str, typer.Argument(help="of printable characters")],
+    name: Annotated[str, typer.Argument(help="the name of the queue, in printable characters")],
     types: Annotated[
         list[str], typer.Option("--type", "-t", help="a message type that it takes; see `milepost type create`")
     ],
     level: Annotated[
-        str, typer.Option(metavar="LEVEL", help=f"what readers see of each other: {', '.join(LEVELS)}")
+        str, typer.Option(metavar="LEVEL", help=f"the isolation of readers: {', '.join(LEVELS)}")
     ] = "none",
     priority: Annotated[
         list[str] | None,
-        typer.Option(metavar="[TYPE=]EXPR|NUMBER", help="what a message's priority is computed by; or the usual one"),
+        typer.Option(
+            metavar="[TYPE=]EXPR|NUMBER", help="an expression for the priority of messages; or the default priority"
+        ),
     ] = None,
     direction: Annotated[Direction, typer.Option(help="whether high priorities come first, or low ones")] = (
         Direction.desc
     ),
     dead_letter: Annotated[
-        str | None, typer.Option(metavar="QUEUE", help="where messages go that nobody can handle; made if need be")
+        str | None, typer.Option(metavar="QUEUE", help="the queue for messages that cannot be handled; made if needed")
     ] = None,
     max_deliveries: Annotated[
-        int | None, typer.Option(min=1, help="of a message before it goes there; usually 3")
+        int | None, typer.Option(min=1, help="deliveries of a message before it goes there; by default 3")
     ] = None,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Make a queue for messages of some types.
 
-    Messages come by priority, those of one priority in the order of arrival.
-    The priority is what they were enqueued with, or what the expression says
-    about what they contain, or the number. Doing the same again changes
-    nothing; a queue that is there with other rules is left as it is.
+    Messages come by priority, and within a priority in the order of arrival.
+    The priority is given at enqueue, or computed from the content by the
+    expression, or the default. Repeating the command changes nothing; an
+    existing queue with other rules stays as it is.
     """
     if max_deliveries is not None and dead_letter is None:
-        raise typer.BadParameter("--max-deliveries says when a message goes to --dead-letter: give both")
+        raise typer.BadParameter("--max-deliveries needs --dead-letter, the queue for the messages")
     usual, functions = _priorities(types, priority or [])
     with connected(broker) as client:
         made = client.declare_queue(
@@ -75,11 +79,11 @@ def create(
     echo(f"{name} takes {', '.join(made.types)}{'' if level == 'none' else f', {level}'}")
 
 
-MAX_DELIVERIES = 3  # often enough for what passes by itself, and soon enough for what does not
+MAX_DELIVERIES = 3  # enough for faults that pass, and few for faults that do not
 
 
 def _priorities(types: list[str], given: list[str]) -> tuple[float, dict[str, str]]:
-    """The usual priority, and the functions by type."""
+    """The default priority, and the functions by type."""
     usual, functions = 0.0, {}
     for text in given:
         kind, sign, function = text.partition("=")
@@ -89,7 +93,7 @@ def _priorities(types: list[str], given: list[str]) -> tuple[float, dict[str, st
             usual = number
             continue
         elif len(types) > 1:
-            raise InvalidValue(f"--priority {text!r}: say for which type, as in {types[0]}={text!r}")
+            raise InvalidValue(f"--priority {text!r}: name the type, as in {types[0]}={text!r}")
         else:
             name, function = types[0], text
         if name in functions:
@@ -107,7 +111,7 @@ def _number(text: str) -> float | None:
 
 @app.command("list", epilog="Examples:\n  milepost queue list\n  milepost queue list --json | jq .waiting")
 def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
-    """Name the queues, with their types, and how many messages are in which state."""
+    """List the queues, with their types and the number of messages in each state."""
     with connected(broker) as client:
         queues = sorted(client.queues(), key=lambda queue: queue.name)
     if as_json:
@@ -120,7 +124,7 @@ def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
 
 @app.command(epilog="Example:\n  milepost queue show orders")
 def show(queue: Queue, as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
-    """Draw a queue: its types, level, priorities, and the states of its messages as bars."""
+    """Show a queue: its types, level and priorities, and the states of its messages as bars."""
     with connected(broker) as client:
         found = client.queue(queue)
     if as_json:
@@ -133,10 +137,10 @@ def show(queue: Queue, as_json: Json = False, broker: Broker = DEFAULT_BROKER) -
 
 @app.command(epilog="Example:\n  milepost queue delete orders")
 def delete(queue: Queue, broker: Broker = DEFAULT_BROKER) -> None:
-    """Remove a queue that has no messages and is in no transaction.
+    """Remove a queue without messages that no transaction uses.
 
     `milepost queue purge` removes messages, `milepost queue move` moves them.
     """
     with connected(broker) as client:
         client.delete_queue(queue)
-    echo(f"{queue} is gone")
+    echo(f"{queue} is deleted")

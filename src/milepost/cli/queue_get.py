@@ -1,4 +1,4 @@
-"""`milepost queue get`: take messages out of a queue, print them, commit."""
+"""`milepost queue get`: dequeue messages, print them, commit."""
 
 from __future__ import annotations
 
@@ -29,29 +29,30 @@ EXAMPLES = """Examples:
 def run(
     queue: Queue,
     type: Type = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="how many messages, at most")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="the most messages to take")] = 1,
     where: Where = None,
     order: Order = None,
     timeout: Annotated[
         float,
         typer.Option(
-            min=0, metavar="SECONDS", help="wait no longer for a message; usually not at all. inf: as long as it takes"
+            min=0, metavar="SECONDS", help="the longest wait for a message; by default none. inf: without limit"
         ),
     ] = 0.0,
     keep: Annotated[
-        bool, typer.Option("--keep", help="abort instead of commit: they go back, and this delivery counts")
+        bool, typer.Option("--keep", help="abort instead of commit: messages go back, and the delivery counts")
     ] = False,
-    peek: Annotated[bool, typer.Option("--peek", help="do not take them, only show which would be taken")] = False,
+    peek: Annotated[bool, typer.Option("--peek", help="show the messages without taking them")] = False,
     envelope: Annotated[
-        bool, typer.Option("--envelope/--no-envelope", help="with ID, type, priority, earlier deliveries and time")
+        bool,
+        typer.Option("--envelope/--no-envelope", help="print also ID, type, priority, earlier deliveries and time"),
     ] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Take messages in a transaction, and print a line of JSON for each.
+    """Dequeue messages in a transaction, and print a line of JSON for each.
 
-    They are printed before the commit: when that fails, or nobody reads what
-    is printed, they are in the queue again. When there is nothing to take, the
-    exit code is 1.
+    Messages are printed before the commit: when the commit or the output fails,
+    they are in the queue again. When there is nothing to take, the exit code is
+    1.
     """
     if peek and (keep or timeout):
         raise typer.BadParameter("--peek takes nothing, so there is nothing to keep or to wait for")
@@ -68,7 +69,7 @@ def run(
             return found
         try:
             tx.commit()
-        except TransactionAborted as error:  # it is not run again: what is printed would be printed twice
+        except TransactionAborted as error:  # not repeated: the messages would be printed twice
             raise BrokerError(f"{error} (what was printed is in {queue} again)") from None
         return found
 
@@ -88,5 +89,5 @@ def run(
 
 def _write(messages: list[QueueMessage], envelope: bool) -> None:
     shown = [queue_picture.message_json(each) if envelope else queue_picture.plain(each) for each in messages]
-    # Before the commit, and past Python's buffer, which may take what nobody will read.
+    # Before the commit, and without Python's buffer, which would hide that the reader is gone.
     write(values.to_json_lines(shown))

@@ -1,4 +1,4 @@
-"""`milepost queue browse`, `move` and `purge`: the messages of a queue, for those who look after it."""
+"""`milepost queue browse`, `move` and `purge`: the messages of a queue, for operators."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PURGE_EXAMPLES = """Examples:
   milepost queue purge orders --where "date < date '2026-01-01'"
   milepost queue purge orders.dead --yes
 """
-SHOWN = 100  # messages that `browse` shows unless told otherwise
+SHOWN = 100  # messages that `browse` shows by default
 PIECE = 500  # messages that are written at once
 
-Most = Annotated[int | None, typer.Option("--count", "-n", min=1, help="no more than so many, the oldest first")]
+Most = Annotated[int | None, typer.Option("--count", "-n", min=1, help="at most so many, the oldest first")]
 
 
 def browse(
@@ -37,18 +37,18 @@ def browse(
     type: Type = None,
     where: Where = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help=f"how many; usually {SHOWN}, with --json all")
+        int | None, typer.Option("--count", "-n", min=1, help=f"how many; by default {SHOWN}, with --json all")
     ] = None,
     after: Annotated[
-        str | None, typer.Option(metavar="ID", help="go on behind this message, the last of the page before")
+        str | None, typer.Option(metavar="ID", help="continue after this message, the last of the previous page")
     ] = None,
     as_json: Json = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Look at the messages of a queue in the order in which they came; nothing is taken.
+    """Show the messages of a queue in the order of their arrival, without taking any.
 
-    Messages that a transaction under way has taken, or written and not
-    committed, are not among them; delayed ones are.
+    Messages that an open transaction has taken, or written and not committed,
+    are left out; delayed ones are included.
     """
     most = count if count is not None or as_json else SHOWN
     with connected(broker) as client:
@@ -67,16 +67,16 @@ def browse(
     console = queue_picture.console()
     console.print(queue_picture.of_messages(messages[:most], console.width))
     if len(messages) > most:
-        echo(f"and more: --after {messages[most - 1].header.id} goes on, --count shows more at once", err=True)
+        echo(f"there are more: --after {messages[most - 1].header.id} continues, --count shows more at once", err=True)
 
 
 def _number(mid: str | None) -> int:
-    """The message of an ID, S/T/M or M alone."""
+    """The message number in an ID, S/T/M or M alone."""
     if mid is None:
         return 0
     last = mid.rpartition("/")[2]
     if not (last.isascii() and last.isdecimal()) or int(last) >= 1 << 63:
-        raise InvalidValue(f"--after {mid!r} is no ID of a message; they look like 12/3456/7890")
+        raise InvalidValue(f"--after {mid!r} is not an ID of a message; IDs look like 12/3456/7890")
     return int(last)
 
 
@@ -88,9 +88,9 @@ def move(
     count: Most = None,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Move messages that nobody has taken to another queue, for example out of a dead-letter queue.
+    """Move messages that no transaction has taken to another queue, for example out of a dead-letter queue.
 
-    They keep their IDs and begin anew: their deliveries are counted from 0.
+    They keep their IDs, and their deliveries are counted from 0 again.
     """
     with connected(broker) as client:
         moved = client.move(queue, target, type, where=where, count=count)
@@ -102,10 +102,10 @@ def purge(
     type: Type = None,
     where: Where = None,
     count: Most = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="also without a predicate, and without asking")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask, also without a predicate")] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Remove messages that nobody has taken, for good.
+    """Remove messages that no transaction has taken.
 
     Without --where it asks before it removes all of them.
     """
@@ -116,8 +116,8 @@ def purge(
             what = counted(waiting if count is None else min(count, waiting))
             if sys.stdin is None or not sys.stdin.isatty():
                 raise ConfigError(
-                    f"{what} would go from {queue}; nothing was removed. Say --yes to remove them all the same, "
-                    "or --where to choose"
+                    f"{what} would be removed from {queue}; nothing was removed. Use --yes to remove them, "
+                    "or --where to select some"
                 )
             typer.confirm(f"Remove {what} from {queue}?", abort=True)
         removed = client.purge(queue, type, where=where, count=count)

@@ -1,4 +1,4 @@
-"""What the commands about queues share: how a queue, a type and a predicate about messages are given."""
+"""Options that the commands for queues share: a queue, a type, and a predicate on messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEVELS: Final = ("none", "ordered", "blockwise", "ordered blockwise")
 
 
 def known_queues(context: typer.Context, incomplete: str) -> list[str]:
-    """Queues that a shell may complete a name to; none where no broker answers."""
+    """Queues for shell completion; none when no broker answers."""
     from milepost.client import Client
 
     address = context.params.get("broker") or os.environ.get("MILEPOST_BROKER") or DEFAULT_BROKER
@@ -31,24 +31,24 @@ def known_queues(context: typer.Context, incomplete: str) -> list[str]:
 
 Queue = Annotated[str, typer.Argument(autocompletion=known_queues, help="the name of a queue")]
 Type = Annotated[
-    str | None, typer.Option("--type", "-t", help="the type of the messages; needed where a queue takes several")
+    str | None, typer.Option("--type", "-t", help="the type of the messages; needed when a queue takes several")
 ]
 Where = Annotated[
     str | None,
-    typer.Option("--where", metavar="PREDICATE", help="which messages: a predicate about what they contain"),
+    typer.Option("--where", metavar="PREDICATE", help="which messages: a predicate on their content"),
 ]
 Order = Annotated[
     str | None,
-    typer.Option(metavar="KEYS", help="the order to take them in, as in 'amount desc, name'; usually by priority"),
+    typer.Option(metavar="KEYS", help="the order of messages, as in 'amount desc, name'; by default by priority"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="lines of JSON, for programs")]
 
 
 def type_of(client: Client, queue: str, wanted: str | None) -> Schema:
-    """The type that messages for a queue are of; asks for it where the queue takes several."""
+    """The type of messages for a queue. Raises `WrongType` when the queue takes several and none is named."""
     taken = client.queue(queue).types
     if wanted is None and len(taken) > 1:
-        raise WrongType(f"queue {queue!r} takes messages of {', '.join(taken)}: say which these are, with --type")
+        raise WrongType(f"queue {queue!r} takes messages of {', '.join(taken)}: name one with --type")
     name = taken[0] if wanted is None else wanted
     if name not in taken:
         raise WrongType(f"queue {queue!r} does not take messages of type {name}; it takes {', '.join(taken)}")

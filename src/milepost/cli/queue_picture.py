@@ -1,4 +1,4 @@
-"""Queues and their messages drawn: tables, and bars for how many messages are in which state."""
+"""Queues and their messages drawn as tables, and as bars for the number of messages in each state."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 BAR_COLUMNS: Final = 40  # of the longest bar
 EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
-PIPE_COLUMNS: Final = 200  # without a terminal to ask
-WIDE_COLUMNS: Final = 120  # of a terminal that has room for whole IDs beside messages
-STATES: Final = {  # as the broker counts them: a colour, and what it means
+PIPE_COLUMNS: Final = 200  # width where the output is not a terminal
+WIDE_COLUMNS: Final = 120  # width of a terminal with room for whole IDs beside messages
+STATES: Final = {  # as the broker counts them: a colour, and the meaning
     "waiting": ("green", "can be taken now"),
     "delayed": ("blue", "not before their time"),
     "taken": ("yellow", "by transactions under way"),
@@ -30,7 +30,7 @@ STATES: Final = {  # as the broker counts them: a colour, and what it means
     "expired": ("red", "go to the dead-letter queue, or are deleted"),
 }
 RULES: Final = {
-    "none": "readers take whatever comes next",
+    "none": "readers take the next message",
     "ordered": "a writer's messages oldest first, to one reader at a time",
     "blockwise": "what a writer's transaction wrote to one reader, whole",
     "ordered blockwise": "a writer's transactions whole and in order, to one reader at a time",
@@ -38,13 +38,13 @@ RULES: Final = {
 
 
 def console() -> Console:
-    """As wide as the terminal; into a pipe, lines are as long as they are."""
+    """A console with the width of the terminal; in a pipe, lines are not wrapped."""
     made = Console()
     return made if made.is_terminal else Console(width=PIPE_COLUMNS)
 
 
 def table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """An empty table as all commands have them."""
+    """An empty table in the style of all commands."""
     made = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", no_wrap=True)
@@ -64,7 +64,7 @@ def of_queues(queues: list[QueueInfo]) -> Table:
 
 
 def of_queue(queue: QueueInfo, now: datetime) -> Iterator[Table | Text]:
-    """All about one: its rules in words, then the states of its messages as bars."""
+    """One queue: its rules in words, then the states of its messages as bars."""
     yield Text(queue.name, "bold")
     rules = Table.grid(padding=(0, 2, 0, 0))
     for name in queue.types:
@@ -86,7 +86,7 @@ def of_queue(queue: QueueInfo, now: datetime) -> Iterator[Table | Text]:
 
 
 def bars(figures: Mapping[str, int], now: datetime) -> Table:
-    """How many messages are in which state."""
+    """The number of messages in each state."""
     made = Table.grid(padding=(0, 2, 0, 0))
     for _ in range(2):
         made.add_column(no_wrap=True)
@@ -105,15 +105,15 @@ def bars(figures: Mapping[str, int], now: datetime) -> Table:
 
 
 def bar(count: int, most: int) -> str:
-    """As long as its share of the longest; what is there is seen, however little it is."""
+    """A bar in proportion to the longest one. A count above 0 is always visible."""
     eighths = max(int(count > 0), round(count / most * BAR_COLUMNS * 8))
     return EIGHTHS[8] * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
 def of_messages(messages: list[QueueMessage], columns: int) -> Table:
-    """A line for each message: its header, and as much of it as there is room for.
+    """A line for each message: its header, and as much of its content as fits.
 
-    An ID has some fifty digits. Where that leaves no room, its last part stands for it, which says as much.
+    An ID has about fifty digits. In a narrow table only its last part is shown, which identifies the message as well.
     """
     headers = [message.header for message in messages]
     types = {header.type for header in headers}
@@ -132,7 +132,7 @@ def of_messages(messages: list[QueueMessage], columns: int) -> Table:
 
 
 def as_json(queue: QueueInfo) -> dict[str, Any]:
-    """A queue as programs want it."""
+    """A queue for programs."""
     figures = {state: queue.figures.get(state, 0) for state in STATES}
     oldest = queue.figures.get("oldest_us", 0)
     return {
@@ -153,10 +153,10 @@ def message_json(message: QueueMessage) -> dict[str, Any]:
 
 
 def plain(message: QueueMessage) -> Any:
-    """A message as JSON has it: see `plain_rows`."""
+    """A message as JSON has it; see `plain_rows`."""
     from milepost.client.taken import one_row
 
-    found = type(message).plain(message)  # a member may be called so
+    found = type(message).plain(message)  # a field may be called `plain`
     referring = any(type(value) is list for value in found.values())
     return plain_rows(one_row(message))[0] if referring else found
 

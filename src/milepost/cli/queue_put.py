@@ -30,14 +30,14 @@ EXAMPLES = """Examples:
   milepost queue put orders --file orders.jsonl --per-transaction 100
   tail -f orders.jsonl | milepost queue put orders -
 """
-TOGETHER = 1_000  # messages of a transaction, at most, unless told otherwise
+TOGETHER = 1_000  # most messages of a transaction by default
 
 
 def run(
     queue: Queue,
     message: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JSON… | FIELD=VALUE… | -", help="some messages, one by its fields, or a pipe"),
+        typer.Argument(metavar="JSON… | FIELD=VALUE… | -", help="messages as JSON, one message as fields, or a pipe"),
     ] = None,
     type: Type = None,
     file: Annotated[
@@ -47,23 +47,28 @@ def run(
     together: Annotated[
         int | None,
         typer.Option(
-            "--per-transaction", min=1, metavar="N", help=f"so many in each; usually what comes together, to {TOGETHER}"
+            "--per-transaction",
+            min=1,
+            metavar="N",
+            help=f"messages of a transaction; by default those that arrive together, up to {TOGETHER}",
         ),
     ] = None,
-    priority: Annotated[float | None, typer.Option(help="of all of them; before what the queue computes")] = None,
-    delay: Annotated[str | None, typer.Option(metavar="30s", help="nobody gets them before")] = None,
+    priority: Annotated[
+        float | None, typer.Option(help="the priority of all messages, instead of the queue's own")
+    ] = None,
+    delay: Annotated[str | None, typer.Option(metavar="30s", help="how long they cannot be taken")] = None,
     not_before: Annotated[str | None, typer.Option(metavar="TIME", help="the same, as a time")] = None,
-    expires: Annotated[str | None, typer.Option(metavar="7d", help="nobody gets them after")] = None,
+    expires: Annotated[str | None, typer.Option(metavar="7d", help="how long they can be taken")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="print the ID of each message")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="do not say how many were enqueued")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="do not print how many were enqueued")] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Enqueue messages.
 
-    Values are what the type says they are, as for `milepost put`. A line that
-    does not fit ends the command, and what is in the same transaction is not
-    enqueued. When it ends well, everything is stored and synced to disk.
-    Messages from a pipe or a file wait for a broker that goes away.
+    The type gives the types of values, as for `milepost put`. An invalid line
+    ends the command, and its transaction is not enqueued. When the command ends
+    well, everything is stored and synced to disk. Messages from a pipe or a
+    file wait for a broker that is away.
     """
     arguments = message or []
     if file is not None and arguments:
@@ -115,7 +120,7 @@ def _batches(schema: Schema, arguments: list[str], file: Path | None) -> Iterato
 
 
 def _blocks(batches: Iterator[Batch], wanted: int | None) -> Iterator[Batch]:
-    """Batches for a transaction each: exactly as many messages as wanted but for the last, or what came together."""
+    """Batches for one transaction each: exactly `wanted` messages except for the last, or what arrived together."""
     from milepost.batch import Batch
 
     if wanted is None:
@@ -136,7 +141,7 @@ def _time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidValue(f"{text!r} is no time: write 2026-03-02T14:30:00Z") from None
+        raise InvalidValue(f"{text!r} is not a time: write 2026-03-02T14:30:00Z") from None
     if moment.tzinfo is None:
         raise InvalidValue(f"--not-before {text!r}: say which time zone, as in {moment.isoformat()}Z")
     return moment

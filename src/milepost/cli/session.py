@@ -1,4 +1,4 @@
-"""What every command that talks to a broker shares: where it is, and what to say when it cannot be reached."""
+"""The connection of a command to a broker, and the messages when it cannot be reached."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DEFAULT_BROKER: Final = "milepost://127.0.0.1:7450"
 ANSWER_S: Final = 10.0  # for a broker to answer a command
 
 Broker = Annotated[
-    str, typer.Option("--broker", "-b", envvar="MILEPOST_BROKER", metavar="ADDRESS", help="the broker to talk to")
+    str, typer.Option("--broker", "-b", envvar="MILEPOST_BROKER", metavar="ADDRESS", help="the broker to connect to")
 ]
 
-COMPLETION_SECONDS: Final = 1.0  # for a broker to name its topics while somebody waits for a completion
+COMPLETION_SECONDS: Final = 1.0  # for a broker to list its topics for shell completion
 
 
 def known_topics(context: typer.Context, incomplete: str) -> list[str]:
-    """Topics that a shell may complete a name to; none where no broker answers."""
+    """Topics for shell completion; none when no broker answers."""
     from milepost.client import Client
 
     address = context.params.get("broker") or os.environ.get("MILEPOST_BROKER") or DEFAULT_BROKER
@@ -46,10 +46,9 @@ def known_topics(context: typer.Context, incomplete: str) -> list[str]:
 def connected(
     address: str, *, reconnect: bool = False, say: bool = True, timeout: float = ANSWER_S
 ) -> Iterator[Client]:
-    """A connection for one command. It has no name of its own: two commands at once would fence each other off.
+    """A connection for one command. It has no name, because two commands at once would fence each other.
 
-    Commands that last, because they watch, wait or read a pipe, wait for a broker that goes away, and say so, or draw
-    it; the others fail, and leave it to their caller.
+    Commands that watch, wait or read a pipe wait for a broker that is away, and report it. Other commands fail.
     """
     from milepost.client import Client
 
@@ -58,9 +57,10 @@ def connected(
 
 
 def transact(client: Client, work: Callable[[SyncTransaction], T]) -> T:
-    """Do work in a transaction that it ends itself; once more when that was undone because its broker went away.
+    """Run work in a transaction that the work ends itself. Repeated once when the transaction was undone because the
+    broker went away.
 
-    After an error it is undone before that is told. An interrupt waits for nobody: leaving the broker undoes it.
+    After an error it is undone before the error is raised. An interrupt does not wait: disconnecting undoes it.
     """
     while True:
         before, tx = client.statistics().reconnects, client.transaction()
@@ -73,7 +73,7 @@ def transact(client: Client, work: Callable[[SyncTransaction], T]) -> T:
 
 
 def talk(address: str, work: Callable[[AsyncClient], Awaitable[T]], *, reconnect: bool = False) -> T:
-    """The same for commands about what is durable: they wait for several things at once, so they are coroutines."""
+    """The same for commands on durable state, which wait for several things at once and so are coroutines."""
     from milepost.client import AsyncClient
 
     async def session() -> T:
@@ -86,7 +86,7 @@ def talk(address: str, work: Callable[[AsyncClient], Awaitable[T]], *, reconnect
 
 @contextmanager
 def _said(reconnect: bool) -> Iterator[None]:
-    """What a client logs is shown by commands that last; from others it would be said twice."""
+    """Show the client's log in commands that wait for a broker; other commands would report the same twice."""
     if reconnect:
         with logged():
             yield
@@ -101,7 +101,7 @@ def _said(reconnect: bool) -> Iterator[None]:
 
 
 def topic_named(client: Client, name: str) -> TopicInfo:
-    """What the broker knows of a topic; `UnknownTopic` names the one that was probably meant."""
+    """The broker's information on a topic. `UnknownTopic` suggests a similar name."""
     return _named(client.topics(), name)
 
 
@@ -111,12 +111,12 @@ async def topic_of(client: AsyncClient, name: str) -> TopicInfo:
 
 
 async def durable_topic(client: AsyncClient, name: str) -> TopicInfo:
-    """The same for a topic that must be durable; `NotDurable` says what to do."""
+    """The same for a topic that must be durable. `NotDurable` says what to do."""
     found = await topic_of(client, name)
     if not found.durable:
         raise NotDurable(
-            f"{name} is a live topic: nothing of it is kept; `milepost topic create NAME SCHEMA --durable` makes a "
-            "durable one, and a live one of that name has to be deleted first"
+            f"{name} is a live topic, which keeps no messages; `milepost topic create NAME SCHEMA --durable` makes a "
+            "durable one, after a live one with that name is deleted"
         )
     return found
 
@@ -126,7 +126,7 @@ def _named(topics: list[TopicInfo], name: str) -> TopicInfo:
     if not found:
         known = [topic.name for topic in topics]
         raise UnknownTopic(
-            f"no topic is called {name!r}{did_you_mean(name, known)}; "
-            "`milepost topic list` names those there are, `milepost topic create` makes one"
+            f"there is no topic {name!r}{did_you_mean(name, known)}; "
+            "`milepost topic list` lists the topics, `milepost topic create` makes one"
         )
     return found[0]

@@ -1,8 +1,8 @@
-"""Where the messages of `milepost put` come from: arguments, lines of JSON, CSV and Parquet files.
+"""The sources of messages for `milepost put`: arguments, lines of JSON, CSV and Parquet files.
 
-Each source yields whole batches, as many rows as it reads at once, so memory stays the same however long the input is.
-What is wrong with a row is found when its batch cannot be made: then, and only then, the rows are tried one by one,
-those before it are yielded, and the error names the line.
+Each source yields whole batches of the rows that it reads at once, so memory does not grow with the input. An invalid
+row is found when its batch cannot be made: only then the rows are tried one by one, the rows before it are yielded, and
+the error names the line.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from milepost.schema.types import Atom, Optional, Schema, Tuple, Type
 if TYPE_CHECKING:
     import pyarrow as pa
 
-READ_BYTES: Final = 1 << 20  # at once, of lines: thousands of rows, and little to wait for
-LINE_BYTES: Final = 64 << 20  # one line of JSON; what is longer is not a line
-FILE_ROWS: Final = 16_384  # at once, of a Parquet file
-SLOW_ROWS: Final = 1_024  # at once, where rows are made one by one
+READ_BYTES: Final = 1 << 20  # read at once from lines: thousands of rows, with little delay
+LINE_BYTES: Final = 64 << 20  # of one line of JSON; longer input is not JSON lines
+FILE_ROWS: Final = 16_384  # read at once from a Parquet file
+SLOW_ROWS: Final = 1_024  # made at once, where rows are made one by one
 
 Progress = Callable[[int], None]
-"""Told how far the source has come: bytes of the input."""
+"""Called with the progress of the source: bytes of the input."""
 
 
 def from_arguments(schema: Schema, arguments: list[str]) -> Iterator[Batch]:
-    """One message out of `field=value` pairs, or one out of each argument that is JSON."""
+    """One message from `field=value` pairs, or one from each argument that is JSON."""
     if arguments[0].lstrip().startswith("{"):
         convert = converter(schema)
         yield query.encode(schema, [convert(values.decoded(text)) for text in arguments])
@@ -45,8 +45,8 @@ def from_arguments(schema: Schema, arguments: list[str]) -> Iterator[Batch]:
 
 
 def from_lines(schema: Schema, stream: int, name: str, progress: Progress = lambda read: None) -> Iterator[Batch]:
-    """Lines of JSON from a file descriptor, as they come: what is there is taken, nothing is waited for."""
-    number = 1  # of the first line that is not done
+    """Lines of JSON from a file descriptor, as they arrive, without waiting for more."""
+    number = 1  # of the first line that is not processed
     quick = converter(schema, quick=True)
     rest = b""
     read = 0
@@ -61,7 +61,7 @@ def from_lines(schema: Schema, stream: int, name: str, progress: Progress = lamb
             continue
         lines, rest = (rest + data[:end], data[end:]) if data else (rest, b"")
         if number == 1:
-            lines = lines.removeprefix(codecs.BOM_UTF8)  # some editors put it there
+            lines = lines.removeprefix(codecs.BOM_UTF8)  # some editors write it
         if lines.strip():
             yield from _of_lines(schema, quick, lines, number, name)
         number += lines.count(b"\n")
@@ -82,8 +82,8 @@ def _of_lines(schema: Schema, quick: Convert, lines: bytes, number: int, name: s
 def from_csv(schema: Schema, file: Path, progress: Progress = lambda read: None) -> Iterator[Batch]:
     """A CSV file whose first line names the fields.
 
-    Arrow reads it, where all fields are numbers, times or text. Where it cannot, Python does, a row at a time, from
-    where Arrow stopped, and says what is wrong in which line.
+    Arrow reads it when all fields are numbers, times or text. Where Arrow cannot, Python reads one row at a time from
+    there, and errors name the line.
     """
     done = 0
     fields = _fields(schema)
@@ -97,7 +97,7 @@ def from_csv(schema: Schema, file: Path, progress: Progress = lambda read: None)
                 yield batch
                 done += len(batch)
         except (pa.ArrowException, InvalidValue, CheckFailed, UnicodeDecodeError):
-            pass  # the slow way finds it again, and knows where
+            pass  # the slow path finds the error again, with its line
         else:
             return
     yield from _slow_csv(schema, file, done, progress)
@@ -124,7 +124,7 @@ def _arrow_csv(schema: Schema, file: Path) -> Iterator[tuple[pa.RecordBatch, int
             convert_options=options,
         )
         for table in reader:
-            for name in required:  # an empty cell is an empty text there, and absence elsewhere
+            for name in required:  # an empty cell is an empty text in these columns, and absent in others
                 index = table.schema.get_field_index(name)
                 if index >= 0 and table.column(index).null_count:
                     table = table.set_column(index, name, pc.fill_null(table.column(index), pa.scalar("")))
@@ -167,7 +167,7 @@ def _slow_csv(schema: Schema, file: Path, skip: int, progress: Progress) -> Iter
 
 
 def from_parquet(schema: Schema, file: Path, progress: Progress = lambda read: None) -> Iterator[Batch]:
-    """A Parquet file whose columns are called as the fields; `progress` is told rows instead of bytes."""
+    """A Parquet file whose columns have the names of the fields. `progress` gets rows instead of bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -187,7 +187,7 @@ def from_parquet(schema: Schema, file: Path, progress: Progress = lambda read: N
 
 
 def from_file(schema: Schema, file: Path, progress: Progress) -> Iterator[Batch]:
-    """A file, by the ending of its name."""
+    """A file, by the extension of its name."""
     match file.suffix.lower():
         case ".csv":
             return from_csv(schema, file, progress)
@@ -206,7 +206,7 @@ def _json_file(schema: Schema, file: Path, progress: Progress) -> Iterator[Batch
 def _one_by_one(
     schema: Schema, found: Iterable[tuple[int, Any]], make: Callable[[Any], Any], name: str
 ) -> Iterator[Batch]:
-    """The rows before the first that is wrong, and then its error with its line; all rows when none is."""
+    """The rows before the first invalid one, then its error with its line; all rows when none is invalid."""
     batches: list[Batch] = []
     for at, text in found:
         try:
@@ -225,7 +225,7 @@ def _one_by_one(
 
 
 def _words(error: MilepostError) -> str:
-    """What an error says, without its own count of rows: the line says more."""
+    """The text of an error without its own row number, because the line is more useful."""
     if isinstance(error, CheckFailed):
         return f"it breaks the rule {error.rule}"
     row = getattr(error, "row", None)

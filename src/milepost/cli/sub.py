@@ -28,8 +28,8 @@ EXAMPLES = """Examples:
 """
 
 
-class Format(StrEnum):
-    """How messages are printed."""
+class OutputFormat(StrEnum):
+    """The output format of messages."""
 
     json = "json"
     table = "table"
@@ -46,36 +46,39 @@ def run(
         ),
     ],
     where: Annotated[
-        str | None, typer.Option(help="which messages: a predicate about their fields, as in docs/query.md")
+        str | None, typer.Option(help="which messages: a predicate on their fields, as in docs/query.md")
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")] = Format.json,
+    form: Annotated[
+        OutputFormat, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")
+    ] = OutputFormat.json,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="stop after so many messages")] = None,
     envelope: Annotated[
         bool | None,
         typer.Option(
-            "--envelope/--no-envelope", help="say the topic (in JSON also the ID) with each message; usual for patterns"
+            "--envelope/--no-envelope",
+            help="print the topic (in JSON also the ID) with each message; default for patterns",
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="of a durable topic: go on where this name was; whoever shares it shares messages"),
+        typer.Option(help="of a durable topic: continue where this name was; users of a name share messages"),
     ] = None,
     start: Start = None,
     ack: Annotated[
         bool,
-        typer.Option("--ack/--no-ack", help="with a name: acknowledge what was printed, or only look at it"),
+        typer.Option("--ack/--no-ack", help="with a name: acknowledge printed messages, or only show them"),
     ] = True,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Print messages as they come, until Ctrl-C.
 
     A line of JSON for each message. For a pattern, a line is
-    {"topic": …, "id": …, "message": {…}}; CSV and tables have a column for the
-    topic then, and a new header where the columns change.
+    {"topic": …, "id": …, "message": {…}}; CSV and tables then have a column for
+    the topic, and a new header where the columns change.
 
-    Of a durable topic, --start alone replays it from there and changes nothing.
-    With --name, messages are acknowledged when they are printed: what was
-    printed when something broke may come again; `milepost get` gets each once.
+    For a durable topic, --start alone replays it from there and changes
+    nothing. With --name, messages are acknowledged after they are printed:
+    after a failure some may be printed again; `milepost get` gets each once.
     """
     from milepost.cli.printer import printer
 
@@ -87,7 +90,7 @@ def run(
         try:
             talk(broker, _Durable(pattern, where, name, begin, ack, count, shown).follow, reconnect=True)
         except BrokenPipeError:
-            pass  # whoever read it has seen enough
+            pass  # the reader of the pipe has ended
         return
     with connected(broker, reconnect=True) as client:
         subscription = client.subscribe(pattern, where=where)
@@ -102,7 +105,7 @@ def run(
         try:
             for batch in subscription.batches():
                 chosen = batch if left is None or len(batch) <= left else batch.slice(0, left)
-                # Past Python's own buffer: whatever came together is one write, and nothing waits for more.
+                # Without Python's buffer: messages that came together are one write, and nothing waits for more.
                 write(shown(subscription.topic, chosen))
                 if subscription.dropped > lost:
                     echo(f"milepost: too slow: {subscription.dropped - lost:,} messages dropped", err=True)
@@ -112,11 +115,11 @@ def run(
                     if not left:
                         return
         except BrokenPipeError:
-            return  # whoever read it has seen enough
+            return  # the reader of the pipe has ended
 
 
 class _Durable:
-    """What a durable topic holds, as it is stored and as it comes."""
+    """The messages of a durable topic, stored ones and new ones."""
 
     def __init__(
         self, topic: str, where: str | None, name: str | None, start: Any, ack: bool, count: int | None, shown: Printer
@@ -130,7 +133,7 @@ class _Durable:
         self._shown = shown
 
     async def follow(self, client: AsyncClient) -> None:
-        """Print until there were enough."""
+        """Print until the count is reached."""
         await durable_topic(client, self._topic)
         if self._name is None:
             await self._replay(client, self._where, self._start)
@@ -140,12 +143,12 @@ class _Durable:
             await self._look_at(client, self._name)
 
     async def _look_at(self, client: AsyncClient, name: str) -> None:
-        """What a subscription has before it, by a replay: the subscription itself does not notice."""
+        """Print what a subscription has ahead, by a replay, which does not change the subscription."""
         for each in (await client.look(self._topic))["subscriptions"]:
             if each["name"] == name:
                 await self._replay(client, self._where or each["where"], each["cursor"] or "earliest")
                 return
-        raise UnknownSubscription(f"no subscription to {self._topic} is called {name!r}; leave out --no-ack to make it")
+        raise UnknownSubscription(f"{self._topic} has no subscription {name!r}; leave out --no-ack to make it")
 
     async def _replay(self, client: AsyncClient, where: str | None, start: Any) -> None:
         left = self._count
@@ -179,4 +182,4 @@ class _Durable:
             echo(f"waiting for messages of {self._topic}; Ctrl-C stops", err=True)
 
 
-GATHERED = 2_000  # messages that are printed and acknowledged together at most
+GATHERED = 2_000  # most messages that are printed and acknowledged together

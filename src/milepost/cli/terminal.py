@@ -1,7 +1,7 @@
-r"""The way to the terminal: everything that commands print goes through here, and nothing in it is obeyed.
+r"""Output to the terminal. All commands print through this module, which escapes control characters.
 
-Names, filters, values and errors come from other clients, and may hold the escape sequences by which a terminal moves
-its cursor, sets its title or answers as if somebody had typed. They are shown as `\u001b`, which JSON reads as well.
+Names, filters, values and errors come from other clients, and may have escape sequences with which a terminal moves
+its cursor, sets its title or sends input. They are shown as `\u001b`, which JSON reads as well.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-# Control characters of both ranges but line feed and tab; what reorders text, or is not seen; lone surrogates.
+# Control characters of both ranges except line feed and tab; characters that reorder text or are invisible; lone
+# surrogates.
 _OBEYED: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 
 
 def escaped(text: str) -> str:
-    """A text as it may be printed: what a terminal would obey is spelt out."""
+    """A text for the terminal, with control characters spelt out."""
     return _OBEYED.sub(_spelt, text)
 
 
 def escaped_json(data: bytes) -> bytes:
-    """The same for JSON in UTF-8, which keeps its meaning. Most of it is ASCII, and has all escapes that it needs."""
+    """The same for JSON in UTF-8, which keeps its meaning. Most JSON is ASCII, and needs no more escapes."""
     return data if data.isascii() and b"\x7f" not in data else escaped(data.decode()).encode()
 
 
@@ -44,18 +45,18 @@ def echo(text: str = "", *, err: bool = False, end: str = "\n", flush: bool = Fa
 
 
 class Console(rich.console.Console):
-    """A console of rich: its own colours and cursor movements are obeyed, and no others."""
+    """A console of rich. Only its own colours and cursor movements reach the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of something that is printed, each with its text escaped."""
+        """The segments of something to print, each with its text escaped."""
         for segment in super().render(renderable, options):
             text, style, control = segment
-            plain = control or text == "\r" or _OBEYED.search(text) is None  # a line may be printed over itself
+            plain = control or text == "\r" or _OBEYED.search(text) is None  # a carriage return may rewrite a line
             yield segment if plain else Segment(escaped(text), style, control)
 
 
 class Formatter(logging.Formatter):
-    """Lines of a log: what they quote is escaped as well. A traceback keeps its lines."""
+    """Formats log lines with escaped values. A traceback keeps its lines."""
 
     def __init__(self, form: str = "milepost: %(message)s") -> None:
         super().__init__(form)
@@ -67,7 +68,7 @@ class Formatter(logging.Formatter):
 
 @contextmanager
 def logged(name: str = "milepost") -> Iterator[None]:
-    """What Milepost logs, or with the name "" whatever is logged, is printed on standard error meanwhile."""
+    """Print what Milepost logs (with the name "" all logs) on standard error meanwhile."""
     handler = logging.StreamHandler()
     handler.setFormatter(Formatter())
     log = logging.getLogger(name)
@@ -79,7 +80,7 @@ def logged(name: str = "milepost") -> Iterator[None]:
 
 
 def write(data: bytes) -> None:
-    """Write to standard output, past Python's own buffer."""
+    """Write to standard output, without Python's buffer."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(1, rest) :]

@@ -1,4 +1,4 @@
-"""`milepost top`: what a broker is doing, live."""
+"""`milepost top`: the activity of a broker, live."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from milepost.errors import ConnectionLost, MilepostError, TimedOut
 
 EXAMPLES = """Examples:
   milepost top
-  milepost top --once    [dim]# one look, for a script or a report[/]
+  milepost top --once    [dim]# print once, for a script or a report[/]
 """
 
-HISTORY: Final = 40  # rates that a sparkline shows, the newest to the right
-SHOWN: Final = 12  # lines of each table; the rest is one sentence
+HISTORY: Final = 40  # rates that a sparkline shows, the newest on the right
+SHOWN: Final = 12  # lines of each table; the others are counted
 BARS: Final = " ▁▂▃▄▅▆▇█"
-SLOW_BAR: Final = 10  # characters of a bar of bytes that wait
-AWAY_S: Final = 3.0  # without an answer: what is shown is old, and says so
-PIPE_COLUMNS: Final = 140  # without a terminal to ask
+SLOW_BAR: Final = 10  # characters of a bar for waiting bytes
+AWAY_S: Final = 3.0  # without an answer, after which the display is marked as old
+PIPE_COLUMNS: Final = 140  # width where the output is not a terminal
 
 Status = Mapping[str, Any]
-_NUMBERS: Final = (  # columns of numbers, by how they begin
+_NUMBERS: Final = (  # columns of numbers, by the start of their name
     "rows", "bytes", "waiting", "delayed", "taken", "oldest", "dead", "dropped", "subscriptions", "streams", "behind",
 )  # fmt: skip
 
 
 def run(
-    once: Annotated[
-        bool, typer.Option("--once", help="print one look, with counts instead of rates, and stop")
-    ] = False,
-    interval: Annotated[float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="between two looks")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="print once, with counts instead of rates, and stop")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="between two refreshes")
+    ] = 1.0,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Watch a broker: rates, connections, topics, subscriptions with their filters, and who is slow.
+    """Watch a broker: rates, connections, topics, subscriptions with their filters, and slow clients.
 
     Rates are over the last interval. Ctrl-C stops.
     """
@@ -67,20 +67,20 @@ def run(
 
 
 class Picture:
-    """The last look at a broker, and what changed since the one before."""
+    """The last status of a broker, and the changes since the previous one."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._now: Status = {}
-        self._before: dict[str, Any] = {}  # counters of the look before
-        self._seconds = 0.0  # between the two; 0 at the first look
-        self._away = ""  # why there is no newer one
+        self._before: dict[str, Any] = {}  # counters of the previous status
+        self._seconds = 0.0  # between the two; 0 for the first status
+        self._away = ""  # why there is no newer status
         self.history: dict[str, deque[float]] = {
             name: deque(maxlen=HISTORY) for name in ("rows_in", "rows_out", "bytes_in", "bytes_out")
         }
 
     def look(self, status: Status) -> None:
-        """Take a new look; rates are over the time since the one before, by the broker's clock."""
+        """Take a new status. Rates are over the time since the previous one, by the broker's clock."""
         if self._now:
             self._seconds = (status["time_us"] - self._now["time_us"]) / 1e6
             self._before = _counters(self._now)
@@ -90,15 +90,15 @@ class Picture:
                 rates.append(self._rate(("totals", name), status["totals"][name]))
 
     def away(self, error: MilepostError) -> None:
-        """The broker does not answer: what is shown is how it was."""
+        """Note that the broker does not answer. The last status stays on display."""
         self._away = str(error)
 
     def _rate(self, key: tuple[Any, ...], value: float) -> float:
         before: float = self._before.get(str(key), 0)
-        return max(0.0, value - before) / self._seconds  # below zero: the broker was started anew
+        return max(0.0, value - before) / self._seconds  # negative: the broker was restarted
 
     def _cell(self, key: tuple[Any, ...], value: float) -> str:
-        """A rate, once there are two looks; the count until then."""
+        """A rate, once there are two statuses; the count until then."""
         return short(self._rate(key, value)) if self._seconds > 0 else short(value)
 
     def drawn(self) -> RenderableType:
@@ -120,7 +120,7 @@ class Picture:
             head.append(f"up {_duration(now['uptime_s'])}  ")
         count = connections["open"]
         head.append(f"{count:,} connection{'' if count == 1 else 's'} ({connections['accepted']:,} so far)")
-        if now.get("kernels") in ("compiling", "failed"):  # until they are there, matching is slow
+        if now.get("kernels") in ("compiling", "failed"):  # until they are compiled, matching is slow
             head.append(f"  kernels: {now['kernels']}", "yellow")
         if errors := now["errors"]:
             head.append(f"  errors: {', '.join(f'{code} {count:,}' for code, count in sorted(errors.items()))}", "red")
@@ -149,7 +149,7 @@ class Picture:
         topics = self._now["topics"]
         unit = "/s" if self._seconds > 0 else ""
         kept = any(topic.get("durable") for topic in topics)
-        durable = ("streams", "behind") if kept else ()  # of named subscriptions and replays that are being read
+        durable = ("streams", "behind") if kept else ()  # for named subscriptions and replays that are being read
         table = _table(
             "topic", f"rows in{unit}", f"rows out{unit}", f"bytes in{unit}", "subscriptions", *durable, "slow"
         )
@@ -164,7 +164,7 @@ class Picture:
         return _with_rest(table, len(topics), "topics")
 
     def _lags(self) -> list[RenderableType]:
-        """Named subscriptions, those that are most behind first. Nothing where there are none."""
+        """Named subscriptions, the furthest behind first. Nothing when there are none."""
         table = _table("named subscription", "of", "rows behind")
         for each in self._now["lags"][:SHOWN]:
             table.add_row(Text(escaped(each["name"])), Text(each["topic"]), short(each["rows"]))
@@ -172,7 +172,7 @@ class Picture:
         return _with_rest(table, total, "named subscriptions") if total else []
 
     def _queues(self) -> list[RenderableType]:
-        """Queues, the longest first. Nothing where there are none."""
+        """Queues, the longest first. Nothing when there are none."""
         table = _table("queue", "waiting", "delayed", "taken", "oldest", "dead letters")
         for each in self._now["queues"][:SHOWN]:
             oldest = _duration(each["oldest_s"]) if each["waiting"] else ""

@@ -1,4 +1,4 @@
-"""`milepost topic`: make topics, look at them, trim them, remove them."""
+"""`milepost topic`: make topics, show them, trim them, remove them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from milepost.client import AsyncClient, TopicInfo
     from milepost.schema import Schema
 
-app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, trim them, remove them.")
+app = typer.Typer(no_args_is_help=True, help="Make topics, show them, trim them, remove them.")
 
-SCHEMA_CHARS = 60  # of a schema in a list; `show` has the whole of it
+SCHEMA_CHARS = 60  # of a schema in a list; `show` prints all of it
 SHOWN_NAMES = 3  # subscriptions that an error names
 
 Name = Annotated[str, typer.Argument(autocompletion=known_topics)]
 
 
 class Slow(StrEnum):
-    """What happens when a subscriber takes messages slower than they come."""
+    """What the broker does when a subscriber is slower than the publishers."""
 
     throttle = "throttle"
     drop = "drop"
@@ -61,26 +61,29 @@ def create(
             help="when a subscriber is slow: hold publishers back, drop its oldest messages, or disconnect it"
         ),
     ] = None,
-    durable: Annotated[bool, typer.Option("--durable", help="keep its messages in the broker's store")] = False,
+    durable: Annotated[bool, typer.Option("--durable", help="store its messages at the broker")] = False,
     keep: Annotated[
         str | None,
-        typer.Option(metavar="7d|for-ever|consumed", help="how long a durable topic keeps messages; usually 7d"),
+        typer.Option(metavar="7d|for-ever|consumed", help="how long a durable topic keeps messages; by default 7d"),
     ] = None,
     keep_bytes: Annotated[
-        str | None, typer.Option(metavar="10GB", help="the most that it keeps, the oldest go first; usually any size")
+        str | None,
+        typer.Option(
+            metavar="10GB", help="its largest size, the oldest messages are removed first; by default unlimited"
+        ),
     ] = None,
     hold: Annotated[
         bool,
-        typer.Option("--hold/--no-hold", help="keep also longer what a named subscription has not consumed, or do not"),
+        typer.Option("--hold/--no-hold", help="keep messages that named subscriptions have not consumed, or not"),
     ] = True,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Make a topic, or give it a new version of its schema.
 
-    A new version may add fields and cases; what would break readers is refused.
-    A live topic keeps nothing. A durable one keeps messages until they are
-    older than --keep or more than --keep-bytes, and, unless you say --no-hold,
-    until every named subscription has consumed them.
+    A new version may add fields and cases; changes that break readers are
+    refused. A live topic keeps no messages. A durable one keeps them until they
+    are older than --keep or exceed --keep-bytes and, without --no-hold, until
+    every named subscription has consumed them.
     """
     retain = _retention(keep, keep_bytes, hold)
     if retain and not durable:
@@ -97,7 +100,7 @@ def create(
 
 
 def _retention(keep: str | None, keep_bytes: str | None, hold: bool) -> dict[str, Any] | None:
-    """What was said about keeping; None when nothing was, and what is there stays as it is."""
+    """The given retention; None when nothing was given, and the topic's retention stays."""
     if keep is None and keep_bytes is None and hold:
         return None
     retain: dict[str, Any] = {"hold": hold}
@@ -105,7 +108,7 @@ def _retention(keep: str | None, keep_bytes: str | None, hold: bool) -> dict[str
         words = {"for-ever": None, "forever": None, "consumed": 0.0}
         retain["age_s"] = words[keep] if keep in words else quantity.seconds(keep)
     elif keep_bytes is not None:
-        retain["age_s"] = None  # whoever bounds it by size alone
+        retain["age_s"] = None  # bounded by size only
     if keep_bytes is not None:
         retain["bytes"] = quantity.size(keep_bytes)
     return retain
@@ -114,19 +117,21 @@ def _retention(keep: str | None, keep_bytes: str | None, hold: bool) -> dict[str
 @app.command("list", epilog="Examples:\n  milepost topic list 'orders.>'\n  milepost topic list --all")
 def list_(
     pattern: Annotated[str, typer.Argument(help="orders.* for one more word, orders.> for any number of them")] = ">",
-    every: Annotated[bool, typer.Option("--all", "-a", help="also those that pipelines made for themselves")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="also the topics that pipelines declare for themselves")
+    ] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Name the topics of a pattern, with their schemas, and what the durable ones keep.
+    """List the topics of a pattern, with their schemas, and the rows of the durable ones.
 
-    Topics that a pipeline has for itself, such as dns.marks and dns.lane.0,
-    are counted only.
+    The topics that a pipeline declares for itself, such as dns.marks and
+    dns.lane.0, are only counted.
     """
-    from milepost.pipeline.beside import beside_pipelines
+    from milepost.pipeline.own_topics import pipeline_topics
 
     async def look(client: AsyncClient) -> tuple[list[TopicInfo], dict[str, list[dict[str, Any]]], int]:
         found = await client.topics(pattern)
-        hidden = set() if every else beside_pipelines(found if pattern == ">" else await client.topics())
+        hidden = set() if every else pipeline_topics(found if pattern == ">" else await client.topics())
         topics = [each for each in found if each.name not in hidden]
         logs = {each.name: (await client.look(each.name))["logs"] for each in topics if each.durable}
         return topics, logs, len(found) - len(topics)
@@ -152,9 +157,9 @@ def list_(
 
 @app.command(epilog="Example:\n  milepost topic show quotes")
 def show(name: Name, broker: Broker = DEFAULT_BROKER) -> None:
-    """Draw a topic's schema as a tree, with its versions and its figures.
+    """Show a topic: its schema as a tree, its versions and its figures.
 
-    Of a durable one also what it keeps, in which logs, and how far its named
+    For a durable topic also its retention, its logs, and how far its named
     subscriptions are.
     """
     from milepost.cli import tree
@@ -185,15 +190,16 @@ def show(name: Name, broker: Broker = DEFAULT_BROKER) -> None:
 )
 def trim(
     name: Name,
-    before: Annotated[str, typer.Option(metavar="LOG:OFFSET|OFFSET|TIME", help="where what stays begins")],
+    before: Annotated[str, typer.Option(metavar="LOG:OFFSET|OFFSET|TIME", help="the first message that stays")],
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="also what named subscriptions have not consumed; they are told")
+        bool, typer.Option("--yes", "-y", help="also what named subscriptions have not consumed; they are notified")
     ] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Remove the oldest messages of a durable topic.
 
-    A time means when messages were stored. `--before new` removes all.
+    A time is the time at which messages were stored. `--before new` removes
+    all.
     """
     wanted = position.start(before, "--before")
 
@@ -211,8 +217,8 @@ def trim(
             names = ", ".join(str(each["name"]) for each in late[:SHOWN_NAMES])
             more = f" and {len(late) - SHOWN_NAMES:,} more" if len(late) > SHOWN_NAMES else ""
             raise ConfigError(
-                f"{_rows(rows)} would go from {name}, and {names}{more} {'has' if len(late) == 1 else 'have'} not "
-                "consumed all of them; nothing was removed. Say --yes to remove them all the same"
+                f"{_rows(rows)} would be removed from {name}, and {names}{more} {'has' if len(late) == 1 else 'have'} "
+                "not consumed all of them; nothing was removed. Use --yes to remove them"
             )
         await client.trim(name, {log: min(at, logs[log]["next"]) for log, at in reached.items() if log in logs})
         return int(rows)
@@ -222,7 +228,7 @@ def trim(
 
 
 def _lacks(cursor: Mapping[int, int], reached: Mapping[int, int], logs: Mapping[int, Mapping[str, int]]) -> bool:
-    """Whether a subscription has not consumed some of what is there before a position."""
+    """Whether a subscription has not consumed some existing rows before a position."""
     return any(max(cursor.get(log, 0), logs[log]["start"]) < at for log, at in reached.items() if log in logs)
 
 
@@ -238,7 +244,7 @@ def delete(
     ] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Remove a topic and the subscriptions to it; of a durable one, all that it keeps."""
+    """Remove a topic and its subscriptions, and the messages of a durable topic."""
 
     async def remove(client: AsyncClient) -> int:
         found = await topic_of(client, name)
@@ -246,15 +252,15 @@ def delete(
         rows = sum(int(log["rows"]) for log in looked["logs"])
         behind = [each["name"] for each in looked["subscriptions"] if each["behind"]]
         if behind and not yes:
-            who = f"{', '.join(behind[:5])} {'has' if len(behind) == 1 else 'have'}"
+            behind_it = f"{', '.join(behind[:5])} {'has' if len(behind) == 1 else 'have'}"
             raise BrokerError(
-                f"{who} not consumed all of {name}, which keeps {_rows(rows)}; --yes removes it all the same"
+                f"{behind_it} not consumed all of {name}, which keeps {_rows(rows)}; --yes removes it all the same"
             )
         await client.delete_topic(name)
         return rows
 
     rows = talk(broker, remove)
-    echo(f"{name} is gone{f', and {_rows(rows)} with it' if rows else ''}")
+    echo(f"{name} is deleted{f', and {_rows(rows)} with it' if rows else ''}")
 
 
 def _one_line(schema: Schema) -> str:
@@ -271,8 +277,8 @@ def _kept(retain: Mapping[str, Any]) -> str:
     if size is not None:
         kept += f", {quantity.size_text(size)} at most"
     if retain["hold"]:
-        return f"durable, {kept}{'' if age == 0 else '; longer what a named subscription has not consumed'}"
-    return f"durable, {kept}, whoever has not consumed it"
+        return f"durable, {kept}{'' if age == 0 else '; longer if a named subscription has not consumed it'}"
+    return f"durable, {kept}, consumed or not"
 
 
 def _logs(logs: list[dict[str, Any]]) -> Table:
@@ -288,7 +294,7 @@ def _subscriptions(subscriptions: list[dict[str, Any]]) -> list[Any]:
     table = _table("subscription", "cursor", "behind", "members", "where")
     for each in sorted(subscriptions, key=lambda each: str(each["name"])):
         cursor, where = position.shown(each["cursor"]), each["where"] or ""
-        members = "hold" if each.get("hold") else f"{each['members']:,}"  # nobody is served from a hold
+        members = "hold" if each.get("hold") else f"{each['members']:,}"  # a hold has no members
         table.add_row(Text(each["name"]), cursor, f"{each['behind']:,}", members, Text(where, "magenta"))
     return [table]
 
@@ -310,9 +316,9 @@ def _figures(figures: Mapping[str, Any]) -> Table:
 
 
 def _console() -> Console:
-    """As wide as the terminal; into a pipe, lines are as long as they are."""
+    """A console with the width of the terminal; in a pipe, lines are not wrapped."""
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_COLUMNS)
 
 
-PIPE_COLUMNS = 200  # without a terminal to ask
+PIPE_COLUMNS = 200  # width where the output is not a terminal

@@ -9,7 +9,7 @@ from milepost.schema.types import List, Optional, Schema, Tuple, Type, Variant
 
 
 def drawn(schema: Schema) -> Tree:
-    """The schema's own tree, then one for each definition it refers to, then its indexes and its checks."""
+    """The schema's own tree, a tree for each definition it refers to, then its indexes and checks."""
     top = Tree(f"[bold]{escape(schema.name)}[/]  [dim]{schema.fingerprint:016x}[/]")
     _inside(top, schema.type)
     for definition in schema.definitions:
@@ -27,7 +27,7 @@ def _add(place: Tree, label: str, kind: Type) -> None:
 
 
 def _label(kind: Type) -> tuple[str, Type]:
-    """How a type is written on one line, and the type whose parts go below that line."""
+    """The label of a type on one line, and the type whose parts go below it."""
     match kind:
         case Optional(inner):
             shown, below = _label(inner)

@@ -1,6 +1,6 @@
-"""`milepost type`: schemas and message types in files, and those that a broker has for its queues.
+"""`milepost type`: schemas and message types in files, and those of a broker's queues.
 
-In files they are looked at and checked without a broker.
+Files are shown and checked without a broker.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from rich.text import Text
 from milepost.batch.format import format_of
 from milepost.cli import parts, queue_picture, tree, values
 from milepost.cli.definition import METAVAR, file_of, given, read
+from milepost.cli.old_names import CommandGroup
 from milepost.cli.queue_options import Json
-from milepost.cli.renamed import Group
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import Console, echo, write
 from milepost.errors import BrokerError, IncompatibleSchema, UnknownType, did_you_mean, from_code
 from milepost.schema import Schema, breaks, dataclass_source, python_source
 
 app = typer.Typer(
-    cls=Group, no_args_is_help=True, help="Schemas and message types: in files, and in a broker for its queues."
+    cls=CommandGroup, no_args_is_help=True, help="Schemas and message types: in files, and in a broker for its queues."
 )
 
-SHOWN_CASES = 4  # of a schema with variants; the rest is one sentence
+SHOWN_CASES = 4  # of a schema with variants; the others are counted
 
 File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="a schema, or a DEFINE MESSAGETYPE statement")]
 
@@ -44,9 +44,9 @@ def create(
 ) -> None:
     """Make a message type, so that queues can take it.
 
-    A schema or a DEFINE MESSAGETYPE statement; `index` in it names values that
-    messages are selected by. Doing it again changes nothing; another
-    definition of the same name is refused.
+    The definition is a schema or a DEFINE MESSAGETYPE statement; `index` in it
+    names values by which messages are selected. Repeating the command changes
+    nothing; another definition with the same name is refused.
     """
     schema = given(definition)
     with connected(broker) as client:
@@ -56,7 +56,7 @@ def create(
 
 @app.command("list", epilog="Example:\n  milepost type list")
 def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
-    """Name the message types of a broker, and the queues that take them."""
+    """List the message types of a broker, and the queues that take them."""
     with connected(broker) as client:
         types, queues = client.types(), client.queues()
     takers = {name: sorted(queue.name for queue in queues if name in queue.types) for name in types}
@@ -83,15 +83,15 @@ def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
     queue_picture.console().print(table)
 
 
-TEXT_CHARS = 60  # of a definition in a list; `show` has the whole of it
+TEXT_CHARS = 60  # of a definition in a list; `show` prints all of it
 
 
 @app.command(epilog="Examples:\n  milepost type show orders.txt\n  milepost type show OrderMessage")
 def show(
-    name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="a file, or the name of a type that a broker has")],
+    name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="a file, or the name of a type at a broker")],
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Draw a schema as a tree, and the places of its columns in a message that travels alone."""
+    """Show a schema as a tree, and the positions of its columns in a single message."""
     file = file_of(name)
     schema = _known(name, broker) if file is None else read(file)
     console = Console()
@@ -107,16 +107,16 @@ def show(
 
 
 def _known(name: str, broker: str) -> Schema:
-    """A type that a broker has."""
+    """A type at a broker."""
     try:
         with connected(broker) as client:
             types = client.types()
     except BrokerError as error:
-        what = f"there is no file {name!r}, and of a type of that name nobody knows: {error}"
+        what = f"there is no file {name!r}, and no broker to ask for a type with that name: {error}"
         raise from_code(error.code, what) from None
     if name not in types:
-        near = did_you_mean(name, types) or "; `milepost type list` names those that the broker has"
-        raise UnknownType(f"there is neither a file {name!r} nor a message type of that name{near}")
+        near = did_you_mean(name, types) or "; `milepost type list` lists the types at the broker"
+        raise UnknownType(f"there is neither a file {name!r} nor a message type with that name{near}")
     return types[name]
 
 
@@ -125,17 +125,19 @@ def check(
     file: File,
     against: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="the version before; refuse what breaks its readers"),
+        typer.Option(
+            exists=True, dir_okay=False, help="the previous version; changes that break its readers are refused"
+        ),
     ] = None,
 ) -> None:
-    """Say whether a file holds a schema that can be, and whether it may follow the version before."""
+    """Check that a file has a valid schema, and that it may follow the previous version."""
     schema = read(file)
     if against is not None:
         broken = breaks(read(against), schema)
         if broken:
             where = "".join(f"\n  {item.path}: {item.reason}" for item in broken)
             raise IncompatibleSchema(
-                f"{file} breaks readers of {against}; add fields and cases, and leave what is there{where}",
+                f"{file} breaks readers of {against}; add fields and cases only{where}",
                 tuple(item.path for item in broken),
             )
     echo(f"{schema.name} {schema.fingerprint:016x}")
@@ -154,4 +156,4 @@ def delete(name: str, broker: Broker = DEFAULT_BROKER) -> None:
     """Remove a message type from a broker, once no queue takes it."""
     with connected(broker) as client:
         client.delete_type(name)
-    echo(f"{name} is gone")
+    echo(f"{name} is deleted")

@@ -1,4 +1,4 @@
-"""`milepost unsubscribe`: remove a durable subscription for good."""
+"""`milepost unsubscribe`: remove a durable subscription."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def run(
 ) -> None:
     """Remove a named subscription: its cursor, and its hold on messages.
 
-    Whoever takes part in it is told that it is gone.
+    Its consumers are told that it is removed.
     """
 
     async def remove(client: AsyncClient) -> int:
         await durable_topic(client, topic)
         known = {str(each["name"]): int(each["behind"]) for each in (await client.look(topic))["subscriptions"]}
         if name not in known:
-            near = did_you_mean(name, known) or "; `milepost topic show` names those there are"
-            raise UnknownSubscription(f"no subscription to {topic} is called {name!r}{near}")
+            near = did_you_mean(name, known) or "; `milepost topic show` lists the subscriptions"
+            raise UnknownSubscription(f"{topic} has no subscription {name!r}{near}")
         await client.unsubscribe(name=name)
         return known[name]
 

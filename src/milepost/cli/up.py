@@ -1,4 +1,4 @@
-"""`milepost up`: a broker, until somebody stops it."""
+"""`milepost up`: run a broker until it is stopped."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ EXAMPLES = """Examples:
 """
 
 
-class Asked(NamedTuple):
-    """Which of the extras were asked for by name: what was not, the broker does without when it must."""
+class RequestedExtras(NamedTuple):
+    """Extras that were requested explicitly. A broker can start without the others."""
 
     http: bool
     zmq: bool
@@ -47,18 +47,18 @@ class Asked(NamedTuple):
 
 def run(
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="where to take connections; port 0 finds a free one")
+        str | None, typer.Option(metavar="HOST:PORT", help="where to accept connections; port 0 finds a free one")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="what the broker calls itself")] = None,
+    name: Annotated[str | None, typer.Option(help="the name of the broker")] = None,
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, metavar="FILE", help="settings, in TOML")
     ] = None,
     cut_through: Annotated[
         bool | None,
-        typer.Option("--cut-through/--no-cut-through", help="write from the code that matched, while nothing waits"),
+        typer.Option("--cut-through/--no-cut-through", help="write directly after matching, while nothing is queued"),
     ] = None,
     input_queues: Annotated[
-        int | None, typer.Option(metavar="N", help="threads that check and match; 0: the event loop itself")
+        int | None, typer.Option(metavar="N", help="threads that check and match; 0: in the event loop")
     ] = None,
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help='Prometheus metrics, at /metrics; "" for none')
@@ -68,7 +68,7 @@ def run(
         typer.Option(
             envvar="MILEPOST_STORE",
             metavar="PATH_OR_URL",
-            help='where topics and queues are kept: a file, or postgresql://user@host/database; "" keeps nothing',
+            help='where topics and queues are stored: a file, or postgresql://user@host/database; "" stores nothing',
         ),
     ] = None,
     zmq: Annotated[
@@ -76,15 +76,15 @@ def run(
     ] = None,
     zmq_curve: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="a CURVE certificate with its secret key: ZeroMQ is encrypted then"),
+        typer.Option(metavar="FILE", help="a CURVE certificate with its secret key, which encrypts ZeroMQ"),
     ] = None,
 ) -> None:
     """Start a broker. It runs until Ctrl-C or SIGTERM.
 
-    Without options it takes connections from this machine only, at port 7450,
-    and keeps durable topics and queues in a file in your data folder. What is
-    not given here is taken from the file of settings, and what is not there
-    from the defaults.
+    Without options it accepts connections from this machine only, at port 7450,
+    and stores durable topics and queues in a file in your data folder. Options
+    that are not given here come from the settings file, and then from the
+    defaults.
     """
     from milepost.config import settings
 
@@ -103,10 +103,12 @@ def run(
 
     console = Console(stderr=True)
     if store and os.environ.get("MILEPOST_STORE") != store and _has_password(store):
-        _warn(console, "the password in --store is seen by everybody who lists processes: set MILEPOST_STORE instead")
+        _warn(
+            console, "the password in --store is visible to everybody who lists processes: set MILEPOST_STORE instead"
+        )
     _raise_descriptors()
     with logged(""), asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
-        runner.run(_serve(chosen, console, Asked(http is not None, zmq is not None or zmq_curve is not None)))
+        runner.run(_serve(chosen, console, RequestedExtras(http is not None, zmq is not None or zmq_curve is not None)))
 
 
 def _has_password(store: str) -> bool:
@@ -117,24 +119,24 @@ def _has_password(store: str) -> bool:
 
 
 def _raise_descriptors() -> None:
-    """Take as many file descriptors as the system lets this process have: the soft limit is often 1,024."""
+    """Raise the limit of file descriptors to the system's maximum: the soft limit is often 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
+async def _serve(settings: Settings, console: Console, asked: RequestedExtras) -> None:
     from milepost.broker import Broker
 
     broker = Broker(settings)
-    # What is here now stays: no collection has to look at it again. And what a broker makes for a message is freed
-    # with it, so that collections find little, and may be rare.
+    # Freeze what is loaded now, so that no collection scans it again. The objects of a message are freed with it, so
+    # collections find little and may be rare.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_OBJECTS)
     freeze_what_is_loaded()
-    _stop_on_signals(broker)  # before anybody is told that there is something to stop
+    _stop_on_signals(broker)  # before the address is printed: somebody may stop it at once
     try:
         await broker.start()
     except OSError as error:
@@ -155,7 +157,7 @@ async def _serve(settings: Settings, console: Console, asked: Asked) -> None:
 
 
 def _compile_kernels(broker: Broker) -> None:
-    """Have the matching kernels compiled while the broker serves, and say so; nothing when they are kept."""
+    """Compile the matching kernels while the broker serves, and say so. Nothing when they are compiled."""
     from milepost import kernels
 
     def came() -> None:
@@ -172,13 +174,13 @@ def _compile_kernels(broker: Broker) -> None:
     if broker.kernels.state == "compiling":
         echo(
             "milepost: the matching kernels are being compiled, once for this version, which takes up to a minute; "
-            "until then messages are matched by slower means.",
+            "until then matching is slower.",
             err=True,
         )
 
 
 def _stop_on_signals(broker: Broker) -> None:
-    """The first signal stops the broker in good order. A second one ends the process, should that take too long."""
+    """The first signal stops the broker in order. A second one ends the process, if that takes too long."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -192,7 +194,7 @@ def _stop_on_signals(broker: Broker) -> None:
 
 
 def _start_metrics(broker: Broker, settings: Settings, console: Console, asked: bool) -> Served | None:
-    """Metrics are an extra: without them the broker still runs, unless somebody asked for them by name."""
+    """Metrics are an extra: without them the broker still runs, unless they were requested explicitly."""
     if not settings.http:
         return None
     problem: ConfigError
@@ -212,9 +214,9 @@ def _start_metrics(broker: Broker, settings: Settings, console: Console, asked: 
 
 @asynccontextmanager
 async def _zeromq(broker: Broker, settings: Settings, console: Console, asked: bool) -> AsyncIterator[str]:
-    """The port for ZeroMQ, and where it is. An extra, as metrics are; but what protects it is never left out.
+    """The ZeroMQ gateway, and its address. It is an extra, like metrics; but its protection is never left out.
 
-    It serves what is durable, so a broker that keeps nothing has none.
+    It serves durable topics, so a broker without a store has none.
     """
     if not settings.zmq or (not settings.store and not asked):
         yield ""
@@ -232,7 +234,7 @@ async def _zeromq(broker: Broker, settings: Settings, console: Console, asked: b
         gateway = Gateway(address, settings.zmq, curve=settings.zmq_curve, name=name)
         try:
             await gateway.__aenter__()
-        except ConnectionLost:  # an OSError too, and not one of the port
+        except ConnectionLost:  # an OSError too, but not about the port
             raise
         except OSError as error:
             problem = _cannot_listen(settings.zmq, error, "--zmq")
@@ -249,7 +251,7 @@ async def _zeromq(broker: Broker, settings: Settings, console: Console, asked: b
 
 
 def _say_where(broker: Broker, settings: Settings, metrics: str, zeromq: str, console: Console) -> None:
-    """Five lines: where it listens, what it keeps where, and three to paste into another terminal."""
+    """Five lines: where it listens, where it stores what, and three commands to paste into another terminal."""
     address = broker.address
     elsewhere = "" if str(address) == DEFAULT_BROKER else f" --broker {_reachable(address)}"
     also = f", metrics at {metrics}" if metrics else ""
@@ -260,7 +262,7 @@ def _say_where(broker: Broker, settings: Settings, metrics: str, zeromq: str, co
     echo(f"  milepost sub quotes --where \"symbol = 'IBM' and price > 100\"{elsewhere}")
     echo(f"  milepost put quotes symbol=IBM price=101.5 size=200{elsewhere}", flush=True)
     if not _loopback(address.host):
-        _warn(console, f"everybody who can reach {address} may use this broker: it asks nobody for credentials yet")
+        _warn(console, f"everybody who can reach {address} may use this broker: there is no authentication yet")
     if (
         zeromq
         and not settings.zmq_curve
@@ -292,7 +294,7 @@ def _loopback(host: str) -> bool:
 
 
 def _reachable(address: Address) -> Address:
-    """An address to connect to: "all interfaces" is none."""
+    """An address to connect to: "all interfaces" is not one."""
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     return address._replace(host=everywhere.get(address.host, address.host))
 

@@ -1,6 +1,6 @@
-"""Messages as people write them: JSON, and `field=value` or the cells of a CSV file -> values of a schema.
+"""Converts JSON, `field=value` pairs and cells of a CSV file to values of a schema.
 
-The forms of values are those of `gateway.values`; what is printed has control characters spelt out.
+The forms of values are those of `gateway.values`. Printed values have their control characters spelt out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from milepost.schema.types import INTEGER_RANGES, STRING, Atom, List, Optional, 
 
 
 def from_text(schema: Schema, path: str) -> Convert:
-    """What makes a value of one field out of text: as it is typed behind `field=`, or in a cell of a CSV file.
+    """A function that converts text to a value of one field: text after `field=`, or a cell of a CSV file.
 
     An empty text means that an optional field is absent. Lists, tuples and variants are written as JSON.
     """
@@ -35,12 +35,12 @@ def from_text(schema: Schema, path: str) -> Convert:
 
 
 def from_pairs(schema: Schema, pairs: Iterable[str]) -> dict[str, Any]:
-    """A message out of `field=value` pairs; `desk.floor=7` reaches into a tuple."""
+    """A message from `field=value` pairs; `desk.floor=7` sets a field in a tuple."""
     message: dict[str, Any] = {}
     for pair in pairs:
         path, sign, text = pair.partition("=")
         if not sign:
-            raise InvalidValue(f"{pair!r} is no field=value; write {pair}=..., or the message as JSON")
+            raise InvalidValue(f"{pair!r} is not a field=value; write {pair}=..., or the message as JSON")
         value = from_text(schema, path)(text)
         *outer, name = path.split(".")
         place = message
@@ -53,7 +53,7 @@ def from_pairs(schema: Schema, pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> bytes:
-    """One message as a line of JSON, without its end."""
+    """One message as a line of JSON, without the line feed."""
     return escaped_json(forms.to_json(value))
 
 
@@ -63,7 +63,7 @@ def to_json_lines(values: list[Any]) -> bytes:
 
 
 def decoded(text: str | bytes) -> Any:
-    """A JSON value; `InvalidValue` says what is wrong with it."""
+    """A JSON value. Raises `InvalidValue` with the reason."""
     try:
         return _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -71,7 +71,7 @@ def decoded(text: str | bytes) -> Any:
 
 
 def decoded_lines(data: bytes | bytearray) -> list[Any]:
-    """The JSON values of several lines; raises what msgspec raises, without saying where."""
+    """The JSON values of several lines. Raises the errors of msgspec, without the line."""
     return _DECODER.decode_lines(data)
 
 
@@ -114,7 +114,7 @@ def _refuse() -> bool:
 
 
 def _inside(schema: Schema, path: str) -> Type:
-    """The type of a field of a field; the last one may be optional."""
+    """The type of a nested field; the last one may be optional."""
     if schema.message_type is not None:
         raise InvalidValue(f"{schema.name} is a message type: write its nodes as JSON")
     kind: Type = schema.type

@@ -1,4 +1,4 @@
-"""`milepost warm`: compile the matching kernels before somebody waits for them."""
+"""`milepost warm`: compile the matching kernels in advance."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from milepost.errors import ConfigError
 from milepost.extras import require
 
 EXAMPLES = """Example:
-  milepost warm    [dim]# once after installing, as in the making of an image[/]
+  milepost warm    [dim]# once after installation, as in building an image[/]
 """
 
 
 def run() -> None:
     """Compile the matching kernels, so that the first `milepost up` need not.
 
-    They are kept in a folder of yours; this is needed once for each version.
+    They are stored in a folder of the user; each version needs this once.
     """
     require("a broker needs", "server", "numba")
     from milepost import kernels
 
     if kernels.compiled():
-        echo("Nothing left to do: the matching kernels are compiled.")
+        echo("Nothing to do: the matching kernels are compiled.")
         return
     started = time.monotonic()
     compile_kernels(Console(stderr=True))
@@ -33,13 +33,13 @@ def run() -> None:
         echo(f"{took}; later starts find them.")
     else:
         raise ConfigError(
-            f"{took}, but could not be kept in {kernels.folder('match').parent}: is the disk full, or the folder not "
-            "yours? Every start compiles them again; make room, or name another folder in XDG_CACHE_HOME"
+            f"{took}, but could not be stored in {kernels.folder('match').parent}: is the disk full, or the folder not "
+            "writable? Every start compiles them again; make room, or name another folder in XDG_CACHE_HOME"
         )
 
 
 def compile_kernels(console: Console) -> None:
-    """Compile what is not compiled yet, and say so: a bar on a terminal, a line elsewhere."""
+    """Compile the kernels that are not compiled yet, with a bar on a terminal or a line elsewhere."""
     from milepost import kernels
 
     if not console.is_terminal:

@@ -1,10 +1,9 @@
-"""Messages as other programs write them: values of JSON and of BSON <-> values of a schema.
+"""Converts between values of a schema and the JSON and BSON forms that other programs write.
 
-One form for each type, which the gateways and the command line share; docs/zeromq.md has the table. JSON has no dates,
-no UUIDs, no decimals and no bytes, and its numbers no infinities. They are text there (bytes in base64) and become what
-the schema says here; everything else is left as it is, for the encoder to take or to refuse in its own words. BSON has
-bytes, NaN and infinities. Its times have milliseconds and its integers 63 bits, so that times and larger integers are
-text in BSON too.
+There is one form for each type, shared by the gateways and the command line; docs/zeromq.md has the table. JSON has no
+dates, UUIDs, decimals and bytes, and no infinite numbers. They are text there (bytes in base64), and the schema says
+how to read it; everything else is left to the encoder, which accepts or refuses it. BSON has bytes, NaN and infinities.
+Its times have milliseconds and its integers 63 bits, so times and larger integers are text in BSON too.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from milepost.schema.types import Atom, Dynamic, List, Optional, Ref, Schema, Tu
 
 Convert: TypeAlias = Callable[[Any], Any]
 
-TREE_DEPTH: Final = 40  # nodes of a message type inside one another: parsers of JSON and BSON bound their depth as well
+TREE_DEPTH: Final = 40  # nested nodes of a message type: parsers of JSON and BSON bound their depth as well
 CONVERTERS_KEPT: Final = 512
 SCHEMAS_KEPT: Final = 512  # of dynamic values
 UINT64_DIGITS: Final = 20
-SCHEMA_COST: Final = 100  # characters: what the shortest schema of a dynamic value counts as, for the time it takes
+SCHEMA_COST: Final = 100  # characters: the least cost of the schema of a dynamic value, for the time to parse it
 _LARGEST: Final = (1 << 63) - 1  # of BSON's integers
 
 
-# Out
+# From Milepost
 
 
 def plain_rows(batch: Batch) -> list[Any]:
     """The messages of a batch as plain values, which have a form in JSON and in BSON.
 
-    A message type's graph is a tree of its nodes, where it is one: every node referred to once, and not too deep. Any
-    other graph is the lists of its nodes by type, the root first, and references are positions in these lists. Written
-    as a tree, a node that is shared would come back as several, and a few dozen of them could become millions.
+    The graph of a message type becomes a tree of its nodes when each node is referred to once and the tree is not too
+    deep. Any other graph becomes the lists of its nodes by type, the root first, with references as positions in these
+    lists. As a tree, a shared node would be read back as several, and a few dozen nodes could become millions.
     """
     rows = batch.to_pylist()
     kind = batch.schema.message_type
@@ -83,12 +82,12 @@ def to_json(value: Any) -> bytes:
 def to_json_lines(values: list[Any]) -> bytes:
     """Plain values as lines of JSON."""
     made = _ENCODER.encode_lines(values)
-    # For the floats that JSON has no number for, the encoder writes null. Looking for them costs more than encoding.
+    # The encoder writes null for floats that JSON cannot represent. Searching for them costs more than encoding.
     return made if b"null" not in made else _ENCODER.encode_lines([_replaced(value, _json_float) for value in values])
 
 
 def to_bson(value: Any) -> Any:
-    """A plain value out of the types that BSON has."""
+    """A plain value in types that BSON has."""
     return _replaced(msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_dynamic_form), _bson_integer)
 
 
@@ -117,15 +116,16 @@ def _dynamic_form(value: Any) -> Any:
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_dynamic_form)
 
 
-# In
+# To Milepost
 
 
 @lru_cache(maxsize=CONVERTERS_KEPT)
 def converter(schema: Schema, *, quick: bool = False, schema_chars: int | None = None) -> Convert:
-    """What makes a message of the schema out of a decoded value of JSON or BSON; `InvalidValue` names the field.
+    """A function that converts a decoded value of JSON or BSON to a message of the schema. `InvalidValue` names the
+    field.
 
-    `quick` leaves numbers as they are: text such as "NaN" is then refused by the encoder. `schema_chars` bounds the
-    schemas that come with the dynamic values of one message: parsing takes some twenty microseconds for a character.
+    `quick` leaves numbers as they are: the encoder then refuses text such as "NaN". `schema_chars` bounds the schemas
+    of the dynamic values of one message, since parsing takes some twenty microseconds for each character.
     """
     converters = _Converters(schema, quick)
     made = converters.message()
@@ -140,17 +140,17 @@ def converter(schema: Schema, *, quick: bool = False, schema_chars: int | None =
 
 
 def value_converter(schema: Schema, kind: Type, path: str) -> Convert:
-    """The same for one value of a type within the schema; `path` is what errors call it."""
+    """The same for one value of a type within the schema. `path` names it in errors."""
     made = _Converters(schema).of(kind, path)
     return made if made is not None else lambda value: value
 
 
 class _Converters:
-    """Makes converters of values. None stands for "as it is": most fields need nothing done."""
+    """Makes converters of values. None means no conversion, which most fields need."""
 
     def __init__(self, schema: Schema, quick: bool = False) -> None:
         self.schema = schema
-        self.schema_chars: int | None = None  # that the schemas of dynamic values may still have; None: any number
+        self.schema_chars: int | None = None  # characters left for the schemas of dynamic values; None: no bound
         self._atoms = {name: read for name, read in ATOMS.items() if not (quick and read in (_float, _uint64))}
         self._nodes: dict[str, Convert] = {}
 
@@ -176,7 +176,9 @@ class _Converters:
             case Ref(name):
                 if name not in self.schema.recursive:
                     return self.of(self.schema.resolve(kind), path)
-                made: list[Convert | None] = []  # made when the first value comes: before, it would never end
+                made: list[
+                    Convert | None
+                ] = []  # made when the first value comes: for a recursive type it would never end
 
                 def deep(value: Any) -> Any:
                     if not made:
@@ -188,9 +190,9 @@ class _Converters:
                 return reading(self._dynamic, kind, path)
 
     def _dynamic(self, kind: Any, value: Any) -> Any:
-        """Written {"schema": text, "value": ...}, or as it is printed, {"data": bytes}."""
+        """Parse {"schema": text, "value": ...}, or the printed form {"data": bytes}."""
         if isinstance(value, dict) and isinstance(data := value.get("data"), str | bytes):
-            fingerprint_of(raw := _bytes(kind, data))  # says so when the bytes are too few
+            fingerprint_of(raw := _bytes(kind, data))  # raises when there are too few bytes
             return DynamicValue.read(raw)
         if not isinstance(value, dict) or not isinstance(text := value.get("schema"), str) or "value" not in value:
             raise ValueError
@@ -239,7 +241,7 @@ class _Converters:
         return node
 
     def _graph(self, message_type: MessageType, lists: dict[str, list[Any]]) -> dict[str, Any]:
-        """A graph out of the lists of its nodes."""
+        """A graph from the lists of its nodes."""
         made: dict[str, list[dict[str, Any]]] = {}
         for kind in message_type.nodes:
             plain = self._attributes(kind)
@@ -266,7 +268,7 @@ class _Converters:
 
 
 def _is_lists(message_type: MessageType, value: Any) -> bool:
-    """Whether a graph is written as the lists of its nodes: its references hold numbers, and those of a tree nodes."""
+    """Whether a graph is written as the lists of its nodes: its references are numbers, those of a tree are nodes."""
     names = {kind.name for kind in message_type.nodes}
     if not isinstance(value, dict) or not value.get(message_type.root) or not value.keys() <= names:
         return False
@@ -284,7 +286,7 @@ def _is_lists(message_type: MessageType, value: Any) -> bool:
 
 
 def reading(read: Callable[[Any, Any], Any], kind: Type, path: str) -> Convert:
-    """`read` for one field: what it raises names the field, and says what to write."""
+    """`read` for one field. Its errors name the field and say what to write."""
 
     def convert(value: Any) -> Any:
         try:
@@ -329,7 +331,7 @@ def _timestamp(kind: Any, value: Any) -> Any:
 
 
 def _float(kind: Any, value: Any) -> Any:
-    # Other text is refused by the encoder, which knows what was written.
+    # The encoder refuses other text, and its message quotes what was written.
     return (
         float(value) if isinstance(value, str) and value.lower().lstrip("+-") in ("nan", "inf", "infinity") else value
     )
@@ -352,7 +354,9 @@ def _bytes(kind: Any, value: Any) -> Any:
 
 @lru_cache(maxsize=SCHEMAS_KEPT)
 def _parsed(text: str) -> Schema | MilepostError:
-    """Kept when it is wrong as well: each version of a topic's schema is tried with the same message."""
+    """Parse a schema. Errors are cached as well, since each version of a topic's schema is tried with the same
+    message.
+    """
     try:
         return parse_schema(text)
     except MilepostError as error:

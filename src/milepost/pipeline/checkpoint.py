@@ -1,7 +1,7 @@
-"""The folder in which Spark keeps how far a pipeline is, and whose it is.
+"""The folder in which Spark keeps the progress of a pipeline, and the check that the folder belongs to this pipeline.
 
-A checkpoint knows offsets and nothing of what they are offsets of. Used for another pipeline, or for another broker's
-topics, it would skip or repeat without a word; so the folder says whose it is, and is refused to others.
+A checkpoint has offsets, but does not say of which topics. Used with another pipeline or another broker, it would
+silently skip or repeat events. So a file in the folder names its owner, and other pipelines are refused.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder.absolute()
-        self.shards = 0  # of tier 2's state: as many as when the folder was taken
-        self._told = ""  # what the folder is to say, and does not yet
+        self.shards = 0  # of tier 2's state: the number at the time the folder was claimed
+        self._told = ""  # the owner, not yet written to the folder
 
     def claim(self, pipeline: Pipeline, broker_id: str, shards: int) -> None:
-        """Take the folder for a pipeline; `ConfigError` when it is another's. One that is new is not marked before
-        `keep`: so what is wrong with the pipeline is not wrong with the folder afterwards.
+        """Claim the folder for a pipeline. Raises `ConfigError` when it belongs to another one.
+
+        The owner is written only by `keep`, so that a pipeline that fails to start leaves no claim on a new folder.
         """
         told = {
             "pipeline": pipeline.name,
@@ -44,7 +45,7 @@ class Checkpoint:
         if found is None:
             if any(self.folder.iterdir()):
                 raise ConfigError(
-                    f"{self.folder} is not empty, and no pipeline's checkpoint; name another folder with --checkpoint"
+                    f"{self.folder} is not empty, and not a checkpoint; name another folder with --checkpoint"
                 )
             self._told = json.dumps({**told, "shards": shards}, indent=2) + "\n"
             self.shards = shards
@@ -53,31 +54,31 @@ class Checkpoint:
             theirs = found.get(name)
             if theirs != ours:
                 raise ConfigError(f"the checkpoint {self.folder} {_WHY[name].format(theirs=theirs, ours=ours)}")
-        # A key's state is in the shard that the number of shards says. Spark goes on with as many partitions, too.
+        # The number of shards decides in which shard the state of a key is. Spark also keeps its number of partitions.
         self.shards = int(found.get("shards", shards))
 
     def keep(self) -> None:
-        """Let the folder say whose it is."""
+        """Write the owner into the folder."""
         if self._told:
             (self.folder / FILE).write_text(self._told)
             self._told = ""
 
 
 _WHY: Final = {
-    "pipeline": "is that of pipeline {theirs!r}, and this one is {ours!r}; name another folder with --checkpoint",
-    "broker": "is of a broker that stored {theirs}, and this one stores {ours}: it lost its state, or is another one; "
-    "remove the folder to begin anew",
-    "input": "is of a pipeline that read {theirs}, and this one reads {ours}; give the pipeline another name",
-    "lanes": "is of {theirs} lanes, and there are {ours} now; let it run dry with --once --drain, and give it another "
-    "name",
-    "memory": "has the state of other rules of tier 2 (windows, sequences, absences, monitors), which cannot go on "
-    "with these; let it run dry with --once --drain, and name another folder with --checkpoint: it goes on where the "
-    "last mark is",
+    "pipeline": "belongs to pipeline {theirs!r}, not to {ours!r}; name another folder with --checkpoint",
+    "broker": "belongs to a broker with store {theirs}, and this one has {ours}: it lost its state, or is another "
+    "broker; remove the folder to start again",
+    "input": "belongs to a pipeline that read {theirs}, and this one reads {ours}; give the pipeline another name",
+    "lanes": "has {theirs} lanes, and there are {ours} now; finish it with --once --drain, and give the pipeline "
+    "another name",
+    "memory": "has the state of other rules of tier 2 (windows, sequences, absences, monitors), which these rules "
+    "cannot continue; finish it with --once --drain, and name another folder with --checkpoint: it continues at its "
+    "last progress",
 }
 
 
 def memory_of(pipeline: Pipeline) -> str:
-    """Tells apart what has a state: rules with a memory, and monitors."""
+    """A hash of everything with state: rules with state, and monitors."""
     import hashlib
 
     told = [repr(rule) for rule in (*pipeline.tier2, *pipeline.monitor)]

@@ -1,8 +1,8 @@
-"""The combiner: the source that tier 2 reads, in which all lanes' results are one stream in the order of event time.
+"""The combiner: the source of tier 2, which merges the results of all lanes into one stream in the order of event time.
 
-Spark keeps no order from one micro-batch to the next, so the order is made here: a micro-batch has the results between
-two watermarks, all of them and sorted, in one partition. `watermark` says how far that is possible, `merging` what
-a micro-batch has. Late results come too, before the others and with `_late` set; a mark row ends it.
+Spark keeps no order between micro-batches, so the order is made here: a micro-batch has all results between two
+watermarks, sorted, in one partition. `watermark` computes how far that is possible, `merge` which rows a micro-batch
+has. Late results come first, with `_late` set; a progress row comes last.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, last_mark
-from milepost.pipeline.lane import MARK, Monitors, constant, mark_row, monitor_type
-from milepost.pipeline.merging import BATCH_ROWS, Cut, cut, merged, rows_between, wanted
-from milepost.pipeline.pace import Pace
+from milepost.pipeline.lane import PROGRESS, Monitors, constant, monitor_type, progress_row
+from milepost.pipeline.merge import BATCH_ROWS, MergePoint, merged, next_point, rows_between, wanted
+from milepost.pipeline.own_topics import IEP, OwnTopics, Tail, combiner_hold, last_progress
+from milepost.pipeline.pace import BatchPace
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.source.to_spark import ToSpark
@@ -33,9 +33,9 @@ from milepost.pipeline.watermark import (
     NEVER,
     NOWHERE,
     LaneFold,
-    Mark,
+    LaneProgress,
+    LaneReach,
     Quiet,
-    Reach,
     beginning,
     drained,
     least,
@@ -43,11 +43,11 @@ from milepost.pipeline.watermark import (
 )
 from milepost.schema import Schema
 
-OUT_ROWS: Final = 50_000  # of one record batch
-WORK_S: Final = 0.5  # that a micro-batch should take
-LEAST_ROWS: Final = 5_000  # of a micro-batch: below that, what it costs anyway is most of it
-EARLIEST_US: Final = -62_135_596_800_000_000  # the year 1: what Python can tell for NEVER
-IDLE_S: Final = 5.0  # without anything assigned, after which the order of what is there is final
+OUT_ROWS: Final = 50_000  # rows of one record batch
+WORK_S: Final = 0.5  # target duration of a micro-batch
+LEAST_ROWS: Final = 5_000  # fewest rows of a micro-batch: with fewer, its fixed cost dominates
+EARLIEST_US: Final = -62_135_596_800_000_000  # the year 1: the representation of NEVER in Python
+IDLE_S: Final = 5.0  # without new assignments; after it the order of the results is final
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class Feeding:
 
 @dataclass(frozen=True)
 class CombinedSetting:
-    """Which lanes of which pipelines; as JSON it is the option `combined`."""
+    """Identifies the lanes to combine. As JSON it is the option `combined`."""
 
     broker: str
-    pipeline: str  # whose tier 2 reads this
+    pipeline: str  # the pipeline whose tier 2 reads the stream
     feeding: tuple[Feeding, ...]
     time: str
     monitors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rows: int = BATCH_ROWS
     work_s: float = WORK_S
     idle_s: float = IDLE_S
-    drain: Sequence[tuple[int, int]] = ()  # as in `drained`: what is open is closed when nothing more comes
+    drain: Sequence[tuple[int, int]] = ()  # as in `drained`: open windows close once the input has ended
     timeout: float = PATIENCE_S
 
     def json(self) -> str:
@@ -81,44 +81,44 @@ class CombinedSetting:
 
     @classmethod
     def of(cls, text: str) -> CombinedSetting:
-        """Back from the option."""
+        """Parse the option."""
         found = json.loads(text)
         return cls(**found | {"feeding": tuple(Feeding(*each) for each in found["feeding"])})
 
     @property
     def lanes(self) -> list[str]:
-        """The topics of all lanes."""
-        return [Beside(each.pipeline).lane(lane) for each in self.feeding for lane in range(each.lanes)]
+        """The result topics of all lanes."""
+        return [OwnTopics(each.pipeline).lane(lane) for each in self.feeding for lane in range(each.lanes)]
 
 
 def combined_type(events: StructType, monitors: Mapping[str, Sequence[str]]) -> StructType:
-    """What the combined stream gives to Spark."""
+    """The columns that the combined stream gives to Spark."""
     extra = [StructField("monitor", monitor_type(monitors))] if monitors else []
-    return StructType([*events.fields, *extra, StructField("_late", BooleanType()), StructField("_mark", MARK)])
+    return StructType([*events.fields, *extra, StructField("_late", BooleanType()), StructField("_progress", PROGRESS)])
 
 
-def offset_of(at: Cut, monitor: Mapping[str, Any]) -> dict[str, Any]:
-    """For Spark, and for the marks of tier 2."""
+def offset_of(at: MergePoint, monitor: Mapping[str, Any]) -> dict[str, Any]:
+    """The offset for Spark's checkpoint, and for the progress rows of tier 2."""
     lanes = [[low.json(), end.json()] for low, end in zip(at.lows, at.ends, strict=True)]
     return {"time": at.time_us, "lanes": lanes, "monitor": dict(monitor)}
 
 
-def cut_of(offset: Mapping[str, Any]) -> Cut:
-    """Back from an offset; `ConfigError` when it is none of ours."""
+def cut_of(offset: Mapping[str, Any]) -> MergePoint:
+    """Parse an offset. Raises `ConfigError` when another source made it."""
     try:
-        lows, ends = (tuple(Reach.of(each[side]) for each in offset["lanes"]) for side in (0, 1))
-        return Cut(int(offset["time"]), lows, ends)
+        lows, ends = (tuple(LaneReach.of(each[side]) for each in offset["lanes"]) for side in (0, 1))
+        return MergePoint(int(offset["time"]), lows, ends)
     except (KeyError, TypeError, ValueError, IndexError):
         raise ConfigError(
-            f"checkpointLocation: {str(offset)[:200]} is no offset of combined lanes; "
-            "the checkpoint is that of another query"
+            f"checkpointLocation: {str(offset)[:200]} is not an offset of combined lanes; "
+            "the checkpoint belongs to another query"
         ) from None
 
 
 class CombinedPartition(InputPartition):
-    """Everything of one micro-batch: its order is over all of it."""
+    """A whole micro-batch: the order extends over all its rows."""
 
-    def __init__(self, start: Cut, stop: Cut, monitor: Mapping[str, Any], offset: str) -> None:
+    def __init__(self, start: MergePoint, stop: MergePoint, monitor: Mapping[str, Any], offset: str) -> None:
         self.start: Final = start
         self.stop: Final = stop
         self.monitor: Final = monitor
@@ -126,7 +126,7 @@ class CombinedPartition(InputPartition):
 
 
 class CombinedReader(DataSourceStreamReader):
-    """Spark asks it for offsets in a process of its own on the driver, and for rows in one task."""
+    """Spark calls its planning methods in a process of their own on the driver, and `read` in one task."""
 
     def __init__(self, setting: CombinedSetting, schema: Schema, struct: StructType) -> None:
         self._setting: Final = setting
@@ -138,48 +138,50 @@ class CombinedReader(DataSourceStreamReader):
         return self.__dict__ | {"_driver": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where tier 2's last mark is; of a pipeline that never ran, the first results that lanes still have."""
+        """The position of tier 2's last progress row; for a pipeline that never ran, the first results that lanes still
+        have.
+        """
         connection.undisturbed()
         client = connection.client(self._setting.broker, self._setting.timeout)
-        last = last_mark(client, Beside(self._setting.pipeline), IEP)
+        last = last_progress(client, OwnTopics(self._setting.pipeline), IEP)
         if last is not None and last.offset is not None:
             return {**json.loads(last.offset), "initial": True}
         lows = tuple(reach for each in self._setting.feeding for reach in _beginnings(client, each))
-        return offset_of(Cut(NEVER, lows, lows), {}) | {"initial": True}
+        return offset_of(MergePoint(NEVER, lows, lows), {}) | {"initial": True}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The bound is in the offsets themselves."""
+        """No limit: the offsets have their own bound."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """As far as the least watermark."""
+        """The end of the next micro-batch, at most at the least watermark."""
         before = self._cut(start)
         if self._driver is None:
             connection.undisturbed()
             self._driver = _Driver(self._setting, before)
-        # Spark asks when everything before is in its log of commits, and tells so (`commit`) only when there is more to
-        # do. Until then lanes would be held back by a queue that is empty.
+        # When Spark asks, everything before is in its commit log, but it calls `commit` only when there is more to do.
+        # Releasing here keeps lanes from waiting for an empty queue.
         if not start.get("initial"):
             self._driver.release(before)
         after = self._driver.next(before)
         if after == before:
             return start
         made = offset_of(after, self._driver.monitors.refresh())
-        if start.get("initial"):  # when Spark repeats the first micro-batch, it asks anew where that begins
+        if start.get("initial"):  # Spark asks for the first offset again when it repeats the first micro-batch
             made["begun"] = offset_of(before, {})
         return made
 
-    def _cut(self, offset: Mapping[str, Any]) -> Cut:
+    def _cut(self, offset: Mapping[str, Any]) -> MergePoint:
         found = cut_of(offset)
         if len(found.lows) != len(self._setting.lanes):
             raise ConfigError(
-                f"tier 2 has last combined {len(found.lows)} lanes, and there are {len(self._setting.lanes)} now; "
-                "keep their number, or give the pipeline another name"
+                f"tier 2 combined {len(found.lows)} lanes before, and there are {len(self._setting.lanes)} now; "
+                "keep the number of lanes, or give the pipeline another name"
             )
         return found
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One, or none."""
+        """One partition, or none."""
         before, after = self._cut(end.get("begun") or start), self._cut(end)
         if before == after:
             return []
@@ -187,7 +189,7 @@ class CombinedReader(DataSourceStreamReader):
         return [CombinedPartition(before, after, end["monitor"], json.dumps(told))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Late results, then those up to the watermark in order, then the mark row."""
+        """Late results, then the results up to the watermark in order, then the progress row."""
         assert isinstance(partition, CombinedPartition)
         events = len(self._struct.fields) - 2 - bool(self._setting.monitors)
         arrow = to_arrow_schema(self._struct, timezone="UTC").remove_metadata()
@@ -209,23 +211,23 @@ class CombinedReader(DataSourceStreamReader):
             "time": max(partition.stop.time_us, EARLIEST_US),
             "offset": partition.offset,
         }
-        yield mark_row(arrow, told, partition.monitor)
+        yield progress_row(arrow, told, partition.monitor)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Let go what is merged."""
+        """Release what is merged."""
         if self._driver is not None:
             self._driver.release(self._cut(end))
 
 
 def combine(
-    setting: CombinedSetting, convert: Callable[[Any], pa.RecordBatch], start: Cut, stop: Cut
+    setting: CombinedSetting, convert: Callable[[Any], pa.RecordBatch], start: MergePoint, stop: MergePoint
 ) -> Iterator[tuple[bool, pa.RecordBatch]]:
-    """The results of one micro-batch: (late, some rows), first those that are too late, then the others in order."""
+    """The results of one micro-batch as (late, rows): first the late ones, then the others in order."""
     client = connection.client(setting.broker, setting.timeout)
     found: list[pa.RecordBatch] = []
     times: list[npt.NDArray[np.int64]] = []
     seen: list[npt.NDArray[np.bool_]] = []
-    # Of what was looked at before, nothing is handed on before time goes on.
+    # Rows that the previous micro-batch read are not emitted before the watermark advances.
     firsts = start.lows if stop.time_us > start.time_us else start.ends
     for topic, begin, before, end in zip(setting.lanes, firsts, start.ends, stop.ends, strict=True):
         stops = {log: offset for log, offset in end.rows.items() if offset > begin.rows.get(log, 0)}
@@ -235,7 +237,7 @@ def combine(
             rows = convert(batch)
             at = rows.column(setting.time).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
             old = batch.offsets < np.uint64(before.rows.get(batch.log, 0))
-            # At once, and not when all is read: what waits for its time may be a lot.
+            # Filter each batch as it is read: the rows that are too early for this micro-batch may be many.
             some = wanted(at, old, start.time_us, stop.time_us)
             found.append(rows if some.all() else rows.filter(pa.array(some)))
             times.append(at[some])
@@ -250,47 +252,47 @@ def combine(
             yield from ((late, batch) for batch in chosen.to_batches() if len(batch))
 
 
-def _beginnings(client: Any, feeding: Feeding) -> list[Reach]:
-    """Where to begin in each lane of a pipeline."""
-    beside = Beside(feeding.pipeline)
-    tail = Tail(client, beside.marks)
-    marks: list[Mark] = []
-    while news := tail.news():  # until it is still: the marks and where lanes' topics end have to belong together
-        marks += (Mark.of(*each) for each in news)
-        logs = [client.look(beside.lane(lane))["logs"] for lane in range(feeding.lanes)]
+def _beginnings(client: Any, feeding: Feeding) -> list[LaneReach]:
+    """The reach from which to read each lane of a pipeline."""
+    topics = OwnTopics(feeding.pipeline)
+    tail = Tail(client, topics.progress)
+    progress: list[LaneProgress] = []
+    while news := tail.news():  # until nothing is new: the progress and the ends of the lanes' topics must correspond
+        progress += (LaneProgress.of(*each) for each in news)
+        logs = [client.look(topics.lane(lane))["logs"] for lane in range(feeding.lanes)]
     return [
         beginning(
-            [mark for mark in marks if mark.lane == lane],
+            [each for each in progress if each.lane == lane],
             {int(each["log"]): (int(each["start"]), int(each["next"])) for each in logs[lane]},
         )
-        if marks
+        if progress
         else NOWHERE
         for lane in range(feeding.lanes)
     ]
 
 
 class _Feed:
-    """The marks and splits of one pipeline."""
+    """The progress and the splits of one pipeline."""
 
     def __init__(self, client: Any, feeding: Feeding, folds: Sequence[LaneFold]) -> None:
-        beside = Beside(feeding.pipeline)
+        topics = OwnTopics(feeding.pipeline)
         self._feeding = feeding
         self.folds: Final = folds
         lowest: dict[int, int] = {}
         for fold in folds:
-            for log in {*lowest, *fold.low.marks}:
-                lowest[log] = min(lowest.get(log, 1 << 62), fold.low.marks.get(log, 0))
-        self._marks = Tail(client, beside.marks, lowest)
-        self._splits = Tail(client, beside.splits)
+            for log in {*lowest, *fold.low.progress}:
+                lowest[log] = min(lowest.get(log, 1 << 62), fold.low.progress.get(log, 0))
+        self._progress = Tail(client, topics.progress, lowest)
+        self._splits = Tail(client, topics.splits)
         self._assigned = [0] * feeding.lanes
         self._ended = False
         self._last_us = 0
 
     def refresh(self) -> None:
-        # Marks first: whatever lane has finished all it was given by the splits that are read after them is idle.
-        for log, offset, row in self._marks.news():
+        # Read progress first: a lane that has finished all events of the splits read afterwards is idle.
+        for log, offset, row in self._progress.news():
             if 0 <= row.lane < self._feeding.lanes:
-                self.folds[row.lane].take(Mark.of(log, offset, row))
+                self.folds[row.lane].take(LaneProgress.of(log, offset, row))
         for _, _, row in self._splits.news():
             self._ended = row.lane < 0
             self._last_us = max(self._last_us, round(row.at.timestamp() * 1_000_000))
@@ -306,23 +308,23 @@ class _Feed:
 
 
 class _Driver:
-    """What planning remembers between micro-batches."""
+    """State of planning between micro-batches."""
 
-    def __init__(self, setting: CombinedSetting, at: Cut) -> None:
+    def __init__(self, setting: CombinedSetting, at: MergePoint) -> None:
         self._setting = setting
         self._client = connection.client(setting.broker, setting.timeout)
         self._feeds: list[_Feed] = []
-        self._released: tuple[Reach, ...] = ()
-        self._pace = Pace(setting.work_s, min(LEAST_ROWS, setting.rows), setting.rows)
+        self._released: tuple[LaneReach, ...] = ()
+        self._pace = BatchPace(setting.work_s, min(LEAST_ROWS, setting.rows), setting.rows)
         lows = list(at.lows)
         for each in setting.feeding:
             folds = [LaneFold(low) for low in lows[: each.lanes]]
             del lows[: each.lanes]
             self._feeds.append(_Feed(self._client, each, folds))
-        self.monitors: Final = Monitors(self._client, Beside(setting.pipeline), setting.monitors)
+        self.monitors: Final = Monitors(self._client, OwnTopics(setting.pipeline), setting.monitors)
 
-    def next(self, before: Cut) -> Cut:
-        """The end of the micro-batch that begins there; `before` itself when there is nothing."""
+    def next(self, before: MergePoint) -> MergePoint:
+        """The end of the micro-batch that begins at `before`; `before` itself when there is nothing to merge."""
         now = time.time()
         self._pace.asked(now)
         told = []
@@ -335,32 +337,32 @@ class _Driver:
         until = least(told)
         if self._setting.drain and all(silent for _, silent in told):
             until = drained(until, self._setting.drain)
-        after = cut(folds, before, until, disorder, self._pace.rows)
+        after = next_point(folds, before, until, disorder, self._pace.rows)
         unseen = rows_between(before.ends, [fold.end for fold in folds])
         if after.time_us == before.time_us and unseen < self._pace.rows and not all(silent for _, silent in told):
-            return before  # nothing to merge yet: a micro-batch would cost as much as one with results
+            return before  # an empty micro-batch would cost as much as one with results
         if after != before:
             first = before.lows if after.time_us > before.time_us else before.ends
             self._pace.began(time.time(), rows_between(first, after.ends))
         return after
 
-    def release(self, at: Cut) -> None:
-        """What is before the lows is not asked for again."""
+    def release(self, at: MergePoint) -> None:
+        """Release the holds on results and progress before the lows."""
         if at.lows == self._released:
             return
         self._released = at.lows
         place = 0
         for feed, each in zip(self._feeds, self._setting.feeding, strict=True):
-            beside = Beside(each.pipeline)
+            topics = OwnTopics(each.pipeline)
             lows = at.lows[place : place + each.lanes]
             place += each.lanes
-            marks: dict[int, int] = {}
+            progress: dict[int, int] = {}
             for lane, (fold, low) in enumerate(zip(feed.folds, lows, strict=True)):
                 fold.settle(low)
-                self._client.hold(beside.lane(lane), self._hold(beside.lane(lane)), low.rows)
-                for log in {*marks, *low.marks}:
-                    marks[log] = min(marks.get(log, 1 << 62), low.marks.get(log, 0))
-            self._client.hold(beside.marks, self._hold(beside.marks), marks)
+                self._client.hold(topics.lane(lane), self._hold(topics.lane(lane)), low.rows)
+                for log in {*progress, *low.progress}:
+                    progress[log] = min(progress.get(log, 1 << 62), low.progress.get(log, 0))
+            self._client.hold(topics.progress, self._hold(topics.progress), progress)
 
     def _hold(self, topic: str) -> str:
         return combiner_hold(self._setting.pipeline, topic)

@@ -1,7 +1,8 @@
-"""The process that Spark forks its Python workers from: `spark.python.daemon.module` names it.
+"""The process from which Spark forks its Python workers, named by `spark.python.daemon.module`.
 
-What every worker needs is imported once, before they are forked: each would take the better part of a second for it.
-Where Spark puts an archive of its own Python before everything else, which Python cannot keep compiled, it is left out.
+It imports what every worker needs once, before they are forked; otherwise each worker would spend most of a second on
+it. Where Spark puts the archive of its own Python first on the path, which Python cannot keep compiled, the archive is
+removed from the path.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ def main() -> None:
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
 
-    import milepost.pipeline.plumbing  # noqa: F401
+    import milepost.pipeline.internal_source  # noqa: F401
 
-    # Workers collect garbage after each task: they need not go through all that was imported here, nor copy it.
+    # Workers collect garbage after each task. Freezing keeps them from scanning and copying everything imported here.
     gc.collect()
     gc.freeze()
     manager()

@@ -1,6 +1,6 @@
-"""A lane in a process of its own: `python -m milepost.pipeline.iap FILE LANE CHECKPOINT`. The runner starts these.
+"""A lane in a process of its own: `python -m milepost.pipeline.iap FILE LANE CHECKPOINT`. The runner starts it.
 
-It ends when it is asked to (SIGTERM), when its query fails, and when whoever started it is gone.
+It ends on SIGTERM, when its query fails, and when the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def main() -> int:
     arguments.add_argument("--drops", type=int, default=0)
     given = arguments.parse_args()
     if given.cores:
-        os.sched_setaffinity(0, {int(each) for each in given.cores.split(",")})  # what it starts inherits it
+        os.sched_setaffinity(
+            0, {int(each) for each in given.cores.split(",")}
+        )  # inherited by the processes that it starts
     try:
         return _run(given)
     except MilepostError as error:
@@ -38,7 +40,7 @@ def _run(given: argparse.Namespace) -> int:
     from milepost.client import Client
     from milepost.pipeline import queries
     from milepost.pipeline.definition import load_pipeline
-    from milepost.pipeline.definition.checking import check
+    from milepost.pipeline.definition.checker import check
     from milepost.pipeline.session import make_session
 
     pipeline = load_pipeline(given.file)

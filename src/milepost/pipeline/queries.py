@@ -9,57 +9,59 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from milepost.pipeline import tier1
-from milepost.pipeline.beside import IEP, Beside
 from milepost.pipeline.combined import CombinedSetting, Feeding
-from milepost.pipeline.definition.checked import Checked
+from milepost.pipeline.definition.checked import CheckedPipeline
 from milepost.pipeline.definition.rule import AbsenceRule, WindowRule
+from milepost.pipeline.internal_source import FORMAT, PipelineDataSource
 from milepost.pipeline.lane import LaneSetting
-from milepost.pipeline.marks import MarkSetting
-from milepost.pipeline.plumbing import FORMAT, PipelineDataSource
+from milepost.pipeline.own_topics import IEP, OwnTopics
+from milepost.pipeline.progress import ProgressSetting
 from milepost.pipeline.source import connection
 from milepost.pipeline.source.options import PATIENCE_S
 from milepost.pipeline.takeover import take_over
-from milepost.pipeline.tier2.applying import Tier2
+from milepost.pipeline.tier2.plan import Tier2
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-EVERY: Final = 0.25  # of an interval of control: from one micro-batch to the next at least, or cores are never idle
-WORK: Final = 0.25  # of an interval of control: a micro-batch of tier 2, as result queues empty in steps of it
-POOL: Final = "spark.scheduler.pool"  # a local property: queries in pools of their own take turns
+EVERY: Final = 0.25  # of a control interval: least time between two micro-batches, so that cores are idle at times
+WORK: Final = (
+    0.25  # of a control interval: duration of a micro-batch of tier 2, since each one empties result queues by a step
+)
+POOL: Final = "spark.scheduler.pool"  # a local property: queries in different pools take turns
 
 
 def register(spark: SparkSession) -> None:
-    """Make the inner data source known to a session."""
+    """Register the internal data source with a session."""
     spark.dataSource.register(PipelineDataSource)
 
 
-def monitors_of(checked: Checked) -> dict[str, list[str]]:
-    """The statistics that rules may ask for, by monitor."""
+def monitors_of(checked: CheckedPipeline) -> dict[str, list[str]]:
+    """The statistics that rules may use, by monitor."""
     return {each.rule.name: list(each.rule.statistics) for each in checked.monitors}
 
 
-def has_tier2(checked: Checked) -> bool:
-    """Whether lanes' results are combined; if not, they are the output."""
+def has_tier2(checked: CheckedPipeline) -> bool:
+    """Whether lanes' results are combined. If not, they are the output."""
     return bool(checked.rules or checked.monitors)
 
 
-def open_times(checked: Checked) -> list[tuple[int, int]]:
-    """Of each rule that sends something when a time is over: how long that is, and at multiples of what it begins."""
+def open_times(checked: CheckedPipeline) -> list[tuple[int, int]]:
+    """For each rule that emits at the end of a duration: the duration, and the step at whose multiples it begins."""
     found = []
     for each in checked.rules:
         if isinstance(each.rule, WindowRule):
             found.append((each.rule.window.us, (each.rule.slide or each.rule.window).us))
         elif isinstance(each.rule, AbsenceRule):
-            found.append((each.rule.within.us + 1, 1))  # its deadline belongs to it
+            found.append((each.rule.within.us + 1, 1))  # the deadline itself is included
     return found
 
 
 def start_lane(
-    spark: SparkSession, checked: Checked, lane: int, checkpoint: Path | str, *, drops: int = 0
+    spark: SparkSession, checked: CheckedPipeline, lane: int, checkpoint: Path | str, *, drops: int = 0
 ) -> StreamingQuery:
-    """An IAP: tier 1 over the events of one lane. `drops`: the bytes from which on its result queue drops."""
-    pipeline, names = checked.pipeline, Beside(checked.pipeline.name)
+    """Start an IAP: tier 1 over the events of one lane. `drops`: bytes at which its result queue drops."""
+    pipeline, names = checked.pipeline, OwnTopics(checked.pipeline.name)
     setting = LaneSetting(
         pipeline.broker, pipeline.name, lane, tuple(pipeline.input), pipeline.time, monitors_of(checked)
     )
@@ -71,17 +73,17 @@ def start_lane(
     else:
         frame = frame.drop("reject")
     time = checked.time if checked.retimed else None
-    marks = MarkSetting(
+    progress = ProgressSetting(
         pipeline.name, lane, time=time or "", elsewhere=elsewhere, disorder_us=pipeline.disorder.us, queue_bytes=drops
     )
     return _start(
-        spark, checked, frame, routes, marks, f"{pipeline.name} lane {lane}", Path(checkpoint) / f"lane-{lane}"
+        spark, checked, frame, routes, progress, f"{pipeline.name} lane {lane}", Path(checkpoint) / f"lane-{lane}"
     )
 
 
 def start_tier2(
     spark: SparkSession,
-    checked: Checked,
+    checked: CheckedPipeline,
     feeding: tuple[Feeding, ...],
     checkpoint: Path | str,
     *,
@@ -89,7 +91,7 @@ def start_tier2(
     idle_s: float,
     drain: bool = False,
 ) -> StreamingQuery:
-    """The IEP: tier 2 over what all lanes made, in time order. `drain`: it closes what is open when nothing comes."""
+    """Start the IEP: tier 2 over the results of all lanes, in time order. `drain` closes open windows at the end."""
     pipeline = checked.pipeline
     assert checked.time is not None
     setting = CombinedSetting(
@@ -104,8 +106,10 @@ def start_tier2(
     )
     made = Tier2(checked)
     frame = made.apply(_stream(spark, "combined", setting.json()), shards)
-    marks = MarkSetting(pipeline.name, IEP, result="", late="late", disorder_us=pipeline.disorder.us)
-    return _start(spark, checked, frame, made.routes(), marks, f"{pipeline.name} tier 2", Path(checkpoint) / "tier-2")
+    progress = ProgressSetting(pipeline.name, IEP, result="", late="late", disorder_us=pipeline.disorder.us)
+    return _start(
+        spark, checked, frame, made.routes(), progress, f"{pipeline.name} tier 2", Path(checkpoint) / "tier-2"
+    )
 
 
 def _stream(spark: SparkSession, option: str, setting: str) -> DataFrame:
@@ -114,22 +118,22 @@ def _stream(spark: SparkSession, option: str, setting: str) -> DataFrame:
 
 def _start(
     spark: SparkSession,
-    checked: Checked,
+    checked: CheckedPipeline,
     frame: DataFrame,
     routes: dict[str, str],
-    marks: MarkSetting,
+    progress: ProgressSetting,
     name: str,
     checkpoint: Path,
 ) -> StreamingQuery:
     with connection.using(checked.pipeline.broker, PATIENCE_S) as client:
-        sink = take_over(client, marks, checkpoint)
+        sink = take_over(client, progress, checkpoint)
     spark.sparkContext.setLocalProperty(POOL, name)
     try:
         writer: Any = frame.writeStream.format(FORMAT).queryName(name).outputMode("append")
         writer = writer.options(
             broker=checked.pipeline.broker,
             routes=json.dumps(routes),
-            marks=marks.json(),
+            progress=progress.json(),
             sink=sink,
             checkpointLocation=str(checkpoint),
         )

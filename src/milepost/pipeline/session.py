@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline, with settings that small and frequent micro-batches want."""
+"""The Spark session of a pipeline, with settings for small and frequent micro-batches."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from milepost.extras import require
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA: Final = 17  # the oldest that Spark runs on
+JAVA: Final = 17  # the oldest version that Spark runs on
 NO_JAVA: Final = (
-    f"Spark needs Java {JAVA} or newer, and there is {{}}: install it "
+    f"Spark needs Java {JAVA} or newer, but there is {{}}: install it "
     f"(Debian, Ubuntu: apt install openjdk-{JAVA}-jre-headless) or set JAVA_HOME"
 )
-JAVA_S: Final = 30.0  # for Java to say its version; only there to end what hangs
+JAVA_S: Final = 30.0  # for Java to print its version, so that a hanging process is ended
 
 SHARDS: Final = "spark.sql.shuffle.partitions"
 DEFAULTS: Final[Mapping[str, str]] = {
-    # Where the driver listens. A cluster elsewhere needs another address.
+    # Where the driver listens. A cluster on other machines needs another address.
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Tasks of several queries take turns; first come, first served would let one lane wait for another's backlog.
+    # Tasks of several queries take turns; with FIFO one lane would wait for another's backlog.
     "spark.scheduler.mode": "FAIR",
     # As many as there are cores on one machine. A shuffle of tier 2 moves a few packed rows, not events.
     SHARDS: "2",
-    # How often a query without news asks its source; 10 ms would be a load of its own.
+    # How often an idle query asks its source; the default of 10 ms would be a load of its own.
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.streaming.numRecentProgressUpdates": "50",
     "spark.sql.streaming.minBatchesToRetain": "20",
-    # A time is a time: rules do not depend on where a machine is.
+    # Rules must not depend on the time zone of a machine.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # No bound in bytes: to keep one, Spark adds up the sizes of all columns, nested ones too, anew for each row.
+    # No bound in bytes: to enforce one, Spark sums the sizes of all columns, nested ones too, for each row.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # Workers keep their imports and their connections to the broker.
     "spark.python.worker.reuse": "true",
@@ -57,18 +57,18 @@ DEFAULTS: Final[Mapping[str, str]] = {
 
 
 def shards_of(conf: Mapping[str, str]) -> int:
-    """Into how many parts a shuffle goes, with such settings."""
+    """The number of shuffle partitions with these settings."""
     return int({**DEFAULTS, **conf}[SHARDS])
 
 
 def require_spark() -> None:
-    """Refuse to go on without PySpark, without Pandas, which it hands tables to, or without Java."""
+    """Raise `ConfigError` when PySpark, Pandas (to which Spark hands tables) or Java is missing."""
     require("pipelines need", "spark", "pyspark", "pandas")
     require_java()
 
 
 def require_java() -> None:
-    """Say in one sentence what is missing, before Spark says it in a page."""
+    """Raise `ConfigError` with one sentence about what is missing, instead of Spark's page of errors."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -84,11 +84,11 @@ def require_java() -> None:
 
 
 def unpack_python() -> None:
-    """Let Spark's Python processes import PySpark from where it is installed, unless SPARK_HOME is set already.
+    """Let Spark's Python processes import PySpark from where it is installed, unless SPARK_HOME is set.
 
-    Spark puts the archive `python/lib/pyspark.zip` of its home before everything else, and Python keeps no compiled
-    code of archives: each process that Spark starts to plan, read or commit compiles PySpark anew, for more than half a
-    second. A home with everything but that archive, made of links in the user's cache, has them all compiled already.
+    Spark puts the archive `python/lib/pyspark.zip` of its home first on the path, and Python caches no compiled code of
+    archives. So each process that Spark starts to plan, read or commit would compile PySpark again, for more than half
+    a second. A home without this archive, made of links in the user's cache, avoids that.
     """
     if "SPARK_HOME" in os.environ:
         return
@@ -96,7 +96,7 @@ def unpack_python() -> None:
 
     package = Path(pyspark.__file__).parent
     if not (package / "bin" / "spark-submit").exists():
-        return  # a Spark that is installed in another way knows where it is
+        return  # a Spark that is installed in another way knows its home
     told = blake2b(f"{package} {pyspark.__version__}".encode(), digest_size=8).hexdigest()
     cache = os.environ.get("XDG_CACHE_HOME") or ""
     home = (Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache") / "milepost" / f"spark-{told}"
@@ -108,13 +108,13 @@ def unpack_python() -> None:
                 (made / each).symlink_to(package / each)
             made.rename(home)
     except OSError:
-        if not home.exists():  # a cache that cannot be written, or somebody who was faster
+        if not home.exists():  # the cache is not writable, or another process made it first
             return
     os.environ["SPARK_HOME"] = str(home)
 
 
 def make_session(name: str, master: str = "local[2]", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A session; the one that this process has, if it has one. Workers run this Python."""
+    """The session of this process, made when there is none. Workers run the same Python."""
     require_spark()
     from pyspark.sql import SparkSession
 
@@ -130,7 +130,7 @@ def make_session(name: str, master: str = "local[2]", conf: Mapping[str, str] | 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Whoever has said what Ctrl-C does is not overruled: Spark cancels its jobs instead, and raises."""
+    """Keep the process's own handler of Ctrl-C: Spark would replace it by one that cancels its jobs and raises."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

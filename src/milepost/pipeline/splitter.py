@@ -1,13 +1,14 @@
 """The load splitter: assigns the events of a pipeline's input to its lanes, by the current weights.
 
-It looks at where logs end and at nothing else, so its cost goes with the number of runs and not with that of events.
-What it decides is in the topic of splits, under a publisher's name: a second splitter of the same pipeline fences the
-first off, and one that begins anew goes on where the topic ends.
+It reads only where logs end, so its cost grows with the number of runs and not with the number of events. Its decisions
+are rows of the topic of splits, put under a publisher's name: a second splitter of the same pipeline fences the first
+one, and a restarted splitter continues where the topic ends.
 
-What a lane is given must be in the order of event time, but for `disorder`. A log alone is. Several logs are dealt side
-by side, by the time at which their rows were stored: a step of that time of all of them, then the next step. As long as
-whatever is new came just now, it is one step, and nothing is asked for. When much has waited, the broker is asked where
-its logs were at some time (`look`), and what is new is halved until steps are short, or have rows of one log alone.
+Each lane must get its events in the order of event time, except for `disorder`. One log alone has this order. Several
+logs are assigned side by side, in steps of the time at which their rows were stored: the step of all logs, then the
+next step. While all new rows are recent they are one step, and the broker is not asked. After a backlog the splitter
+asks the broker where its logs were at some time (`look`), and halves the new rows until each step is short, or has rows
+of one log only.
 """
 
 from __future__ import annotations
@@ -16,33 +17,33 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from milepost.pipeline.beside import Beside, Tail
 from milepost.pipeline.control.pauses import EVENTS
 from milepost.pipeline.control.split import split, without
-from milepost.pipeline.splits import FAR_US, LONG_AGO_US, Place, Run, Runs, Step
+from milepost.pipeline.own_topics import OwnTopics, Tail
+from milepost.pipeline.splits import FAR_US, LONG_AGO_US, LaneRun, LaneRuns, Place, TimeStep
 
 if TYPE_CHECKING:
     from milepost.client import Client
 
-AHEAD_ROWS: Final = 1_000_000  # that a lane may have before it: more could not be given to another when it slows down
-RUN_ROWS: Final = 50_000  # most of one run: a backlog is dealt out in turns, not in one half to each lane
+AHEAD_ROWS: Final = 1_000_000  # events a lane may have ahead; if it slows down, they cannot move to another lane
+RUN_ROWS: Final = 50_000  # most of one run, so that lanes take turns at a backlog instead of getting one half each
 NOBODY: Final = -1  # the lane of a row that ends the splits
-STEPS: Final = 4  # in `within_us`: most of it is left to events that were out of order when they were stored
-LEAST_US: Final = 50_000  # of a step. Finer ones could be slower to find than rows come, and would never be through
-LOOKS: Final = 128  # for positions in one call, at a millisecond or less each: the runner has other things to do
+STEPS: Final = 4  # in `within_us`: most of that time is left to events that were stored out of order
+LEAST_US: Final = 50_000  # shortest step: finding shorter ones could take longer than rows take to arrive
+LOOKS: Final = 128  # most lookups of positions in one call, a millisecond or less each: they block the runner
 NEVER: Final = float("-inf")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-Targets: TypeAlias = Mapping[str, Mapping[int, int]]  # by input: the offset in each log up to which it is assigned
+Targets: TypeAlias = Mapping[str, Mapping[int, int]]  # by input: the offset in each log up to which to assign
 
 
 class Splitter:
-    """Assigns runs of the inputs to lanes. `assign` is called several times a second, by one thread."""
+    """Assigns runs of the inputs to lanes. One thread calls `assign` several times a second."""
 
     def __init__(
         self,
         client: Client,
-        beside: Beside,
+        topics: OwnTopics,
         inputs: Sequence[str],
         lanes: int,
         starting: Mapping[str, Mapping[int, int]],
@@ -50,39 +51,39 @@ class Splitter:
         *,
         within_us: int = 1_000_000,
     ) -> None:
-        """`starting`: for each input where it begins, for logs of which nothing was assigned before.
+        """`starting` has the start of each input, for logs of which nothing is assigned yet.
 
-        `within_us`: how far events may be out of order. What several logs have is put into steps that are a small
+        `within_us` is by how much events may be out of order. Rows of several logs are assigned in steps of a small
         part of it.
         """
         self._client = client
-        self._beside = beside
+        self._topics = topics
         self._inputs: Final = tuple(inputs)
         self._now = now
         self._next: dict[Place, int] = {}  # the first offset of each log that is not yet assigned
-        self._gone: dict[Place, int] = {}  # the first offset of each log that was there, when it was last looked at
+        self._gone: dict[Place, int] = {}  # the first offset of each log that existed at the last look
         self._short_us: Final = max(LEAST_US, within_us // STEPS)
-        self._steps: list[Step] = []  # what was found to be new and is not yet assigned: the next one is the last
-        self._found = NEVER  # when the ends of logs were looked at, up to which everything was assigned or in steps
-        self._near_us = 0  # … and steps were made: most of what is in them was stored a while before
+        self._steps: list[TimeStep] = []  # new rows that are not assigned yet; the next step is the last item
+        self._found = NEVER  # when the ends of the logs were read; all rows before them are assigned or in steps
+        self._near_us = 0  # when the steps were made: most of their rows were stored shortly before
         self._starting: Final = {source: dict(starting.get(name, {})) for source, name in enumerate(inputs)}
         self._carry: list[float] = [0.0] * lanes
-        self.runs: Final = [Runs(lane) for lane in range(lanes)]
+        self.runs: Final = [LaneRuns(lane) for lane in range(lanes)]
         self.weights: list[float] = [1.0 / lanes] * lanes
-        self.late: list[int] = []  # lanes that get nothing at the moment, whatever their weights are
-        self.probes: set[int] = set()  # lanes that get a few events at once, whatever their weights are
-        self.given: dict[int, int] = {}  # by lane, also by those that are no more: events that it was given, ever
-        self.done: list[int] = [0] * lanes  # positions up to which lanes are finished: set by whoever reads the marks
-        self._tail = Tail(client, beside.splits)
-        self._last: dict[
-            tuple[str, int, int], tuple[int, int]
-        ] = {}  # of each lane, and each log: where its last run is
+        self.late: list[int] = []  # lanes that get nothing for now, whatever their weights
+        self.probes: set[int] = set()  # lanes that get a few events at once, whatever their weights
+        self.given: dict[int, int] = {}  # by lane, also former ones: number of events ever assigned
+        self.done: list[int] = [
+            0
+        ] * lanes  # positions up to which lanes are finished; set by the reader of the progress topic
+        self._tail = Tail(client, topics.splits)
+        self._last: dict[tuple[str, int, int], tuple[int, int]] = {}  # by lane and log: where its last run is
         self._assigned(self._news())
 
-    def _news(self) -> list[Run]:
-        return [Run.of(log, offset, row) for log, offset, row in self._tail.news()]
+    def _news(self) -> list[LaneRun]:
+        return [LaneRun.of(log, offset, row) for log, offset, row in self._tail.news()]
 
-    def _assigned(self, runs: list[Run]) -> None:
+    def _assigned(self, runs: list[LaneRun]) -> None:
         for run in runs:
             if run.lane == NOBODY:
                 continue
@@ -95,7 +96,7 @@ class Splitter:
             lane.extend(runs)
 
     def needed(self) -> dict[int, int]:
-        """The first offset of the topic of splits that a splitter which begins anew must find, by log."""
+        """By log: the first offset of the topic of splits that a restarted splitter needs."""
         for run in self._news():
             for key in (("lane", run.lane, 0), ("log", run.source, run.log)):
                 self._last[key] = run.place
@@ -110,28 +111,28 @@ class Splitter:
         return 0.0 if run is None else max(0.0, self._now() - run.at_us / 1e6)
 
     def ahead(self, lane: int) -> int:
-        """Events that a lane was given and has not finished."""
+        """Events that are assigned to a lane and not finished."""
         return self.runs[lane].assigned - self.done[lane]
 
     def assign(self, targets: Targets | None = None) -> int:
-        """Assign what is new, as far as lanes have room for it, and not beyond `targets`; the number of events.
+        """Assign new events as far as lanes have room, but not beyond `targets`. Returns their number.
 
-        Of much that has waited in several logs only so much is assigned as can be found out in a moment, which may be
-        nothing; the next call goes on from there.
+        After a backlog in several logs, one call assigns only as much as a bounded number of lookups can order, which
+        may be nothing. The next call continues from there.
         """
         looked = self._now()
         next_, stops, whole = self._looked(targets)
         steps, found = list(self._steps), self._found
         if steps and any(stop > stops.get(place, stop) for place, stop in steps[0].stops.items()):
-            steps, found = [], NEVER  # of a call that was allowed more
-        runs: list[Run] = []
+            steps, found = [], NEVER  # left by a call with later targets
+        runs: list[LaneRun] = []
         assigned = [lane.assigned for lane in self.runs]
         at_us = round(looked * 1_000_000)
         asked = 0
         while self.probes or self._room(assigned) > 0:
             if not steps:
                 just_now = 0 <= (looked - found) * 1_000_000 <= self._short_us
-                step = Step(at_us, at_us, stops) if just_now else Step(LONG_AGO_US, FAR_US, stops)
+                step = TimeStep(at_us, at_us, stops) if just_now else TimeStep(LONG_AGO_US, FAR_US, stops)
                 found, self._near_us = looked if whole else NEVER, at_us
                 if not step.logs(next_):
                     break
@@ -151,18 +152,18 @@ class Splitter:
                 next_[source, log] = some[-1].stop if some else start
                 runs += some
             if step.logs(next_):
-                break  # there is no more room, and nothing may overtake what is left of it
+                break  # lanes are full, and later rows must not overtake the rest
             steps.pop()
         if runs:
             self._put(runs)
             self._assigned(runs)
             for lane, done in zip(self.runs, self.done, strict=True):
                 lane.forget(done)
-        self._steps, self._found = steps, found  # not before: of what could not be written, nothing is assigned
+        self._steps, self._found = steps, found  # only now: after a failed write nothing counts as assigned
         return sum(run.stop - run.start for run in runs)
 
     def _looked(self, targets: Targets | None) -> tuple[dict[Place, int], dict[Place, int], bool]:
-        """What can be assigned: in each log from where on, and up to where; and whether that is all there is."""
+        """The first and the last offset of each log that can be assigned, and whether these are all rows."""
         starts: dict[Place, int] = {}
         stops: dict[Place, int] = {}
         whole = True
@@ -177,7 +178,7 @@ class Splitter:
         return starts, stops, whole
 
     def _stored(self, sources: Collection[int], at_us: int) -> dict[Place, int]:
-        """Of each log of some inputs the first row that was stored at a time or later; a request for each input."""
+        """For each log of some inputs, the first row stored at a time or later. One request for each input."""
         at = _EPOCH + timedelta(microseconds=at_us)
         return {
             (source, int(log)): int(offset)
@@ -195,11 +196,11 @@ class Splitter:
         )
 
     def end(self) -> None:
-        """Tell those who read the splits that nothing more comes, until something does."""
+        """Tell readers of the splits that the input has ended, until something more is assigned."""
         at_us = round(self._now() * 1_000_000)
-        self._put([Run(0, 0, 0, 0, NOBODY, 0, at_us)])
+        self._put([LaneRun(0, 0, 0, 0, NOBODY, 0, at_us)])
 
-    def _put(self, runs: list[Run]) -> None:
+    def _put(self, runs: list[LaneRun]) -> None:
         rows = [
             {
                 "source": run.source,
@@ -212,18 +213,18 @@ class Splitter:
             }
             for run in runs
         ]
-        self._client.put_many(self._beside.splits, rows)
+        self._client.put_many(self._topics.splits, rows)
 
-    def _deal(self, source: int, log: int, start: int, stop: int, assigned: list[int], at_us: int) -> list[Run]:
-        """Runs of one log, in turns, until it is dealt out or a lane has no more room.
+    def _deal(self, source: int, log: int, start: int, stop: int, assigned: list[int], at_us: int) -> list[LaneRun]:
+        """Runs of one log for the lanes in turn, until all is assigned or a lane has no more room.
 
-        A lane without room ends it for all: others must not be given the share that the weights say is its.
+        A lane without room ends the turn for all lanes: the others must not get the share that the weights give to it.
         """
-        runs: list[Run] = []
+        runs: list[LaneRun] = []
         lanes, weights = len(self.runs), without(self.weights, self.late)
         while start < stop and self.probes:
             lane, count = self.probes.pop(), min(EVENTS, stop - start)
-            runs.append(Run(source, log, start, start + count, lane, assigned[lane], at_us))
+            runs.append(LaneRun(source, log, start, start + count, lane, assigned[lane], at_us))
             assigned[lane] += count
             start += count
         while start < stop:
@@ -233,13 +234,13 @@ class Splitter:
             counts, self._carry = split(turn, weights, self._carry)
             for lane, count in enumerate(counts):
                 if count:
-                    runs.append(Run(source, log, start, start + count, lane, assigned[lane], at_us))
+                    runs.append(LaneRun(source, log, start, start + count, lane, assigned[lane], at_us))
                     assigned[lane] += count
                     start += count
         return runs
 
     def _room(self, assigned: Sequence[int]) -> int:
-        """Of the lane that has least, of those that get anything."""
+        """The room of the fullest lane among the lanes that get anything."""
         weights = without(self.weights, self.late)
         return min(
             AHEAD_ROWS - (given - done)

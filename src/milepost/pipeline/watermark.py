@@ -1,12 +1,12 @@
-"""How far the lanes' results can be put into one order: the fold over marks, and the least watermark.
+"""How far the results of the lanes can be merged into one order: the fold over progress rows, and the least watermark.
 
-A lane's results are in the order of its input, which is that of time but for `disorder`: no event comes more than
-that much after a later one. So when a lane has gone through events up to time t, whatever it makes later is not before
-t - disorder; and what all lanes have left behind in this sense can be merged, and is complete.
+A lane's results are in the order of its input, which is the order of time except for `disorder`: no event comes more
+than that much after a later one. So when a lane has processed events up to time t, its later results are not before t -
+disorder. The results that every lane has passed in this sense are complete, and can be merged.
 
-An *offset* of the combined stream says, for each lane, which marks were taken into account (`end`), up to which of
-them everything is merged (`low`), and the watermark. Everything here is a pure function of offsets and marks, so a
-micro-batch that Spark runs again has the same rows.
+An *offset* of the combined stream says for each lane which progress rows were considered (`end`) and up to which of
+them everything is merged (`low`), and it has the watermark. Everything here is a pure function of offsets and progress
+rows, so a micro-batch that Spark repeats has the same rows.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 NEVER: Final = -(1 << 62)  # microseconds: before every event
-LAST_US: Final = 253_402_300_799_999_999  # the end of the year 9999: the last time that Python can tell
+LAST_US: Final = 253_402_300_799_999_999  # the end of the year 9999: the last time that Python can represent
 
 
 def complete(time_us: int, disorder_us: int) -> int:
-    """The time up to which everything has come, when the latest event is of `time_us`: the last moment before those
-    that may still come.
-    """
+    """The time up to which all events have come, when the latest one has the time `time_us`."""
     return NEVER if time_us == NEVER else time_us - disorder_us - 1
 
 
 def drained(latest_us: int, open_us: Iterable[tuple[int, int]]) -> int:
-    """The time at which nothing is open any more of what events up to `latest_us` have opened.
+    """The time at which everything is closed that events up to `latest_us` have opened.
 
-    `open_us`: of each rule that is open for a time, how long that is, and where it may begin: at multiples of what.
+    `open_us` has, for each rule with a duration, the duration and the step: the rule opens at multiples of the step.
     """
     if latest_us == NEVER:
         return NEVER
@@ -37,53 +35,53 @@ def drained(latest_us: int, open_us: Iterable[tuple[int, int]]) -> int:
     return min(max([latest_us, *ends]), LAST_US)
 
 
-class Mark(NamedTuple):
-    """How far a lane is, as the transaction said that made its results visible."""
+class LaneProgress(NamedTuple):
+    """A progress row: how far a lane was when a transaction made its results visible."""
 
     lane: int
-    log: int  # where the mark is, and the results with it: both were written by one transaction of one broker
+    log: int  # of the row and of its results: one transaction of one broker wrote both
     offset: int
     rows: int  # results in the lane's topic
-    position: int  # of the lane: events it has finished
-    time_us: int  # the latest event it has seen in this epoch; NEVER: none
+    position: int  # events that the lane has finished
+    time_us: int  # of the latest event in this epoch; NEVER: there was none
 
     @classmethod
-    def of(cls, log: int, offset: int, row: Any) -> Mark:
-        """Out of a row of the topic of marks."""
+    def of(cls, log: int, offset: int, row: Any) -> LaneProgress:
+        """Parse a row of the progress topic."""
         time_us = NEVER if row.time is None else round(row.time.timestamp() * 1_000_000)
-        rows = 0 if getattr(row, "elsewhere", None) else row.rows  # which marks of older versions do not say
+        rows = 0 if getattr(row, "elsewhere", None) else row.rows  # missing in rows of older versions
         return cls(row.lane, log, offset, rows, row.position, time_us)
 
 
-class Reach(NamedTuple):
-    """How far one lane is after some of its marks."""
+class LaneReach(NamedTuple):
+    """How far one lane is after some of its progress rows."""
 
-    marks: dict[int, int]  # by log: the offset behind the last mark that counts
-    rows: dict[int, int]  # by log: the offset behind its results
+    progress: dict[int, int]  # by log: the offset after the last row that counts
+    rows: dict[int, int]  # by log: the offset after its results
     position: int = 0
     time_us: int = NEVER  # of the latest event
 
-    def after(self, mark: Mark) -> Reach:
-        """One mark later."""
-        return Reach(
-            {**self.marks, mark.log: mark.offset + 1},
-            {**self.rows, mark.log: self.rows.get(mark.log, 0) + mark.rows},
-            max(self.position, mark.position),
-            max(self.time_us, mark.time_us),
+    def after(self, progress: LaneProgress) -> LaneReach:
+        """The reach after one more row."""
+        return LaneReach(
+            {**self.progress, progress.log: progress.offset + 1},
+            {**self.rows, progress.log: self.rows.get(progress.log, 0) + progress.rows},
+            max(self.position, progress.position),
+            max(self.time_us, progress.time_us),
         )
 
     def json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """The form in Spark's checkpoints, where progress has always been called `marks`."""
         return {
-            "marks": {str(log): offset for log, offset in self.marks.items()},
+            "marks": {str(log): offset for log, offset in self.progress.items()},
             "rows": {str(log): offset for log, offset in self.rows.items()},
             "position": self.position,
             "time": self.time_us,
         }
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Reach:
-        """Back from JSON."""
+    def of(cls, told: Mapping[str, Any]) -> LaneReach:
+        """Parse the form of a checkpoint."""
         return cls(
             {int(log): int(offset) for log, offset in told["marks"].items()},
             {int(log): int(offset) for log, offset in told["rows"].items()},
@@ -92,48 +90,50 @@ class Reach(NamedTuple):
         )
 
 
-NOWHERE: Final = Reach({}, {})
+NOWHERE: Final = LaneReach({}, {})
 
 
-def beginning(marks: Sequence[Mark], logs: Mapping[int, tuple[int, int]]) -> Reach:
-    """Where a combiner begins that has never read a lane: at the first of its marks of which all results are there.
+def beginning(progress: Sequence[LaneProgress], logs: Mapping[int, tuple[int, int]]) -> LaneReach:
+    """Where a combiner begins that has never read a lane: at the first progress row whose results are all there.
 
-    Old marks are removed, and so are old results, each by a rule of its own; only their ends belong together. `logs`:
-    the first offset that is there and the one behind the last, of each log of the lane's results.
+    Old progress rows and old results are removed by different rules, so only their ends correspond. `logs` has, for
+    each log of the lane's results, the first offset that exists and the offset after the last one.
     """
     found = NOWHERE
-    for log in sorted({mark.log for mark in marks} | set(logs)):
+    for log in sorted({each.log for each in progress} | set(logs)):
         start, stop = logs.get(log, (0, 0))
         place, position = None, 0
-        for mark in sorted((mark for mark in marks if mark.log == log), key=lambda mark: -mark.offset):
-            if stop - mark.rows < start:
-                position = mark.position
-                place = mark.offset + 1 if place is None else place
+        for told in sorted((each for each in progress if each.log == log), key=lambda each: -each.offset):
+            if stop - told.rows < start:
+                position = told.position
+                place = told.offset + 1 if place is None else place
                 break
-            stop, place = stop - mark.rows, mark.offset
-        found = Reach({**found.marks, log: place or 0}, {**found.rows, log: stop}, max(found.position, position), NEVER)
+            stop, place = stop - told.rows, told.offset
+        found = LaneReach(
+            {**found.progress, log: place or 0}, {**found.rows, log: stop}, max(found.position, position), NEVER
+        )
     return found
 
 
 class LaneFold:
-    """One lane: where everything is merged, and the marks since, each with how far the lane was then."""
+    """One lane: the reach up to which everything is merged, and the reach after each later progress row."""
 
-    def __init__(self, low: Reach = NOWHERE) -> None:
+    def __init__(self, low: LaneReach = NOWHERE) -> None:
         self.low = low
-        self.later: deque[Reach] = deque()
+        self.later: deque[LaneReach] = deque()
 
     @property
-    def end(self) -> Reach:
-        """After the last mark."""
+    def end(self) -> LaneReach:
+        """The reach after the last progress row."""
         return self.later[-1] if self.later else self.low
 
-    def take(self, mark: Mark) -> None:
-        """One more mark; one that counts already is passed over."""
-        if mark.offset >= self.end.marks.get(mark.log, 0):
-            self.later.append(self.end.after(mark))
+    def take(self, progress: LaneProgress) -> None:
+        """Add a progress row. A row that counts already is ignored."""
+        if progress.offset >= self.end.progress.get(progress.log, 0):
+            self.later.append(self.end.after(progress))
 
-    def before(self, time_us: int) -> Reach:
-        """The last reach of which every event is at or before a time."""
+    def before(self, time_us: int) -> LaneReach:
+        """The last reach whose events are all at or before a time."""
         found = self.low
         for reach in self.later:
             if reach.time_us > time_us:
@@ -141,50 +141,50 @@ class LaneFold:
             found = reach
         return found
 
-    def settle(self, low: Reach) -> None:
-        """Marks up to a reach are merged, and forgotten."""
-        while self.later and self.later[0].position <= low.position and _within(self.later[0].marks, low.marks):
+    def settle(self, low: LaneReach) -> None:
+        """Remove the reaches up to one that is merged."""
+        while self.later and self.later[0].position <= low.position and _within(self.later[0].progress, low.progress):
             self.later.popleft()
         self.low = low
 
 
-def _within(marks: Mapping[int, int], others: Mapping[int, int]) -> bool:
-    return all(offset <= others.get(log, 0) for log, offset in marks.items())
+def _within(progress: Mapping[int, int], others: Mapping[int, int]) -> bool:
+    return all(offset <= others.get(log, 0) for log, offset in progress.items())
 
 
-class Order:
-    """How many results of one lane have to wait for the order, however fast they are combined: those within `disorder`
-    of the latest event, as one that comes before them may still be made.
+class HeldResults:
+    """The results of one lane that cannot be combined yet, however fast the combiner is: an event within `disorder` of
+    the latest one may still come before them.
     """
 
     def __init__(self, disorder_us: int) -> None:
         self._disorder_us = disorder_us
         self._fold = LaneFold()
 
-    def take(self, mark: Mark) -> None:
-        """One more mark."""
+    def take(self, progress: LaneProgress) -> None:
+        """Add a progress row."""
         fold = self._fold
-        fold.take(mark)
+        fold.take(progress)
         fold.settle(fold.before(complete(fold.end.time_us, self._disorder_us)))
 
     @property
     def held(self) -> int:
-        """Results behind the last reach that can be merged."""
+        """The number of results after the last reach that can be merged."""
         return sum(self._fold.end.rows.values()) - sum(self._fold.low.rows.values())
 
 
 class Quiet(NamedTuple):
-    """What is known of a pipeline whose lanes are read, beside its marks."""
+    """What is known about a pipeline's lanes besides their progress."""
 
-    assigned: Sequence[int]  # for each lane: the position behind what it was given
-    silent: bool  # nothing was assigned for so long that nothing that is late in order is waited for
+    assigned: Sequence[int]  # for each lane: the position after its last assigned event
+    silent: bool  # nothing was assigned for so long that the combiner does not wait for events out of order
 
 
 def watermark(folds: Sequence[LaneFold], quiet: Quiet, disorder_us: int) -> int | None:
-    """The time up to which the results of one pipeline's lanes are complete; None: it says nothing (silent, empty).
+    """The time up to which the results of a pipeline's lanes are complete; None when it is silent and has no events.
 
-    A lane that has finished whatever it was given does not hold the others back: what it will be given comes after all
-    that was given to anybody. All lanes finished and silent: what the stream has is all there is.
+    A lane that has finished all its events does not hold the others back, since its next events come after all events
+    assigned so far. When all lanes are finished and silent, the stream is complete.
     """
     latest = max((fold.end.time_us for fold in folds), default=NEVER)
     busy = [
@@ -196,9 +196,9 @@ def watermark(folds: Sequence[LaneFold], quiet: Quiet, disorder_us: int) -> int 
 
 
 def least(found: Iterable[tuple[int | None, bool]]) -> int:
-    """Of several pipelines: the least watermark. One that is silent counts only when all others are as well."""
+    """The least watermark of several pipelines. A silent pipeline counts only when all are silent."""
     told = list(found)
-    active = [mark for mark, silent in told if not silent and mark is not None]
+    active = [time for time, silent in told if not silent and time is not None]
     if active:
         return min(active)
-    return max((mark for mark, _ in told if mark is not None), default=NEVER)
+    return max((time for time, _ in told if time is not None), default=NEVER)

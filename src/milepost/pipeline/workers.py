@@ -1,7 +1,7 @@
-"""Whoever carries out the queries of a pipeline: this process's Spark, or processes with one of their own.
+"""The queries of a pipeline, run by this process's Spark or by processes with a Spark of their own.
 
-What fails is started again, with growing delays: a broker that was away for longer than anybody waits, a Spark
-process that was killed. What fails again and again at once is given up, with its error.
+A query that fails is started again, with growing delays: its broker was away for too long, or its Spark process was
+killed. A query that keeps failing soon after its start is given up, with its error.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import PipelineFailed
 from milepost.pipeline.combined import IDLE_S, Feeding
-from milepost.pipeline.definition.checked import Checked
+from milepost.pipeline.definition.checked import CheckedPipeline
 from milepost.pipeline.session import make_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FAILURES: Final = 5  # in a row, each within `STEADY_S` of its start, before a query is given up
-STEADY_S: Final = 60.0  # a query that ran for so long had no fault of its own when it failed
-DELAY_S: Final = (0.0, 1.0, 2.0, 5.0, 10.0)  # before it is started again, by the number of failures
+FAILURES: Final = 5  # failures in a row, each within `STEADY_S` of its start, before a query is given up
+STEADY_S: Final = 60.0  # a query that ran for so long failed for an external reason
+DELAY_S: Final = (0.0, 1.0, 2.0, 5.0, 10.0)  # before a restart, by the number of failures
 TIER2: Final = "tier 2"
-LEAVE_S: Final = 20.0  # for a process to end when it is asked to
+LEAVE_S: Final = 20.0  # for a process to end after it was asked to
 
 log = logging.getLogger("milepost.pipeline")
 
 
-class Workers:
+class PipelineWorkers:
     """The queries of one pipeline, as a context."""
 
     def __init__(
         self,
-        checked: Checked,
+        checked: CheckedPipeline,
         feeding: tuple[Feeding, ...],
         master: str,
         checkpoint: Path,
@@ -62,7 +62,7 @@ class Workers:
         self._spark: SparkSession | None = None
         self._jobs: list[Job] = []
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> PipelineWorkers:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -72,7 +72,7 @@ class Workers:
             self._stack.close()
 
     def stop(self) -> None:
-        """End all queries; what they have not committed is done again when they are started."""
+        """Stop all queries. What they have not committed is done again when they are started."""
         jobs, self._jobs = self._jobs, []
         for job in jobs:
             job.leave()
@@ -80,7 +80,7 @@ class Workers:
             job.stop()
 
     def start(self) -> None:
-        """Start everything."""
+        """Start all queries."""
         pipeline = self._checked.pipeline
         if pipeline.input:
             for lane in range(pipeline.lanes):
@@ -92,8 +92,10 @@ class Workers:
             job.start()
 
     def drain(self) -> None:
-        """Let tier 2 close the windows that are open, once nothing more comes. It is started anew for that: how far a
-        micro-batch goes is then in Spark's log of offsets, as always, and is the same when it is repeated.
+        """Let tier 2 close its open windows once the input has ended.
+
+        Tier 2 is restarted for that: how far a micro-batch goes is then in Spark's offset log as usual, and the same
+        when it is repeated.
         """
         self._drain = True
         for job in self._jobs:
@@ -102,13 +104,13 @@ class Workers:
                 job.start()
 
     def tend(self) -> None:
-        """Start again what has failed; `PipelineFailed` for what cannot be helped."""
+        """Restart queries that have failed. Raises `PipelineFailed` for a query that is given up."""
         for job in self._jobs:
             job.tend()
 
     @property
     def spark(self) -> SparkSession:
-        """The session of this process; made when it is first needed."""
+        """The session of this process, made on first use."""
         if self._spark is None or self._spark.sparkContext._jsc is None:
             from milepost.pipeline import queries
 
@@ -123,14 +125,14 @@ class Workers:
         def begin() -> Any:
             from milepost.pipeline import queries
 
-            return Query(queries.start_lane(self.spark, self._checked, lane, self._checkpoint, drops=self._drops))
+            return LocalQuery(queries.start_lane(self.spark, self._checked, lane, self._checkpoint, drops=self._drops))
 
         return begin
 
     def _tier2(self) -> Any:
         from milepost.pipeline import queries
 
-        return Query(
+        return LocalQuery(
             queries.start_tier2(
                 self.spark,
                 self._checked,
@@ -144,7 +146,7 @@ class Workers:
 
     def _process(self, lane: int) -> Callable[[], Any]:
         def begin() -> Any:
-            return Process(self._checked, lane, self._master, self._checkpoint, self._drops)
+            return LaneProcess(self._checked, lane, self._master, self._checkpoint, self._drops)
 
         return begin
 
@@ -183,7 +185,7 @@ class Job:
         self._again = now + DELAY_S[self._failures - 1]
 
     def leave(self) -> None:
-        """Ask it to end, and do not wait."""
+        """Ask it to end, without waiting."""
         if self._running is not None and self._again is None:
             self._running.leave()
 
@@ -192,7 +194,7 @@ class Job:
             self._running.stop()
 
 
-class Query:
+class LocalQuery:
     """A streaming query of this process's Spark."""
 
     def __init__(self, query: Any) -> None:
@@ -204,24 +206,24 @@ class Query:
             if self._query.isActive:
                 return None
             error = self._query.exception()
-        except Exception as gone:  # Py4J has a dozen ways to say it
+        except Exception as gone:  # Py4J raises many kinds of errors for it
             raise PipelineFailed(f"Spark's Java process is gone ({gone!s:.200}); start the pipeline again") from None
         return "it was stopped" if error is None else shortened(str(error))
 
     def leave(self) -> None:
-        """A query is stopped by whoever waits for it."""
+        """Nothing to do: `stop` stops the query and waits."""
 
     def stop(self) -> None:
         try:
             self._query.stop()
-        except Exception as error:  # Spark may be gone already, and then it has stopped
+        except Exception as error:  # Spark may be gone already, and the query with it
             log.debug("stopping a query: %s", error)
 
 
-class Process:
-    """A lane in a process of its own, with its own Spark: other cores, another master, another speed."""
+class LaneProcess:
+    """A lane in a process of its own, with its own Spark: for other cores or another master."""
 
-    def __init__(self, checked: Checked, lane: int, master: str, checkpoint: Path, drops: int) -> None:
+    def __init__(self, checked: CheckedPipeline, lane: int, master: str, checkpoint: Path, drops: int) -> None:
         pipeline = checked.pipeline
         own = pipeline.lane[lane] if lane < len(pipeline.lane) else None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, lives as long as the process
@@ -258,7 +260,7 @@ class Process:
 
 
 def shortened(text: str) -> str:
-    """The telling lines of one of Spark's errors: not its traces of two languages."""
+    """The telling lines of an error of Spark, without its Java and Python traces."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))]
     said = [line for line in lines if "milepost.errors" in line or "Error" in line or "Exception" in line]
     return (said[-1] if said else lines[-1] if lines else "it said nothing").strip()[:1_000]

@@ -1,4 +1,4 @@
-"""For the tests of programs that use Milepost: a broker in memory, a clock that goes when told, a ledger.
+"""For tests of programs that use Milepost: a broker in memory, a clock that tests advance, a ledger.
 
 ::
 
@@ -6,8 +6,8 @@
         async with milepost.AsyncClient(broker.uri) as client:
             ...
 
-It is the real broker on a transport without sockets. It needs `milepost[server]`. `milepost.testing.ledger` decides
-whether every message arrived, once and in order.
+It is the real broker on a transport without sockets. It needs `milepost[server]`. `milepost.testing.ledger` checks that
+every message arrived, once and in order.
 """
 
 from milepost.testing import ledger

@@ -16,11 +16,11 @@ _names = count(1)
 
 
 class MemoryBroker(Broker):
-    """The real broker, reached under `uri` from within this event loop only."""
+    """The real broker, reachable under `uri` from this event loop only."""
 
     @property
     def uri(self) -> str:
-        """For `AsyncClient`."""
+        """The address for `AsyncClient`."""
         return str(self.address)
 
 
@@ -28,9 +28,9 @@ class MemoryBroker(Broker):
 async def broker(
     *, clock: Clock | None = None, listen: str | None = None, **changes: Any
 ) -> AsyncIterator[MemoryBroker]:
-    """A running broker; `changes` are settings, as in `defaults.toml`.
+    """A running broker. `changes` are settings, as in `defaults.toml`.
 
-    What is durable is stored in a folder that goes away with it, unless `store` names another; `store=""` does without.
+    Durable state is stored in a temporary folder, unless `store` names a place. `store=""` runs without a store.
     """
     address = listen or f"inproc://test-{next(_names)}"
     with TemporaryDirectory(prefix="milepost-") as folder:

@@ -1,4 +1,4 @@
-"""A clock that goes when told."""
+"""A clock that tests advance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Timer:
 
 
 class FakeClock:
-    """Time that stands still between calls of `advance`."""
+    """A clock that stands still between calls of `advance`."""
 
     def __init__(self, time_us: int = 1_700_000_000_000_000) -> None:
         self._start_us = time_us
@@ -33,7 +33,7 @@ class FakeClock:
         return lambda: self._timers.remove(timer) if timer in self._timers else None
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; what is due is called in order, each at its time."""
+        """Advance the time. Due timers are called in order, each at its time."""
         end = self._now + seconds
         while self._timers:
             timer = min(self._timers, key=lambda each: each.due)

@@ -27,7 +27,7 @@ def test_places(text, start):
 
 @pytest.mark.parametrize("text", ["", "newest", "-1", "1:", "1:2,", "٣", "14:30:00Z"])
 def test_what_is_no_place_is_refused_with_the_forms(text):
-    with pytest.raises(InvalidValue, match=r"--start .* is no place in a topic: write earliest, new"):
+    with pytest.raises(InvalidValue, match=r"--start .* is not a position in a topic: write earliest, new"):
         position.start(text, "--start")
 
 

@@ -57,7 +57,7 @@ def test_priorities_are_numbers_or_functions_of_a_type():
     assert _priorities(["a"], ["7", "x * 2"]) == (7.0, {"a": "x * 2"})
     assert _priorities(["a", "b"], ["b = x", "a=y = 3"]) == (0.0, {"b": " x", "a": "y = 3"})
     assert _priorities(["a"], ["x = 3"]) == (0.0, {"a": "x = 3"})  # which the broker refuses: no number
-    with pytest.raises(InvalidValue, match="for which type"):
+    with pytest.raises(InvalidValue, match="name the type"):
         _priorities(["a", "b"], ["x"])
 
 

@@ -118,7 +118,7 @@ def test_pairs_make_a_message():
 @pytest.mark.parametrize(
     ("pair", "words"),
     [
-        ("symbol", "'symbol' is no field=value"),
+        ("symbol", "'symbol' is not a field=value"),
         ("pirce=3", "did you mean 'price'?"),
         ("desk.flor=3", "did you mean 'floor'?"),
         ("symbol.x=3", "there is no field 'symbol.x'"),

@@ -10,7 +10,7 @@ import pytest
 
 from milepost import parse_schema
 from milepost.pipeline.definition import Control, Lane, Late, Pipeline, Spark
-from milepost.pipeline.definition.checking import check
+from milepost.pipeline.definition.checker import check
 from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, ThresholdRule, WindowRule
 from milepost.pipeline.definition.step import VERBS
 from milepost.pipeline.definition.table import key_of

@@ -39,19 +39,19 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, v
     java(tmp_path, version)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(ConfigError, match=rf"needs Java 17 or newer, and there is {said} \({tmp_path}/bin/java\)"):
+    with pytest.raises(ConfigError, match=rf"needs Java 17 or newer, but there is {said} \({tmp_path}/bin/java\)"):
         require_java()
 
 
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="and there is none: install it"):
+    with pytest.raises(ConfigError, match="but there is none: install it"):
         require_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # Spark looks nowhere else then
-    with pytest.raises(ConfigError, match=f"and there is none in JAVA_HOME, {tmp_path}: install it"):
+    with pytest.raises(ConfigError, match=f"but there is none in JAVA_HOME, {tmp_path}: install it"):
         require_java()
     java(tmp_path, "")
     (tmp_path / "bin" / "java").chmod(0o644)
-    with pytest.raises(ConfigError, match="and there is one that does not run"):
+    with pytest.raises(ConfigError, match="but there is one that does not run"):
         require_java()

@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.pipeline.splits import FAR_US, LONG_AGO_US, Piece, Place, Run, Runs, Step, partitioned
+from milepost.pipeline.splits import FAR_US, LONG_AGO_US, LaneRun, LaneRuns, Place, RunPart, TimeStep, partitioned
 
 
 @st.composite
-def lanes_of_runs(draw: st.DrawFn) -> list[Run]:
-    runs: list[Run] = []
+def lanes_of_runs(draw: st.DrawFn) -> list[LaneRun]:
+    runs: list[LaneRun] = []
     first, offset = 0, 0
     for gap, count in draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 30)), min_size=1, max_size=20)):
         offset += gap
-        runs.append(Run(0, 1, offset, offset + count, 2, first, 0, (1, len(runs))))
+        runs.append(LaneRun(0, 1, offset, offset + count, 2, first, 0, (1, len(runs))))
         first, offset = first + count, offset + count
     return runs
 
 
 @given(lanes_of_runs(), st.data())
-def test_positions_are_offsets_in_order(runs: list[Run], data: st.DataObject) -> None:
-    lane = Runs(2)
-    lane.extend([*runs, Run(0, 1, 0, 99, 1, 0, 0)])  # another lane's is passed over
+def test_positions_are_offsets_in_order(runs: list[LaneRun], data: st.DataObject) -> None:
+    lane = LaneRuns(2)
+    lane.extend([*runs, LaneRun(0, 1, 0, 99, 1, 0, 0)])  # another lane's is passed over
     everything = [offset for run in runs for offset in range(run.start, run.stop)]
     assert lane.assigned == len(everything)
     start = data.draw(st.integers(0, len(everything)))
@@ -42,15 +42,15 @@ def test_positions_are_offsets_in_order(runs: list[Run], data: st.DataObject) ->
 
 
 def test_runs_that_come_out_of_order_are_sorted_and_what_is_missing_is_an_error() -> None:
-    lane = Runs(0)
-    lane.extend([Run(0, 1, 10, 20, 0, 10, 0), Run(0, 1, 0, 10, 0, 0, 0)])
-    assert lane.pieces(5, 15) == [Piece(0, 1, 5, 15)]
+    lane = LaneRuns(0)
+    lane.extend([LaneRun(0, 1, 10, 20, 0, 10, 0), LaneRun(0, 1, 0, 10, 0, 0, 0)])
+    assert lane.pieces(5, 15) == [RunPart(0, 1, 5, 15)]
     with pytest.raises(LookupError, match="position 20"):
         lane.pieces(15, 25)
 
 
 def test_a_part_does_not_go_to_and_fro_between_inputs() -> None:
-    turns = [Piece(turn % 2, 1, 10 * turn, 10 * turn + 10) for turn in range(40)]
+    turns = [RunPart(turn % 2, 1, 10 * turn, 10 * turn + 10) for turn in range(40)]
     parts = partitioned(turns, 3)
     assert sorted(offset for part in parts for each in part for offset in range(each.start, each.stop)) == list(
         range(400)
@@ -76,7 +76,7 @@ def test_steps_are_in_the_order_of_storing_and_short_where_that_matters(
 ) -> None:
     starts = {place: data.draw(st.integers(0, len(times))) for place, times in logs.items()}
     wanted = sorted(time for place, times in logs.items() for time in times[starts[place] :])
-    steps = [Step(LONG_AGO_US, FAR_US, {place: len(times) for place, times in logs.items()})]
+    steps = [TimeStep(LONG_AGO_US, FAR_US, {place: len(times) for place, times in logs.items()})]
     taken: list[list[int]] = []
     cuts = 0
     while steps:
@@ -102,7 +102,7 @@ def test_steps_are_in_the_order_of_storing_and_short_where_that_matters(
 def test_what_came_long_ago_is_found_with_a_few_more_cuts_than_what_came_just_now(ago_us: int, most: int) -> None:
     now_us = 1_700_000_000_000_000
     logs = {(0, 1): [now_us - ago_us], (1, 1): [now_us - ago_us + 1]}
-    steps, starts, cuts = [Step(LONG_AGO_US, FAR_US, dict.fromkeys(logs, 1))], dict.fromkeys(logs, 0), 0
+    steps, starts, cuts = [TimeStep(LONG_AGO_US, FAR_US, dict.fromkeys(logs, 1))], dict.fromkeys(logs, 0), 0
     while (middle_us := steps[-1].middle(starts, SHORT_US, now_us)) is not None or not steps[-1].logs(starts):
         if middle_us is None:
             steps.pop()

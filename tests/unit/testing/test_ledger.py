@@ -344,9 +344,9 @@ def test_sequences_out_of_range_are_refused_when_noted(wrong):
 
 
 def test_columns_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="differ in number"):
         Ledger().got("desk", ["p"], [1, 2])
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="differ in number"):
         Ledger().done("desk", ["p"], [1, 2])
     with pytest.raises(ValueError, match="once"):
         Ledger().subscription("desk", "t", "twice")

@@ -9,7 +9,7 @@ import pytest
 
 from milepost.testing.ledger import Ledger, Recorder
 from milepost.testing.ledger import records as module
-from milepost.testing.ledger.records import Began, Damage, Got, Put, read_records
+from milepost.testing.ledger.records import BeganRecord, Damage, GotRecord, PutRecord, read_records
 
 
 def ledger_of(*paths):
@@ -73,7 +73,7 @@ def test_the_next_life_goes_on_behind_a_torn_line(tmp_path):
     with Recorder(path, "c") as desk:
         desk.got("desk", "p", 1, member="c")
     read = list(read_records(path))
-    assert [type(event) for event in read] == [Began, Damage, Began, Got]
+    assert [type(event) for event in read] == [BeganRecord, Damage, BeganRecord, GotRecord]
     assert read[1].torn
 
 
@@ -108,7 +108,7 @@ def test_a_file_longer_than_a_chunk(tmp_path, monkeypatch):
         for number in range(100):
             feed.put("p", "t", number)
     events = list(read_records(path))
-    assert [event.first for event in events if isinstance(event, Put)] == list(range(100))
+    assert [event.first for event in events if isinstance(event, PutRecord)] == list(range(100))
 
 
 WRITER = """

@@ -1,4 +1,4 @@
-"""A scene: one field out of the bytes of one message, and how long that takes."""
+"""A scene: read one field from the bytes of one message, with the time it takes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from rich.table import Table
 
 from milepost.batch import Batch, projection, reader
 from milepost.cli.demo.market import TRADE, many
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.narrator import Narrator
 
 MESSAGES = 2_000
-ROUNDS = 5  # the quickest counts
+ROUNDS = 5  # repetitions, of which the fastest counts
 
 
-def play(stage: Stage) -> None:
-    stage.scene("A field is read without reading the message")
+def play(narrator: Narrator) -> None:
+    narrator.scene("A field is read without reading the message")
     rows = many(MESSAGES)
     ours = [bytes(Batch.encode(TRADE, [row]).data) for row in rows]
     texts = [json.dumps(row, default=str) for row in rows]
     size, floor = reader(TRADE, "size"), reader(TRADE, "desk.floor")
     three = projection(TRADE, ["symbol", "price", "size"])
 
-    stage.say(f"{MESSAGES:,} trades, each alone in a batch of one row. A reader is made once for a field:")
-    stage.claim("`size` reads what was written", [size(data) for data in ours] == [row["size"] for row in rows])
+    narrator.say(f"{MESSAGES:,} trades, each alone in a batch of one row. A reader is made once for a field:")
+    narrator.claim("`size` reads what was written", [size(data) for data in ours] == [row["size"] for row in rows])
     floors = [row["desk"]["floor"] if row["desk"] else None for row in rows]
-    stage.claim("`desk.floor` too, and None where there is no desk", [floor(data) for data in ours] == floors)
+    narrator.claim("`desk.floor` too, and None where there is no desk", [floor(data) for data in ours] == floors)
     triples = [(row["symbol"], row["price"], row["size"]) for row in rows]
-    stage.claim("a projection reads three fields in one call", [three(data) for data in ours] == triples)
+    narrator.claim("a projection reads three fields in one call", [three(data) for data in ours] == triples)
 
     table = Table(box=None, header_style="dim")
     table.add_column("what")
@@ -39,8 +39,8 @@ def play(stage: Stage) -> None:
     table.add_row("desk.floor, one level down", f"{_ns(floor, ours):,.0f}")
     table.add_row("symbol, price, size", f"{_ns(three, ours):,.0f}")
     table.add_row("size out of JSON, by Python's own json", f"{_ns(lambda text: json.loads(text)['size'], texts):,.0f}")
-    stage.show(table)
-    stage.say("`make bench NAME=format` compares with the fast libraries, on the same messages.")
+    narrator.show(table)
+    narrator.say("`make bench NAME=format` compares with the fast libraries, on the same messages.")
 
 
 def _ns(read: Callable[[Any], Any], messages: list[Any]) -> float:

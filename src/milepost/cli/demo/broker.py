@@ -1,4 +1,4 @@
-"""A scene: a broker, its clients, and what each of them gets."""
+"""A scene: a broker, its clients, and the messages that each of them gets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from milepost import query
 from milepost.cli.demo.market import TRADE, TRADE_TEXT, many
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.narrator import Narrator
 
 if TYPE_CHECKING:
     from milepost.broker import Broker
@@ -25,23 +25,23 @@ FILTERS: Final = {
     "north": "symbol = 'IBM' and price > 100",
     "south": "size >= 1500 or any(tags, it = 'block')",
 }
-SMALL_BYTES: Final = 65_536  # of every queue and window, so that a slow subscriber is met soon
+SMALL_BYTES: Final = 65_536  # of every queue and window, so that a subscriber soon counts as slow
 
 
-def play(stage: Stage) -> None:
-    stage.scene("A broker sends each message to those who asked for it")
-    if not stage.has_broker():
+def play(narrator: Narrator) -> None:
+    narrator.scene("A broker sends each message to the subscribers that want it")
+    if not narrator.has_broker():
         return
     with _broker() as address:
-        stage.say(f"A broker listens on {address}. Three clients connect to it; one puts {ROWS:,} trades, "
+        narrator.say(f"A broker listens on {address}. Three clients connect to it; one puts {ROWS:,} trades, "
                   "each with a symbol, a price, a size, tags and more.")  # fmt: skip
-        _by_content(stage, address)
-        _slow(stage, address)
+        _by_content(narrator, address)
+        _slow(narrator, address)
 
 
 @contextmanager
 def _broker() -> Iterator[str]:
-    """A broker with real sockets, in a thread of its own."""
+    """A broker with real sockets, in a thread."""
     from milepost.broker import Broker
     from milepost.config import settings
 
@@ -75,7 +75,7 @@ def _broker() -> Iterator[str]:
         thread.join()
 
 
-def _by_content(stage: Stage, address: str) -> None:
+def _by_content(narrator: Narrator, address: str) -> None:
     from milepost.client import Client
 
     rows = many(ROWS)
@@ -97,20 +97,20 @@ def _by_content(stage: Stage, address: str) -> None:
         for name, subscription in subscriptions.items():
             got[name] = _take(subscription, len(expected[name]))
         status = feed.status()
-    stage.say("")
-    stage.show(_picture({name: len(found) for name, found in got.items()}))
+    narrator.say("")
+    narrator.show(_picture({name: len(found) for name, found in got.items()}))
     for name in FILTERS:
-        stage.claim(f"{name} got the {len(got[name]):,} trades that its filter finds in plain Python, in order",
+        narrator.claim(f"{name} got the {len(got[name]):,} trades that its filter selects in plain Python, in order",
                     got[name] == expected[name])  # fmt: skip
     sent = {found["client"]: found["rows_out"] for found in status["subscriptions"]}
-    stage.claim("and the broker has sent them no others", sent == {name: len(found) for name, found in got.items()})
+    narrator.claim("and the broker has sent them no others", sent == {name: len(found) for name, found in got.items()})
 
 
-def _slow(stage: Stage, address: str) -> None:
+def _slow(narrator: Narrator, address: str) -> None:
     from milepost.client import Client
 
     rows = many(ROWS)
-    stage.say("\nA subscriber that does not read must not fill the broker's memory. The topic says what happens:")
+    narrator.say("\nA subscriber that does not read must not fill the broker's memory. The topic says what happens:")
     with Client(address, name="feed") as feed, Client(address, name="sleepy", window=SMALL_BYTES) as sleepy:
         feed.declare_topic("lossy", TRADE_TEXT, slow="drop")
         subscription = sleepy.subscribe("lossy")
@@ -119,16 +119,16 @@ def _slow(stage: Stage, address: str) -> None:
         waiting = feed.status()["backlogs"]
         dropped = _client(feed, "sleepy")["dropped_rows"]
         kept = _take(subscription, ROWS - dropped)
-        stage.say(
+        narrator.say(
             f"[cyan]slow = drop[/]: {dropped:,} of {ROWS:,} trades were dropped while it slept, the oldest first."
         )
-        stage.claim(f"what waited took {waiting['bytes']:,} bytes, no more than the {SMALL_BYTES:,} allowed",
+        narrator.claim(f"what waited took {waiting['bytes']:,} bytes, no more than the {SMALL_BYTES:,} allowed",
                     dropped > 0 and waiting["bytes"] <= SMALL_BYTES)  # fmt: skip
-        stage.claim(
-            f"it was told of all {dropped:,}, and got every other",
+        narrator.claim(
+            f"it was told of all {dropped:,}, and got all others",
             subscription.dropped == dropped and len(kept) + dropped == ROWS,
         )
-        stage.claim("the newest trade is among them", kept[-1] == rows[-1])
+        narrator.claim("the newest trade is among them", kept[-1] == rows[-1])
         sleepy.unsubscribe(subscription)
 
         feed.declare_topic("complete", TRADE_TEXT, slow="throttle")
@@ -140,10 +140,10 @@ def _slow(stage: Stage, address: str) -> None:
             while (status := observer.status())["totals"]["puts_throttled"] == before:
                 pass  # it is putting; each look takes a round trip
         taken = next(found["rows_in"] for found in status["topics"] if found["name"] == "complete")
-        stage.say(
+        narrator.say(
             f"[cyan]slow = throttle[/]: the publisher had to wait after {taken:,} trades. Then the subscriber woke."
         )
-        stage.claim(
+        narrator.claim(
             "all trades arrived, none was dropped", _take(subscription, ROWS) == rows and subscription.dropped == 0
         )
         putting.join()
@@ -170,7 +170,7 @@ def _client(client: Client, name: str) -> dict[str, Any]:
 
 
 def _picture(counts: dict[str, int]) -> str:
-    """Publisher, broker and subscribers, with what flows between them."""
+    """Publisher, broker and subscribers, with the number of messages between them."""
     lines = []
     (first, one), (second, two) = counts.items()
     put = f"{ROWS:,}"

@@ -1,4 +1,4 @@
-"""A scene: a broker that is killed in the middle of its work, and what it had promised."""
+"""A scene: a broker is killed in the middle of puts, and keeps its promises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
-from milepost.cli.demo.stage import ClaimFailed, Stage
+from milepost.cli.demo.narrator import ClaimFailed, Narrator
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient
@@ -29,26 +29,26 @@ GOTTEN: Final = 200  # messages that one acknowledgement covers at most
 REPLAYED_FROM: Final = 2_000
 LARGE: Final = "size >= 900 and symbol = 'IBM'"
 TRIES: Final = 3
-PATIENCE_S: Final = 60.0  # only there to end what hangs
+PATIENCE_S: Final = 60.0  # ends a scene that hangs
 SCHEMA: Final = "order: [number: int, symbol: string, size: int]"
 
 
-def play(stage: Stage) -> None:
-    stage.scene("A broker is killed in the middle of puts: nothing is lost, and nothing comes twice")
-    if not stage.has_broker():
+def play(narrator: Narrator) -> None:
+    narrator.scene("A broker is killed in the middle of puts: nothing is lost, and nothing comes twice")
+    if not narrator.has_broker():
         return
     with TemporaryDirectory(prefix="milepost-demo-") as folder, quiet():
-        broker = Process(Path(folder))
+        broker = BrokerProcess(Path(folder))
         try:
-            with stage.waiting("A broker starts"):
+            with narrator.waiting("A broker starts"):
                 broker.start()
-            asyncio.run(_scene(stage, broker))
+            asyncio.run(_scene(narrator, broker))
         finally:
             broker.end()
 
 
-class Process:
-    """`milepost up`, at one address and on one store over all its lives; `options` are more of its options."""
+class BrokerProcess:
+    """`milepost up` with one address and one store for all its processes. `options` are further options."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self._errors = folder / "errors"
@@ -73,7 +73,7 @@ class Process:
             raise ClaimFailed(f"a broker can be started, and it says: {self._errors.read_text().strip()[-1000:]}")
 
     def kill(self) -> None:
-        """SIGKILL: it has no time to say or save anything."""
+        """Kill it with SIGKILL, without time to save anything."""
         assert self._process is not None
         self._process.kill()
 
@@ -84,7 +84,7 @@ class Process:
             self._process = None
 
 
-async def _scene(stage: Stage, broker: Process) -> None:
+async def _scene(narrator: Narrator, broker: BrokerProcess) -> None:
     from milepost.client import AsyncClient
     from milepost.testing.ledger import Ledger
 
@@ -99,17 +99,17 @@ async def _scene(stage: Stage, broker: Process) -> None:
     ):
         await feed.declare_topic("orders", SCHEMA, durable=True)
         await desk.subscribe("orders", name="desk", start="earliest")
-        stage.say(
+        narrator.say(
             "A broker in a process of its own keeps the topic `orders` in a SQLite file. "
             f"`feed` puts {ORDERS:,} orders, {UNDER_WAY} under way at a time; `desk` gets them."
         )
-        await _killed(stage, broker, feed, desk, orders, ledger)
-        await _replayed(stage, desk, orders)
-        await _dead(stage, feed, desk)
+        await _killed(narrator, broker, feed, desk, orders, ledger)
+        await _replayed(narrator, desk, orders)
+        await _dead(narrator, feed, desk)
 
 
 async def _killed(
-    stage: Stage, broker: Process, feed: AsyncClient, desk: AsyncClient, orders: list[Any], ledger: Ledger
+    narrator: Narrator, broker: BrokerProcess, feed: AsyncClient, desk: AsyncClient, orders: list[Any], ledger: Ledger
 ) -> None:
     room = asyncio.Semaphore(UNDER_WAY)
     begun = acknowledged = under_way = 0
@@ -133,13 +133,13 @@ async def _killed(
     async def kill() -> None:
         nonlocal under_way
         while acknowledged < KILLED_AFTER or begun - acknowledged < UNDER_WAY // 2:
-            await asyncio.sleep(0)  # acknowledgements come by the dozen: this looks between any two turns of the loop
+            await asyncio.sleep(0)  # acknowledgements come by the dozen: this checks between any two turns of the loop
         broker.kill()
         before, under_way = acknowledged, begun - acknowledged
         broker.end()
         started = time.monotonic()
         await asyncio.to_thread(broker.start)
-        stage.say(
+        narrator.say(
             f"[red]SIGKILL[/]: {before:,} puts were acknowledged, {under_way} were under way. "
             f"A new process listens after {time.monotonic() - started:.1f} s."
         )
@@ -150,23 +150,23 @@ async def _killed(
         for number in range(ORDERS):
             await room.acquire()
             tasks.create_task(put(number))
-    # A message more than there should be would have to come now: nothing else is before the subscription.
+    # A surplus message would have to come now: nothing else is ahead of the subscription.
     more = await desk.get_many("orders", GOTTEN, timeout=0.2)
     ledger.got("desk", "feed", [message.number for message in more])
     verdict = ledger.verdict()
-    stage.claim("it was killed in the middle of puts", under_way > 0)
-    stage.claim(f"both clients came back by themselves, and all {ORDERS:,} puts were acknowledged in the end",
+    narrator.claim("it was killed in the middle of puts", under_way > 0)
+    narrator.claim(f"both clients came back by themselves, and all {ORDERS:,} puts were acknowledged in the end",
                 verdict.acknowledged == ORDERS)  # fmt: skip
-    stage.claim(
+    narrator.claim(
         f"`desk` got each of the {verdict.subscriptions['desk'].delivered:,} orders exactly once and in order, "
         "by the verdict of a ledger",
         bool(verdict) and verdict.subscriptions["desk"].delivered == ORDERS,
     )
     kept = (await desk.look("orders"))["logs"][0]
-    stage.claim("the log holds each of them once", kept["rows"] == ORDERS and kept["next"] == ORDERS)
+    narrator.claim("the log holds each of them once", kept["rows"] == ORDERS and kept["next"] == ORDERS)
 
 
-async def _replayed(stage: Stage, desk: AsyncClient, orders: list[Any]) -> None:
+async def _replayed(narrator: Narrator, desk: AsyncClient, orders: list[Any]) -> None:
     expected = [order for order in orders[REPLAYED_FROM:] if order["size"] >= 900 and order["symbol"] == "IBM"]
     replay = await desk.subscribe("orders", where=LARGE, start=REPLAYED_FROM)
     found: list[Any] = []
@@ -175,18 +175,18 @@ async def _replayed(stage: Stage, desk: AsyncClient, orders: list[Any]) -> None:
         if len(found) >= len(expected):
             break
     await replay.detach()
-    stage.say(f"\nA log can be read again: from offset {REPLAYED_FROM:,} on, where [cyan]{escape(LARGE)}[/].")
-    stage.claim(f"the {len(found)} orders that plain Python finds there came, in order", found == expected)
+    narrator.say(f"\nA log can be read again: from offset {REPLAYED_FROM:,} on, where [cyan]{escape(LARGE)}[/].")
+    narrator.claim(f"the {len(found)} orders that plain Python finds there came, in order", found == expected)
 
 
-async def _dead(stage: Stage, feed: AsyncClient, desk: AsyncClient) -> None:
+async def _dead(narrator: Narrator, feed: AsyncClient, desk: AsyncClient) -> None:
     await feed.declare_topic("orders.dead", SCHEMA, durable=True)
     morgue = await desk.subscribe("orders.dead", name="morgue", start="earliest")
     careful = await desk.subscribe(
         "orders", name="careful", start="new", ack="explicit", max_deliveries=TRIES, dead_letter="orders.dead"
     )
     poison = {"number": -1, "symbol": "???", "size": 0}
-    stage.say("\nA message that nobody can handle must not come for ever:")
+    narrator.say("\nA message that cannot be handled must not be delivered for ever:")
     await feed.put_many("orders", [poison, {"number": ORDERS, "symbol": "IBM", "size": 1}])
     refusals, handled = 0, []
 
@@ -205,14 +205,14 @@ async def _dead(stage: Stage, feed: AsyncClient, desk: AsyncClient) -> None:
     buried = await morgue.get()
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
-    stage.claim(f"sent back {TRIES} times, it went to the dead-letter topic, as it was",
+    narrator.claim(f"sent back {TRIES} times, it went to the dead-letter topic, as it was",
                 refusals == TRIES and dict(buried) == poison)  # fmt: skip
-    stage.claim("and the order behind it was handled", handled == [ORDERS])
+    narrator.claim("and the order behind it was handled", handled == [ORDERS])
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Clients log that they lost a broker. Here that is part of the play."""
+    """Hide the clients' logs about the lost broker, which is part of the scene."""
     log, nobody = logging.getLogger("milepost"), logging.NullHandler()
     log.addHandler(nobody)
     try:

@@ -1,4 +1,4 @@
-"""The messages the scenes play with: trades, a few by hand and many at random."""
+"""The messages of the scenes: trades, a few by hand and many at random."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW: list[dict[str, Any]] = [
 
 
 def many(count: int) -> list[dict[str, Any]]:
-    """Random trades, always the same ones."""
+    """Random trades, always the same."""
     rng = random.Random(7)
     names = ["IBM", "ACME", "GLOBEX", "INITECH", "HOOLI", "UMBRELLA"]
     return [

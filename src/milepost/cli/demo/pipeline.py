@@ -1,4 +1,4 @@
-"""A scene: the two rules of the paper on Spark, over a broker in a process of its own, and a controller at work."""
+"""A scene: the two rules of the paper on Spark, with a broker in a process of its own, and a controller."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
-from milepost.cli.demo.durable import Process, quiet
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.durable import BrokerProcess, quiet
+from milepost.cli.demo.narrator import Narrator
 from milepost.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EVENTS: Final = 20_000
 START: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 STEP: Final = timedelta(milliseconds=5)
-PATIENCE_S: Final = 100.0  # only there to end what hangs
+PATIENCE_S: Final = 100.0  # ends a scene that hangs
 SCHEMA: Final = "event: [number: int, at: timestamp, kind: string, host: string, load: double]"
 DEFINITION: Final = """
 name = "hosts"
@@ -46,25 +46,25 @@ having = "peak > 2"
 """
 
 
-def play(stage: Stage) -> None:
-    stage.scene("Events in two tiers, on Spark")
-    if not stage.has_broker():
+def play(narrator: Narrator) -> None:
+    narrator.scene("Events in two tiers, on Spark")
+    if not narrator.has_broker():
         return
     from milepost.pipeline.session import require_spark
 
     try:
         require_spark()
     except ConfigError as error:
-        stage.say(f"Without Spark there is nothing to see here: {escape(str(error))}")
+        narrator.say(f"Without Spark there is nothing to see here: {escape(str(error))}")
         return
     with TemporaryDirectory(prefix="milepost-demo-", ignore_cleanup_errors=True) as folder, quiet(), _silent():
-        broker = Process(Path(folder))
+        broker = BrokerProcess(Path(folder))
         try:
             broker.start()
-            _scene(stage, broker.address, Path(folder))
+            _scene(narrator, broker.address, Path(folder))
         finally:
             broker.end()
-    _controlled(stage)
+    _controlled(narrator)
 
 
 def events() -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def events() -> list[dict[str, Any]]:
     ]
 
 
-def _scene(stage: Stage, address: str, folder: Path) -> None:
+def _scene(narrator: Narrator, address: str, folder: Path) -> None:
     from milepost.client import Client
     from milepost.pipeline.definition import Pipeline
     from milepost.pipeline.runner import Runner
@@ -90,14 +90,14 @@ def _scene(stage: Stage, address: str, folder: Path) -> None:
     with Client(address, timeout=PATIENCE_S) as client:
         client.declare_topic("events", SCHEMA, durable=True)
         client.put_many("events", rows)
-        stage.say(
+        narrator.say(
             f"{EVENTS:,} events wait in the durable topic `events`. Rule 1 discards what one subnet reports about its "
             "performance; rule 2 sends an alert when the largest load of another exceeds 2 in ten seconds. Two lanes "
             "apply rule 1, a combiner puts their results into time order, and tier 2 applies rule 2."
         )
         pipeline = Pipeline.from_toml(DEFINITION.format(broker=address))
         with (
-            stage.waiting("Spark starts, which takes a while") as told,
+            narrator.waiting("Spark starts, which takes a while") as told,
             Runner(pipeline, checkpoint=folder / "checkpoint", once=True, drain=True) as runner,
         ):
 
@@ -108,16 +108,16 @@ def _scene(stage: Stage, address: str, folder: Path) -> None:
             runner.run(until=look)
             done = list(runner.totals.done)
         clean, alerts = _rows(client, "clean"), _rows(client, "alerts")
-    stage.say(f"Lane 0 took {done[0]:,} events and lane 1 {done[1]:,}.")
+    narrator.say(f"Lane 0 took {done[0]:,} events and lane 1 {done[1]:,}.")
     kept = [row for row in rows if not (row["kind"] == "performance" and row["host"].startswith("92.126.10."))]
-    stage.claim(
+    narrator.claim(
         f"of {EVENTS:,} events, the {len(kept):,} that rule 1 leaves are in `clean`, each once",
         sorted(row["number"] for row in clean) == sorted(row["number"] for row in kept),
     )
     times = [row["at"] for row in clean]
-    stage.claim("and in the order of time, although they came out of order and in two lanes", times == sorted(times))
+    narrator.claim("and in the order of time, although they came out of order and in two lanes", times == sorted(times))
     expected = _overloads(rows)
-    stage.claim(
+    narrator.claim(
         f"rule 2 sent {len(expected)} alerts, for just the windows with a load above 2, the last one included",
         sorted((row["window_start"], row["peak"]) for row in alerts) == expected,
     )
@@ -139,27 +139,27 @@ def _rows(client: Client, topic: str) -> list[dict[str, Any]]:
     return [row for batch in client.read(topic, {}, ends) for row in batch.to_pylist()]
 
 
-def _controlled(stage: Stage) -> None:
-    """The control loop in the plant simulation: the real one takes minutes (`milepost bench control`)."""
+def _controlled(narrator: Narrator) -> None:
+    """The control loop in the simulation, because a real run takes minutes (`milepost bench control`)."""
     from milepost.pipeline.control.report import sparkline
-    from milepost.pipeline.control.simulation import flow_control
+    from milepost.pipeline.experiments.simulation import flow_control
 
     run = flow_control()
     free = run.trace.lane(0).column("measurement")
     reference = run.trace.lane(0).column("set_point")[-1]
-    stage.say(
+    narrator.say(
         "How many events a lane admits is decided by feedback: a PI controller holds the free space of its queue. "
         "Simulated, with a CPU hog in the middle:"
     )
-    stage.show(f"free space  {sparkline(free)}")
-    stage.claim(
+    narrator.show(f"free space  {sparkline(free)}")
+    narrator.claim(
         "the free space is back at its set point, and stays there", bool(abs(free[-1] - reference) <= 0.05 * reference)
     )
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Spark talks to standard error whatever it is told; what it says here is nobody's business."""
+    """Hide the standard error of Spark, which it writes to in spite of its settings."""
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -10,7 +10,7 @@ from rich.table import Table
 from milepost import query
 from milepost.batch import Batch
 from milepost.cli.demo.market import TRADE, many
-from milepost.cli.demo.stage import Stage
+from milepost.cli.demo.narrator import Narrator
 from milepost.errors import QueryTypeError
 
 ROWS = 10_000
@@ -19,18 +19,18 @@ PREDICATE = "symbol = 'IBM' and price > 100 and desk.floor between 3 and 5 and a
 MISSPELT = "symbol = 'IBM' and pirce > 100"
 
 
-def play(stage: Stage) -> None:
-    stage.scene("One query language asks about content")
+def play(narrator: Narrator) -> None:
+    narrator.scene("One query language asks about content")
     rows = many(ROWS)
     batch = Batch.encode(TRADE, rows)
     wanted = query.compile(PREDICATE, TRADE)
-    stage.say(f"Over {ROWS:,} trades:\n")
-    stage.show(f"[cyan]{escape(PREDICATE)}[/]")
-    wanted.mask(batch)  # the first call of a predicate may prepare something
+    narrator.say(f"Over {ROWS:,} trades:\n")
+    narrator.show(f"[cyan]{escape(PREDICATE)}[/]")
+    wanted.mask(batch)  # the first call of a predicate may compile it
     start = time.perf_counter()
     found = wanted.mask(batch)
     spent = time.perf_counter() - start
-    stage.say(f"\n{int(found.sum())} of them match; finding them took {spent * 1e3:.1f} ms. The first {SHOWN}:")
+    narrator.say(f"\n{int(found.sum())} of them match; finding them took {spent * 1e3:.1f} ms. The first {SHOWN}:")
     table = Table(box=None, header_style="dim")
     for name in ("symbol", "price", "size", "desk", "tags"):
         table.add_column(name)
@@ -43,15 +43,15 @@ def play(stage: Stage) -> None:
             f"{desk['name']} {desk['floor']}",
             ", ".join(row["tags"]),
         )
-    stage.show(table)
+    narrator.show(table)
     one_by_one = [wanted.test(row) is True for row in rows]
-    stage.claim("the vector back end finds what plain Python finds, row by row", found.tolist() == one_by_one)
+    narrator.claim("the vector back end finds what plain Python finds, row by row", found.tolist() == one_by_one)
 
-    stage.say("\nA query is checked against the schema before it runs. With a slip of the pen:")
+    narrator.say("\nA query is checked against the schema before it runs. With a misspelt field:")
     try:
         query.compile(MISSPELT, TRADE)
     except QueryTypeError as error:
-        stage.show(f"[red]{escape(str(error))}[/]")
-        stage.claim("the error names the field that was meant", "'price'" in str(error))
+        narrator.show(f"[red]{escape(str(error))}[/]")
+        narrator.claim("the error names the field that was meant", "'price'" in str(error))
     else:
-        stage.claim("a misspelt field is refused", False)
+        narrator.claim("a misspelt field is refused", False)

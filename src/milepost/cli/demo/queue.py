@@ -1,4 +1,4 @@
-"""A scene: orders in a queue. Taken by what they contain, worked off by two workers while a third reader dies."""
+"""A scene: orders in a queue, taken by content, and processed by two workers while a third reader dies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.markup import escape
 
 from milepost.cli import queue_picture
-from milepost.cli.demo.durable import Process, quiet
-from milepost.cli.demo.stage import ClaimFailed, Stage
+from milepost.cli.demo.durable import BrokerProcess, quiet
+from milepost.cli.demo.narrator import ClaimFailed, Narrator
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient
@@ -34,10 +34,10 @@ ORDERS: Final = 60  # of all shops
 TAKEN: Final = 5  # by the reader that dies
 SELECT: Final = "select om from mt_OrderMessage om, om.root o where o.name = 'Smith'"
 ITEMS: Final = "count(select ol.item from mt_OrderMessage om, om.root o, o.lines ol)"
-LEASE_S: Final = 2.0  # that a client may be away; long beside a reconnect, short beside a demo
-PATIENCE_S: Final = 60.0  # only there to end what hangs
+LEASE_S: Final = 2.0  # that a client may be away: longer than a reconnect, and short for a demo
+PATIENCE_S: Final = 60.0  # ends a scene that hangs
 
-# A reader in a process of its own: it takes messages, says so, and does nothing more.
+# A reader in a process of its own: it takes messages, prints how many, and waits.
 READER: Final = """
 import sys, milepost
 with milepost.Client(sys.argv[1]) as client, client.transaction() as tx:
@@ -46,28 +46,28 @@ with milepost.Client(sys.argv[1]) as client, client.transaction() as tx:
 """
 
 
-def play(stage: Stage) -> None:
-    stage.scene("A queue gives each message to one reader, in a transaction")
-    if not stage.has_broker():
+def play(narrator: Narrator) -> None:
+    narrator.scene("A queue gives each message to one reader, in a transaction")
+    if not narrator.has_broker():
         return
     with TemporaryDirectory(prefix="milepost-demo-") as name, quiet(), ExitStack() as ends:
         folder = Path(name)
         (folder / "broker.toml").write_text(f"[broker]\nqueue_lease_s = {LEASE_S}\n")
-        broker = Process(folder, "--config", str(folder / "broker.toml"))
+        broker = BrokerProcess(folder, "--config", str(folder / "broker.toml"))
         ends.callback(broker.end)
         broker.start()
-        asyncio.run(_scene(stage, broker.address, ends))
+        asyncio.run(_scene(narrator, broker.address, ends))
 
 
 def _order(number: int) -> dict[str, Any]:
     item = {"id": 7, "name": "ink", "ean": 4_006_381_333_931}
     lines = [
         {"line_no": at, "amout": 1 + at, "price": 1.5, "item": [item]} for at in range(1 + number * 7 % 5)
-    ]  # as many as chance would have it
+    ]  # a random number of lines
     return {"id": number, "name": CUSTOMERS[number % 3], "date": date(2026, 3, 1 + number % 28), "lines": lines}
 
 
-async def _scene(stage: Stage, address: str, ends: ExitStack) -> None:
+async def _scene(narrator: Narrator, address: str, ends: ExitStack) -> None:
     from milepost.client import AsyncClient
 
     async with (
@@ -77,14 +77,14 @@ async def _scene(stage: Stage, address: str, ends: ExitStack) -> None:
     ):
         await desk.declare_type(TYPE)
         await desk.declare_type(INVOICE)
-        await _by_content(stage, desk, other)
-        await _by_workers(stage, address, desk, other, ends)
+        await _by_content(narrator, desk, other)
+        await _by_workers(narrator, address, desk, other, ends)
 
 
-async def _by_content(stage: Stage, desk: AsyncClient, other: AsyncClient) -> None:
+async def _by_content(narrator: Narrator, desk: AsyncClient, other: AsyncClient) -> None:
     await desk.declare_queue("outstanding", "OrderMessage", priorities={"OrderMessage": ITEMS})
     orders = [_order(number) for number in range(12)]
-    stage.say(
+    narrator.say(
         "A message is a graph of nodes: an order with its lines and their items. Twelve of them, one transaction:"
     )
     async with desk.transaction() as tx:
@@ -92,26 +92,26 @@ async def _by_content(stage: Stage, desk: AsyncClient, other: AsyncClient) -> No
         await tx.flush()
         before = [message async for message in other.browse("outstanding")]
     after = [message.plain() async for message in other.browse("outstanding")]
-    stage.claim("nobody saw any of them before the commit, and everybody all of them after it",
+    narrator.claim("nobody saw any of them before the commit, and everybody all of them after it",
                 not before and after == orders)  # fmt: skip
 
-    stage.say(f"\nTaken where [cyan]{escape(SELECT)}[/]\nin the order of [cyan]{escape(ITEMS)} desc[/]:")
+    narrator.say(f"\nTaken where [cyan]{escape(SELECT)}[/]\nin the order of [cyan]{escape(ITEMS)} desc[/]:")
     expected = sorted((order for order in orders if order["name"] == "Smith"), key=lambda order: -len(order["lines"]))
     async with desk.transaction() as tx:
         found = await tx.dequeue("outstanding", "OrderMessage", count=100, where=SELECT, order=f"{ITEMS} desc")
-        stage.show(queue_picture.of_messages(found, stage.console.width))
-        stage.claim("these are the orders that plain Python finds, in its order",
+        narrator.show(queue_picture.of_messages(found, narrator.console.width))
+        narrator.claim("these are the orders that plain Python finds, in its order",
                     [message.plain() for message in found] == expected)  # fmt: skip
         first = found[0]
-        stage.claim(f"`order.lines[0].item.name` is read as one would say it: {first.lines[0].item.name!r}",
+        narrator.claim(f"`order.lines[0].item.name` is read as one would say it: {first.lines[0].item.name!r}",
                     first.lines[0].item.name == "ink")  # fmt: skip
-        stage.show(_drawn(await other.queue("outstanding")))
+        narrator.show(_drawn(await other.queue("outstanding")))
         await tx.abort()
     again = [message.plain() async for message in other.browse("outstanding")]
-    stage.claim("after an abort all twelve are there again, each in its place", again == orders)
+    narrator.claim("after an abort all twelve are there again, each in its place", again == orders)
 
 
-async def _by_workers(stage: Stage, address: str, desk: AsyncClient, other: AsyncClient, ends: ExitStack) -> None:
+async def _by_workers(narrator: Narrator, address: str, desk: AsyncClient, other: AsyncClient, ends: ExitStack) -> None:
     from milepost.client import AsyncClient
 
     await desk.declare_queue("orders", "OrderMessage", level="ordered")
@@ -121,17 +121,17 @@ async def _by_workers(stage: Stage, address: str, desk: AsyncClient, other: Asyn
         async with AsyncClient(address, name=name) as shop, shop.transaction() as tx:
             receipt = await tx.enqueue("orders", [_order(number) for number in range(at, ORDERS, len(SHOPS))])
         shop_of[_writer(receipt.mids[0])] = name
-    stage.say(
+    narrator.say(
         f"\nThree shops write {ORDERS} orders into a queue of level [cyan]ordered[/]. A reader in a process of its own "
         f"takes {TAKEN}."
     )
     reader = _Reader(address)
     ends.callback(reader.kill)
     taken = await asyncio.to_thread(reader.took)
-    stage.show(_drawn(await desk.queue("orders")))
+    narrator.show(_drawn(await desk.queue("orders")))
     free = await desk.peek("orders", count=ORDERS)
-    stage.claim(
-        f"it has {taken} orders of one shop, and of that shop nobody else is given any",
+    narrator.claim(
+        f"it has {taken} orders of one shop, and no other reader gets orders of that shop",
         taken == TAKEN and len({_writer(order.header.id) for order in free}) == len(SHOPS) - 1,
     )
 
@@ -142,7 +142,7 @@ async def _by_workers(stage: Stage, address: str, desk: AsyncClient, other: Asyn
     try:
         async with asyncio.timeout(PATIENCE_S):
             await work.reached(ORDERS * (len(SHOPS) - 1) // len(SHOPS))
-            stage.say("Two workers have written the invoices of the other shops. [red]SIGKILL[/] to the reader:")
+            narrator.say("Two workers have written the invoices of the other shops. [red]SIGKILL[/] to the reader:")
             waiting = [message async for message in desk.browse("invoices")]
             reader.kill()
             started = time.monotonic()
@@ -151,24 +151,24 @@ async def _by_workers(stage: Stage, address: str, desk: AsyncClient, other: Asyn
         desk.stop_workers()
         other.stop_workers()
         await working
-    stage.claim(
-        "while it held one shop's orders, the other shops' were worked off without waiting",
+    narrator.claim(
+        "while it held one shop's orders, the orders of the other shops were processed without waiting",
         len({message.shop for message in waiting}) == len(SHOPS) - 1 and len(waiting) == ORDERS * 2 // 3,
     )
-    stage.claim(f"its {TAKEN} orders were back {time.monotonic() - started:.1f} s later, when its lease had ended",
+    narrator.claim(f"its {TAKEN} orders were back {time.monotonic() - started:.1f} s later, when its lease had ended",
                 work.returned == TAKEN)  # fmt: skip
     async with desk.transaction() as tx:
         invoices = await tx.dequeue("invoices", count=10 * ORDERS)
-    stage.claim(f"each of the {ORDERS} orders has one invoice, written in the transaction that took the order",
+    narrator.claim(f"each of the {ORDERS} orders has one invoice, written in the transaction that took the order",
                 sorted(invoice.order for invoice in invoices) == list(range(ORDERS)))  # fmt: skip
     by_shop = {name: [invoice.order for invoice in invoices if invoice.shop == name] for name in SHOPS}
     in_order = all(numbers == sorted(numbers) for numbers in by_shop.values())
-    stage.claim("and each shop's orders were worked off in the order in which it wrote them, by two workers",
+    narrator.claim("and each shop's orders were processed in the order of their writing, by two workers",
                 in_order and len(work.by_worker) == 2)  # fmt: skip
 
 
 class _Work:
-    """What both workers do, and how much of it is done."""
+    """The work of both workers, and how much of it is done."""
 
     def __init__(self, shop_of: dict[int, str]) -> None:
         self._shop_of = shop_of
@@ -176,17 +176,17 @@ class _Work:
         self._committed: set[int] = set()
         self._together = asyncio.Barrier(2)
         self.by_worker: dict[str, int] = {}
-        self.returned = 0  # orders that had been taken before, by a transaction that was undone
+        self.returned = 0  # orders that an undone transaction had taken before
 
-    def register(self, client: AsyncClient, who: str) -> None:
-        """Have a client take orders, one at a time."""
+    def register(self, client: AsyncClient, worker: str) -> None:
+        """Register a handler that takes orders, one at a time."""
 
         @client.worker("orders", "OrderMessage", concurrency=1)
         async def handle(order: Any, tx: Any) -> None:
-            first = who not in self.by_worker
-            self.by_worker[who] = self.by_worker.get(who, 0) + 1
+            first = worker not in self.by_worker
+            self.by_worker[worker] = self.by_worker.get(worker, 0) + 1
             if first:
-                await self._together.wait()  # so that it is two who work
+                await self._together.wait()  # so that both workers take part
             total = sum(line.amout * line.price for line in order.lines)
             shop = self._shop_of[_writer(order.header.id)]
             await tx.enqueue("invoices", {"shop": shop, "order": order.id, "total": total})
@@ -197,13 +197,13 @@ class _Work:
                 self._changed.notify_all()
 
     async def reached(self, count: int) -> None:
-        """Wait for so many orders whose transactions are committed."""
+        """Wait until so many orders are committed."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self._committed) >= count)
 
 
 class _Reader:
-    """A process that takes messages and then only waits."""
+    """A process that takes messages and then waits."""
 
     def __init__(self, address: str) -> None:
         self._process = subprocess.Popen(
@@ -212,7 +212,7 @@ class _Reader:
         )  # fmt: skip
 
     def took(self) -> int:
-        """How many messages, once it has them."""
+        """The number of messages that it took, once it has them."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -220,7 +220,7 @@ class _Reader:
         return int(line)
 
     def kill(self) -> None:
-        """SIGKILL; nothing when that was done."""
+        """Kill it with SIGKILL. No effect when it is dead."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.communicate()

@@ -1,4 +1,4 @@
-"""The bodies of ZeroMQ messages: requests out of BSON or JSON, answers in the encoding that was asked in.
+"""The bodies of ZeroMQ messages: requests in BSON or JSON, and answers in the encoding of the request.
 
 A body is a document {"msg_type": …, "payload": {…}}. docs/zeromq.md shows all of them.
 """
@@ -20,15 +20,15 @@ from milepost.errors import InvalidValue
 from milepost.gateway.zmq.refusal import Refusal, not_understood
 
 Encoding: TypeAlias = Literal["bson", "json"]
-BODY_BYTES: Final = 4 << 20  # of a request: a message of a megabyte in JSON's base64, with room
-POLL_MS: Final = 60_000  # the longest that a get may wait
+BODY_BYTES: Final = 4 << 20  # of a request: a message of a megabyte in base64 in JSON, and some reserve
+POLL_MS: Final = 60_000  # the longest wait of a get
 
 _Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS)]
 _Uuid: TypeAlias = Annotated[str, Meta(min_length=32, max_length=45)]  # as printed, with braces or "urn:uuid:"
 
 
-class Put(msgspec.Struct, frozen=True):
-    """Put a message: bytes, or an object for topics with a schema of their own."""
+class PutRequest(msgspec.Struct, frozen=True):
+    """Put a message: bytes, or an object for topics with their own schema."""
 
     pub_id: _Id
     topic: _Id
@@ -36,23 +36,23 @@ class Put(msgspec.Struct, frozen=True):
     payload: Any
 
 
-class Get(msgspec.Struct, frozen=True):
-    """Hand out the next message, the same one until it is acknowledged."""
+class GetRequest(msgspec.Struct, frozen=True):
+    """Hand out the next message; the same one until it is acknowledged."""
 
     sub_id: _Id
     topic: _Id
-    timeout_ms: Annotated[int, Meta(ge=0, le=POLL_MS)] = 0  # how long to wait for one
+    timeout_ms: Annotated[int, Meta(ge=0, le=POLL_MS)] = 0  # how long to wait for a message
 
 
-class Ack(msgspec.Struct, frozen=True):
-    """The subscriber has this message."""
+class AckRequest(msgspec.Struct, frozen=True):
+    """Acknowledge a message."""
 
     sub_id: _Id
     message_no: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-    topic: _Id | None = None  # not needed; it helps a broker that has just been started
+    topic: _Id | None = None  # optional; it helps a broker that was just started
 
 
-class Sub(msgspec.Struct, frozen=True):
+class SubRequest(msgspec.Struct, frozen=True):
     """Subscribe, from the next message on."""
 
     sub_id: _Id
@@ -60,46 +60,54 @@ class Sub(msgspec.Struct, frozen=True):
     request_uuid: _Uuid | None = None  # the same for a repetition
 
 
-class Unsub(msgspec.Struct, frozen=True):
-    """Unsubscribe for good."""
+class UnsubRequest(msgspec.Struct, frozen=True):
+    """Remove the subscription."""
 
     sub_id: _Id
     request_uuid: _Uuid | None = None
 
 
-Request: TypeAlias = Put | Get | Ack | Sub | Unsub
-_KINDS: Final[dict[str, type[Request]]] = {"PUT": Put, "GET": Get, "ACK": Ack, "SUB": Sub, "UNSUB": Unsub}
-_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+Request: TypeAlias = PutRequest | GetRequest | AckRequest | SubRequest | UnsubRequest
+_KINDS: Final[dict[str, type[Request]]] = {
+    "PUT": PutRequest,
+    "GET": GetRequest,
+    "ACK": AckRequest,
+    "SUB": SubRequest,
+    "UNSUB": UnsubRequest,
+}
+NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(tz_aware=True)
 _JSON: Final = msgspec.json.Decoder()
 _TO_JSON: Final = msgspec.json.Encoder()
 
 
-class Asked(NamedTuple):
-    """A request, and how it was written."""
+class ZmqRequest(NamedTuple):
+    """A request and its encoding."""
 
     request: Request
     encoding: Encoding
 
 
 def encoding_of(body: bytes) -> Encoding:
-    """BSON begins with its own length; no JSON text is as long as its first four characters say."""
+    """The encoding of a body. BSON begins with its length; no JSON text has the length that its first four bytes
+    encode.
+    """
     return "bson" if int.from_bytes(body[:4], "little") == len(body) and body[-1:] == b"\0" else "json"
 
 
-def read_request(body: bytes) -> Asked:
-    """Take a body apart; a `Refusal` says what is wrong with it."""
+def read_request(body: bytes) -> ZmqRequest:
+    """Parse a body. Raises `Refusal` with the reason."""
     encoding = encoding_of(body)
     whole = _document(body, encoding)
     name = whole.get("msg_type")
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise not_understood(f"msg_type is {_quoted(name)}, and takes {', '.join(_KINDS)}")
+        raise not_understood(f"msg_type is {_quoted(name)}; it must be one of {', '.join(_KINDS)}")
     fields = whole.get("payload")
-    if encoding == "bson" and isinstance(fields, bytes):  # a document within a document, serialised on its own
+    if encoding == "bson" and isinstance(fields, bytes):  # a document within a document, serialised separately
         fields = _document(fields, encoding)
     try:
-        return Asked(msgspec.convert(fields, kind), encoding)
+        return ZmqRequest(msgspec.convert(fields, kind), encoding)
     except (msgspec.ValidationError, RecursionError) as error:
         raise not_understood(f"the payload of {name} is not right: {error}; see docs/zeromq.md") from None
 
@@ -107,7 +115,7 @@ def read_request(body: bytes) -> Asked:
 def _document(body: bytes, encoding: Encoding) -> dict[str, Any]:
     try:
         found = bson.decode(body, _CODEC) if encoding == "bson" else _JSON.decode(body)
-    # Out of hostile bytes `bson` also makes dates, regular expressions and texts that Python refuses with a ValueError.
+    # From hostile bytes `bson` also makes dates, regular expressions and texts that Python refuses with a ValueError.
     except (BSONError, msgspec.DecodeError, ValueError, RecursionError, OverflowError, TypeError) as error:
         raise not_understood(f"this is neither BSON nor JSON: {error}") from None
     if not isinstance(found, dict):
@@ -127,13 +135,13 @@ def uuid_bytes(text: str) -> bytes:
     try:
         return UUID(text).bytes
     except ValueError:
-        raise not_understood(f"{_quoted(text)} is no UUID, as 2f1e9a0c-…") from None
+        raise not_understood(f"{_quoted(text)} is not a UUID such as 2f1e9a0c-…") from None
 
 
 def payload_bytes(value: Any, encoding: Encoding) -> bytes | None:
     """The payload of a PUT as bytes; None when it is an object.
 
-    BSON has a type for bytes; an array of numbers is taken too, as some languages write it. JSON has base64.
+    BSON has a type for bytes; an array of numbers is accepted too, since some languages write that. JSON has base64.
     """
     if isinstance(value, dict):
         return None
@@ -148,16 +156,16 @@ def payload_bytes(value: Any, encoding: Encoding) -> bytes | None:
     try:
         return b64decode(value, validate=True)
     except ValueError as error:
-        raise InvalidValue(f"this is no base64: {error}", "payload") from None
+        raise InvalidValue(f"this is not base64: {error}", "payload") from None
 
 
 def write_reply(request: Request, fields: dict[str, Any], encoding: Encoding) -> bytes:
-    """An answer: its msg_type is that of the request."""
-    return _written(_NAMES[type(request)], fields, encoding)
+    """An answer. Its msg_type is the type of the request."""
+    return _written(NAMES[type(request)], fields, encoding)
 
 
 def write_error(refused: Refusal, broker_id: str, encoding: Encoding) -> bytes:
-    """An answer that says no."""
+    """An answer with an error."""
     told: dict[str, Any] = {
         "error_type": refused.name,
         "broker_id": broker_id,

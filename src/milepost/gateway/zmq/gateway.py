@@ -1,9 +1,9 @@
-"""The ZeroMQ gateway: a ROUTER socket for other people's REQ sockets, in front of a broker.
+"""The ZeroMQ gateway: a ROUTER socket for REQ sockets, in front of a broker.
 
-Each request is a task of its own, so that one that waits holds up nobody; their number is bounded, and beyond it
-nothing more is read, which ZeroMQ's own queues pass on to the clients. The gateway reaches the broker as any client
-does. One bound is missing, for libzmq has none: it gathers the frames of one message before it shows any of them, so
-that a hostile peer can make it hold many of `BODY_BYTES` each. Who opens the port beyond this machine asks for CURVE.
+Each request is a task, so a request that waits does not block others. Their number is bounded; beyond it nothing more
+is read, and ZeroMQ's own queues pass that on to the clients. The gateway connects to the broker like any client. One
+bound is missing, because libzmq has none: it gathers all frames of a message before it shows any of them, so a hostile
+peer can make it hold many frames of `BODY_BYTES` each. Use CURVE when the port is open beyond this machine.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from milepost.errors import (
 from milepost.gateway.client import GatewayClient
 from milepost.gateway.zmq import rows
 from milepost.gateway.zmq.bodies import (
-    Ack,
+    NAMES,
+    AckRequest,
     Encoding,
-    Get,
-    Put,
+    GetRequest,
+    PutRequest,
     Request,
-    Sub,
-    Unsub,
+    SubRequest,
+    UnsubRequest,
     encoding_of,
     payload_bytes,
     read_request,
@@ -49,30 +50,30 @@ from milepost.gateway.zmq.bodies import (
     write_error,
     write_reply,
 )
-from milepost.gateway.zmq.publishers import Publishers
+from milepost.gateway.zmq.publishers import GatewayPublishers
 from milepost.gateway.zmq.refusal import Refusal, refusal
 from milepost.gateway.zmq.roster import Roster
 from milepost.gateway.zmq.router import endpoint_of, envelope_of, keys_of, open_router
 from milepost.gateway.zmq.subscriber import PREFETCH_ROWS, Subscriber
 
-REQUESTS: Final = 256  # under way at once
-POLLS: Final = 4_000  # of gets that wait for a message, beside those; one more is answered at once
+REQUESTS: Final = 256  # requests under way at once
+POLLS: Final = 4_000  # gets that wait for a message, besides those; one more is answered at once
 SWEEP_S: Final = 15.0  # between looks for idle subscribers
 
 _log = logging.getLogger("milepost.gateway")
 
 
 class Gateway:
-    """Serves ZeroMQ clients at `listen` ("host:port", port 0 finds a free one) with the broker at `address`.
+    """Serves ZeroMQ clients at `listen` ("host:port"; port 0 finds a free one) with the broker at `address`.
 
     ::
 
         async with Gateway("milepost://127.0.0.1:7450", "127.0.0.1:7451") as gateway: ...
 
-    `curve` names a file with a CURVE certificate and its secret key, as `zmq.auth.create_certificates` writes it; only
-    clients that know its public key can talk then. `name`, which no other gateway may have, makes the publishers that
-    it puts with the same ones after a restart. `ConfigError` when that cannot be, `OSError` when the port is taken,
-    `ConnectionLost` when there is no broker.
+    `curve` names a file with a CURVE certificate and its secret key, as `zmq.auth.create_certificates` writes it; then
+    only clients that know its public key can connect. With a `name`, which must be unique among gateways, its
+    publishers stay the same after a restart. Raises `ConfigError` for wrong settings, `OSError` when the port is taken,
+    and `ConnectionLost` when there is no broker.
     """
 
     def __init__(self, address: str, listen: str, *, curve: str = "", name: str = "") -> None:
@@ -81,7 +82,7 @@ class Gateway:
         self._endpoint = endpoint_of(listen)
         self._keys = keys_of(curve) if curve else None
         self._roster = Roster()
-        self._publishers = Publishers(address, name)
+        self._publishers = GatewayPublishers(address, name)
         self._counts: Counter[str] = Counter()
         self._polls = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,15 +112,15 @@ class Gateway:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._context.destroy(linger=0)
         await self._publishers.close()
-        await self._client.close()  # which detaches every subscription; what is in hand comes again
+        await self._client.close()  # detaches every subscription; messages in hand are delivered again
 
     @property
     def broker_id(self) -> str:
-        """The identity of the broker's stored state."""
+        """The identity of the broker's store."""
         return self._client.broker_id
 
     def statistics(self) -> dict[str, Any]:
-        """Requests by type, errors by name, what was dropped, and who is here."""
+        """Requests by type, errors by name, dropped messages, and numbers of clients."""
         return {
             **self._counts,
             "under_way": len(self._tasks),
@@ -143,7 +144,7 @@ class Gateway:
             envelope = envelope_of(frames)
             if envelope is None:
                 self._room.release()
-                self._counts["dropped"] += 1  # nothing that a REQ socket sends, so nobody waits for an answer
+                self._counts["dropped"] += 1  # not from a REQ socket, so no client waits for an answer
                 continue
             task = asyncio.create_task(self._answer(frames[:envelope], frames[envelope]))
             self._tasks.add(task)
@@ -173,7 +174,7 @@ class Gateway:
         broker_id = self.broker_id
         try:
             request, encoding = read_request(body)
-            self._counts[type(request).__name__.lower()] += 1
+            self._counts[NAMES[type(request)].lower()] += 1
             fields = await self._carry_out(request, encoding, place)
             return write_reply(request, fields | {"broker_id": self.broker_id}, encoding)
         except Refusal as error:
@@ -183,7 +184,7 @@ class Gateway:
             await self._begin_anew(broker_id)
         except MilepostError as error:
             refused = refusal(error)
-        except Exception:  # a fault of ours: this request suffers, and everybody else goes on
+        except Exception:  # a fault of the gateway: only this request fails
             _log.exception("a request over ZeroMQ failed")
             refused = Refusal("UnknownMessage", "the gateway failed; its log says why", code="error")
         self._counts[refused.name] += 1
@@ -193,18 +194,18 @@ class Gateway:
 
     async def _carry_out(self, request: Request, encoding: Encoding, place: _Place) -> dict[str, Any]:
         match request:
-            case Put():
+            case PutRequest():
                 return await self._put(request, encoding)
-            case Get():
+            case GetRequest():
                 return await self._get(request, encoding, place)
-            case Ack():
+            case AckRequest():
                 return await self._ack(request)
-            case Sub():
+            case SubRequest():
                 return await self._subscribe(request)
-            case Unsub():
+            case UnsubRequest():
                 return await self._unsubscribe(request)
 
-    async def _put(self, request: Put, encoding: Encoding) -> dict[str, Any]:
+    async def _put(self, request: PutRequest, encoding: Encoding) -> dict[str, Any]:
         key = uuid_bytes(request.message_uuid)
         raw = payload_bytes(request.payload, encoding)
         async with self._publishers.of(request.pub_id, request.topic, self.broker_id) as publisher:
@@ -213,15 +214,15 @@ class Gateway:
             else:
                 try:
                     await publisher.put(request.topic, {"payload": raw}, key=key)
-                except (InvalidValue, CheckFailed):  # of the newest version: perhaps an older one takes it
+                except (InvalidValue, CheckFailed):  # refused by the newest version: an older one may accept it
                     await _put_object(publisher, request.topic, {"payload": raw}, key)
         return {"message_uuid": request.message_uuid, "topic": request.topic}
 
-    async def _get(self, request: Get, encoding: Encoding, place: _Place) -> dict[str, Any]:
+    async def _get(self, request: GetRequest, encoding: Encoding, place: _Place) -> dict[str, Any]:
         seconds = request.timeout_ms / 1000
         polls = seconds > 0 and self._polls < POLLS
         if polls:
-            place.leave()  # waiting takes none of the places of those who work
+            place.leave()  # a waiting get occupies no place of a working request
             self._polls += 1
         try:
             async with self._turn(request.sub_id) as subscriber:
@@ -245,14 +246,14 @@ class Gateway:
             ) from error
         return {"sub_id": request.sub_id, "message_no": held.number, "payload": payload}
 
-    async def _ack(self, request: Ack) -> dict[str, Any]:
+    async def _ack(self, request: AckRequest) -> dict[str, Any]:
         async with self._turn(request.sub_id) as subscriber:
             await self._attach(subscriber, request.topic)
             await subscriber.ack(request.message_no)
         return {"sub_id": request.sub_id, "message_no": request.message_no}
 
-    async def _subscribe(self, request: Sub) -> dict[str, Any]:
-        """Find or make the subscription. Without a `request_uuid`, the same again counts as a repetition."""
+    async def _subscribe(self, request: SubRequest) -> dict[str, Any]:
+        """Find or make the subscription. Without a `request_uuid`, a second request counts as a repetition."""
         async with self._turn(request.sub_id) as subscriber:
             if subscriber.attached:
                 subscriber.require_topic(request.topic)
@@ -264,30 +265,31 @@ class Gateway:
                 try:
                     await self._client.declare_topic(request.topic, rows.POST_SCHEMA, durable=True)
                 except IncompatibleSchema:
-                    pass  # somebody else was faster, with another schema
+                    pass  # another request was faster, with another schema
                 made = await self._make(request)
             subscriber.attach(made)
             self._roster.attached_now(subscriber)
             if request.request_uuid is not None and not made.created:
                 raise SubscriptionExists(
-                    f"{request.sub_id!r} is subscribed to {request.topic!r} already, by another request: go on with GET"
+                    f"{request.sub_id!r} is already subscribed to {request.topic!r}, by another request: use GET"
                 )
         offset = sum(made.position.values())
         return {"sub_id": request.sub_id, "topic": request.topic, "post_offset": offset}
 
-    async def _make(self, request: Sub) -> DurableSubscription:
+    async def _make(self, request: SubRequest) -> DurableSubscription:
         token = _token("SUB", request.sub_id, request.topic, request.request_uuid)
         return await self._client.subscribe(
             request.topic, name=request.sub_id, start="new", ack="handed", prefetch=PREFETCH_ROWS, token=token
         )
 
-    async def _unsubscribe(self, request: Unsub) -> dict[str, Any]:
+    async def _unsubscribe(self, request: UnsubRequest) -> dict[str, Any]:
         async with self._turn(request.sub_id) as subscriber:
             await subscriber.detach()
             token = _token("UNSUB", request.sub_id, "", request.request_uuid)
             await self._client.unsubscribe(name=request.sub_id, token=token)
             if request.request_uuid is None:
-                # The broker remembers this request, and leaves one that was made since as it is: here it is meant too.
+                # The broker remembers this request, and keeps a subscription that was made since; this client wants
+                # that one removed too.
                 with suppress(UnknownSubscription):
                     await self._client.unsubscribe(name=request.sub_id)
             self._roster.remove(subscriber)
@@ -295,7 +297,7 @@ class Gateway:
 
     @asynccontextmanager
     async def _turn(self, sub_id: str) -> AsyncIterator[Subscriber]:
-        """Be the only request of a subscriber. One that merely waits for a message gives way."""
+        """Be the only active request of a subscriber. A request that only waits for a message is interrupted."""
         subscriber = self._roster.enter(sub_id)
         self._roster.touch(subscriber, asyncio.get_running_loop().time())
         subscriber.interrupt()
@@ -306,10 +308,10 @@ class Gateway:
         finally:
             subscriber.queued -= 1
             if not subscriber.queued and not subscriber.known:
-                self._roster.remove(subscriber)  # names that nobody subscribed under are not remembered
+                self._roster.remove(subscriber)  # names without a subscription are not remembered
 
     async def _attach(self, subscriber: Subscriber, topic: str | None) -> None:
-        """Have the broker serve a subscriber that is there; without a topic, whatever its topic is."""
+        """Attach an existing subscription; without a topic, whatever its topic is."""
         if not subscriber.attached:
             await self._roster.make_room()
             found = await self._client.subscribe(
@@ -321,10 +323,10 @@ class Gateway:
             subscriber.require_topic(topic)
 
     async def _begin_anew(self, broker_id: str) -> None:
-        """The broker came back without its state, and the client stopped for that. Ours hear of it by the broker_id.
+        """Start again after the broker lost its state and the client stopped. Clients notice it by the broker_id.
 
-        `broker_id` is what it was when the request came that noticed. Requests that waited meanwhile notice later, when
-        the gateway has begun anew.
+        `broker_id` is the ID at the time of the request that noticed. Requests that waited meanwhile notice later, when
+        the gateway has already started again.
         """
         lost = self._client
         if self.broker_id != broker_id and lost.failure is None:
@@ -335,26 +337,26 @@ class Gateway:
             return
         publishers = self._publishers
         self._client = made
-        self._publishers = Publishers(self._broker, self._name)
+        self._publishers = GatewayPublishers(self._broker, self._name)
         self._roster = Roster()
         await lost.close(drain=False)
         await publishers.close(drain=False)
 
 
 async def _put_object(publisher: AsyncClient, topic: str, payload: Any, key: bytes) -> None:
-    """Put an object in the newest version of its topic's schema that takes it: ZeroMQ clients declare none."""
+    """Put an object in the newest version of its topic's schema that accepts it: ZeroMQ clients declare no version."""
     known = await publisher.versions(topic)
     try:
         await publisher.put(topic, rows.encoded(known, payload), key=key)
     except (InvalidValue, CheckFailed):
-        versions = await publisher.versions(topic, again=True)  # the announcement of a new one may be on its way
+        versions = await publisher.versions(topic, again=True)  # the announcement of a new version may be on its way
         if versions == known:
             raise
         await publisher.put(topic, rows.encoded(versions, payload), key=key)
 
 
 class _Place:
-    """One of the places for requests under way, given back once."""
+    """One of the places for requests under way. It is given back once."""
 
     def __init__(self, room: asyncio.Semaphore) -> None:
         self._room: asyncio.Semaphore | None = room
@@ -366,7 +368,7 @@ class _Place:
 
 
 def _token(kind: str, sub_id: str, topic: str, request_uuid: str | None) -> bytes:
-    """What a request and its repetition have in common: the broker remembers it with what was done."""
+    """A token that a request and its repetition share. The broker stores it with the outcome."""
     parts = (kind, sub_id, topic, "" if request_uuid is None else uuid_bytes(request_uuid).hex())
     digest = blake2b(digest_size=16, person=b"milepost zmq")
     for part in parts:

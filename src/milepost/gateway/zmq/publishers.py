@@ -1,12 +1,12 @@
-"""The publishers of a gateway: clients of the broker that put in the name of those who put over ZeroMQ.
+"""The publishers of a gateway: clients of the broker that put the messages of ZeroMQ clients.
 
-The publisher of a message is its connection's, and order and consumer groups go by it: of one publisher's messages a
-group has some at one member at a time. So a pub_id always has the same client, and different ones mostly have different
-clients. A bounded number of them serves any number of pub_ids, which are spread by a hash: nothing is kept for a
-pub_id, and those that share a client only share an order.
+The broker takes the connection as the publisher of a message, and order and consumer groups depend on the publisher: a
+group has the messages of one publisher at one member at a time. So a pub_id always uses the same client, and different
+pub_ids mostly use different clients. A bounded number of clients serves any number of pub_ids, which are assigned by a
+hash: nothing is stored for a pub_id, and pub_ids with the same client only share an order.
 
-A client keeps an outbox and schemas for each topic that it has put into, and the broker remembers what it has told a
-connection. So a client that has met many topics is closed and opened again, when nothing of it is under way.
+A client keeps an outbox and schemas for each topic that it has put into, and the broker keeps what it has announced to
+a connection. So a client that has used many topics is closed and opened again when it is idle.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from milepost import limits
 from milepost.client import AsyncClient
 from milepost.gateway.client import GatewayClient
 
-PUBLISHERS: Final = 32  # connections, made when they are needed: more members than most groups have
-PUBLISHER_TOPICS: Final = 1_000  # that one of them has been asked to put into; some kilobytes each
+PUBLISHERS: Final = 32  # connections, made when needed: more than most groups have members
+PUBLISHER_TOPICS: Final = 1_000  # topics that one client has been asked to put into; some kilobytes each
 
 
-class Publishers:
-    """Clients by number. With a `name`, which no other gateway may have, a restart does not change the publishers."""
+class GatewayPublishers:
+    """Clients by number. With a `name`, which must be unique among gateways, a restart does not change the
+    publishers.
+    """
 
     def __init__(self, address: str, name: str) -> None:
-        # Names of clients are printable. Without one it is drawn: a client that is opened again is the same publisher.
+        # Names of clients are printable. Without a given name a random one is used, so that a reopened client is the
+        # same publisher.
         shown = name.encode("unicode_escape").decode()[: limits.NAME_CHARS - len(f".{PUBLISHERS}")] or uuid.uuid4().hex
         self._all: Final = [_Publisher(address, f"{shown}.{number}") for number in range(PUBLISHERS)]
 
@@ -39,7 +42,7 @@ class Publishers:
 
     @asynccontextmanager
     async def of(self, pub_id: str, topic: str, broker_id: str) -> AsyncIterator[AsyncClient]:
-        """The client that puts for a pub_id; `StateLost` when the broker has other stored state than `broker_id`."""
+        """The client that puts for a pub_id. Raises `StateLost` when the broker has another store than `broker_id`."""
         number = int.from_bytes(blake2b(pub_id.encode(), digest_size=8).digest(), "little") % len(self._all)
         publisher = self._all[number]
         client = await publisher.enter(topic, broker_id)
@@ -49,26 +52,27 @@ class Publishers:
             publisher.leave()
 
     async def close(self, *, drain: bool = True) -> None:
-        """Close all of them."""
+        """Close all clients."""
         await asyncio.gather(*(each.client.close(drain=drain) for each in self._all if each.client is not None))
 
 
 class _Publisher:
-    """One client, and the requests that it carries out."""
+    """One client, and the requests that use it."""
 
     def __init__(self, address: str, name: str) -> None:
         self._address = address
         self._name = name
-        self._topics: set[str] = set()  # that the client was asked to put into
+        self._topics: set[str] = set()  # topics that the client was asked to put into
         self._under_way = 0
         self._idle: Final = asyncio.Event()
         self.opening: Final = asyncio.Lock()
         self.client: AsyncClient | None = None
 
     async def enter(self, topic: str, broker_id: str) -> AsyncClient:
-        """The client, for a request that `leave` ends."""
+        """The client, for a request that calls `leave` at its end."""
         client = self.client
-        # While others wait here, requests for topics that it knows wait too: they would keep it from becoming idle.
+        # While a request waits here for the client to become idle, requests for known topics wait too; otherwise it
+        # never would.
         if client is None or self.opening.locked() or not self._takes(client, topic):
             async with self.opening:
                 client = await self._opened(topic, broker_id)
@@ -82,7 +86,9 @@ class _Publisher:
             self._idle.set()
 
     def _takes(self, client: AsyncClient, topic: str) -> bool:
-        """Whether the client works, and has room for a topic. One that failed was fenced: another took its name."""
+        """Whether the client works, and has room for a topic. A failed client was fenced by another one with its
+        name.
+        """
         return client.failure is None and (topic in self._topics or len(self._topics) < PUBLISHER_TOPICS)
 
     async def _opened(self, topic: str, broker_id: str) -> AsyncClient:

@@ -1,4 +1,4 @@
-"""The nine ways in which a request over ZeroMQ can be refused, and which of them an error of Milepost is."""
+"""The nine errors of the ZeroMQ protocol, and how errors of Milepost map to them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Name: TypeAlias = Literal[
     "NotExpectingAck",
 ]
 NAMES: Final = get_args(Name)
-DESCRIPTION_CHARS: Final = 1_000  # of an answer: a sentence, and no echo of a huge request
+DESCRIPTION_CHARS: Final = 1_000  # of an answer: one sentence, without an echo of a huge request
 
-# The first that fits: an error comes before the one it is a kind of.
+# The first match counts, so a subclass comes before its base class.
 _BY_ERROR: Final[tuple[tuple[type[errors.MilepostError], Name], ...]] = (
     (errors.UnknownTopic, "InexistentTopic"),
     (errors.NotDurable, "InexistentTopic"),
@@ -45,21 +45,21 @@ class Refusal(Exception):
         self.description: Final = _short(description)
         self.code: Final = code
         self.retry: Final = retry
-        self.message_no: Final = message_no  # of a message that is handed out and could not be shown
+        self.message_no: Final = message_no  # number of a message that is handed out but cannot be shown
 
 
 def refusal(error: errors.MilepostError) -> Refusal:
-    """An error as ZeroMQ clients hear of it.
+    """An error as ZeroMQ clients get it.
 
-    What the nine names have no word for, as a full disk or a payload that does not fit its schema, is an
-    UnknownMessage: the request as it stands was not carried out. Its `code` and `retry` say more.
+    Errors without one of the nine names, such as a full disk or a payload that does not fit its schema, are an
+    UnknownMessage: the request was not carried out. `code` and `retry` say more.
     """
     name: Name = next((name for kind, name in _BY_ERROR if isinstance(error, kind)), "UnknownMessage")
     return Refusal(name, str(error), code=error.code, retry=error.retriable)
 
 
 def not_understood(description: str) -> Refusal:
-    """A body that nobody can make sense of."""
+    """A body that cannot be parsed."""
     return Refusal("UnknownMessage", description, code=errors.UnknownRequest.code)
 
 

@@ -1,4 +1,4 @@
-"""The subscribers of a gateway: a bounded number is known, a smaller one attached, and the idle are detached."""
+"""The subscribers of a gateway: a bounded number is known, a smaller number attached, and idle ones are detached."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from milepost.gateway.zmq.refusal import Refusal
 from milepost.gateway.zmq.subscriber import Subscriber
 
 KNOWN: Final = 100_000  # subscribers whose topic is remembered; some hundred bytes each
-ATTACHED: Final = 5_000  # subscribers whose messages the broker hands to us, a few ahead each
+ATTACHED: Final = 5_000  # subscribers whose messages the broker sends to this gateway, a few ahead each
 QUEUED: Final = 16  # requests of one subscriber that wait for their turn: a REQ socket has one
-IDLE_S: Final = 300.0  # without a request: whoever polls does so more often, and whoever comes back is attached again
+IDLE_S: Final = 300.0  # without a request: a polling client asks more often, and a returning one is attached again
 
 
 class Roster:
-    """Subscribers by sub_id, the one that was used last at the end."""
+    """Subscribers by sub_id, the most recently used last."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Subscriber] = OrderedDict()
-        self._attached: dict[str, Subscriber] = {}  # and some that no longer are: a subscription may end by itself
+        self._attached: dict[
+            str, Subscriber
+        ] = {}  # and some that no longer are, since a subscription may end by itself
 
     def __len__(self) -> int:
         return len(self._known)
 
     @property
     def attached(self) -> int:
-        """How many are attached."""
+        """The number of attached subscribers."""
         return sum(each.attached for each in self._attached.values())
 
     def enter(self, sub_id: str) -> Subscriber:
-        """The subscriber of this id, known from now on."""
+        """The subscriber with this ID, known from now on."""
         found = self._known.get(sub_id)
         if found is None:
             if len(self._known) >= KNOWN:
@@ -39,7 +41,7 @@ class Roster:
         return found
 
     def touch(self, subscriber: Subscriber, now: float) -> None:
-        """A request came."""
+        """Note that a request came."""
         if subscriber.queued >= QUEUED:
             raise Refusal(
                 "UnknownMessage", f"{subscriber.sub_id!r} has {QUEUED} requests waiting", code="busy", retry=True
@@ -60,11 +62,11 @@ class Roster:
         raise Refusal("UnknownMessage", f"there are {KNOWN} subscribers here", code="busy", retry=True)
 
     def attached_now(self, subscriber: Subscriber) -> None:
-        """The broker hands a subscriber's messages to us from now on."""
+        """Note that the broker sends a subscriber's messages to this gateway."""
         self._attached[subscriber.sub_id] = subscriber
 
     async def make_room(self) -> None:
-        """Have at most `ATTACHED` - 1 attached: the one that was silent for longest goes."""
+        """Detach the subscriber with the oldest request, so that at most `ATTACHED` - 1 are attached."""
         if len(self._attached) < ATTACHED:
             return
         self._attached = {sub_id: each for sub_id, each in self._attached.items() if each.attached}
@@ -78,7 +80,7 @@ class Roster:
         await self._detach(silent)
 
     async def sweep(self, now: float) -> None:
-        """Detach who has been idle. Called now and then."""
+        """Detach idle subscribers. Called periodically."""
         for each in list(self._attached.values()):
             if not each.queued and now - each.used >= IDLE_S:
                 await self._detach(each)

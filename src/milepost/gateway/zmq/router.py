@@ -1,4 +1,4 @@
-"""The ROUTER socket: where it listens, with which key, and the bounds that ZeroMQ itself keeps."""
+"""The ROUTER socket: its endpoint, its key, and the bounds that ZeroMQ enforces."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ import zmq.auth
 from milepost.errors import ConfigError
 from milepost.gateway.zmq.bodies import BODY_BYTES
 
-FRAMES: Final = 10  # of a request with its envelope: a REQ socket sends three, and devices between add one each
-HWM: Final = 8  # messages that ZeroMQ keeps for a client or from it; a REQ socket has one
+FRAMES: Final = 10  # of a request with its envelope: a REQ socket sends three, and each device between adds one
+HWM: Final = 8  # messages that ZeroMQ queues for a client or from it; a REQ socket has one
 HANDSHAKE_MS: Final = 10_000
-KEEPALIVE_S: Final = 30  # the kernel's probes of silent peers, three of them; ZeroMQ's own confuse some older ones
+KEEPALIVE_S: Final = (
+    30  # the kernel's probes of silent peers, three of them; ZeroMQ's own heartbeats confuse some older peers
+)
 
 Keys: TypeAlias = tuple[bytes, bytes]  # public, secret
 
 
 def endpoint_of(listen: str) -> str:
-    """Where to listen, as ZeroMQ writes it; IPv6 hosts stand in brackets."""
+    """The endpoint in ZeroMQ's notation; IPv6 hosts are in brackets."""
     host, colon, port = listen.removeprefix("tcp://").rpartition(":")
     if not colon or not host or not (port == "*" or (port.isdecimal() and int(port) <= 65_535)):
-        raise ConfigError(f"{listen!r} is no place for ZeroMQ to listen: write HOST:PORT, as in 127.0.0.1:7451")
+        raise ConfigError(f"{listen!r} is not an address for ZeroMQ: write HOST:PORT, as in 127.0.0.1:7451")
     return f"tcp://{host}:{'*' if port == '0' else port}"
 
 
 def keys_of(file: str) -> Keys:
-    """The CURVE keys in a certificate's file; `ConfigError` when they are not there."""
+    """The CURVE keys in a certificate file. Raises `ConfigError` when they are missing."""
     try:
         public, secret = zmq.auth.load_certificate(Path(file).expanduser())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"zmq_curve: {file} is no CURVE certificate: {error}; {_MAKE_ONE}") from None
+        raise ConfigError(f"zmq_curve: {file} is not a CURVE certificate: {error}; {_MAKE_ONE}") from None
     if secret is None:
         raise ConfigError(f"zmq_curve: {file} has no secret key, which the broker needs; {_MAKE_ONE}")
     if not zmq.has("curve"):
@@ -48,11 +50,11 @@ _MAKE_ONE: Final = (
 
 
 def open_router(context: zmq.asyncio.Context, endpoint: str, keys: Keys | None) -> zmq.asyncio.Socket:
-    """A bound socket; `OSError` when the port is taken."""
+    """A bound socket. Raises `OSError` when the port is taken."""
     socket = context.socket(zmq.ROUTER)
-    socket.maxmsgsize = BODY_BYTES  # of one frame; libzmq closes the connection of whoever sends a longer one
+    socket.maxmsgsize = BODY_BYTES  # of one frame; libzmq closes the connection of a client that sends a longer one
     socket.rcvhwm = socket.sndhwm = HWM
-    socket.router_mandatory = True  # an answer for a client that is gone, or takes none, is an error we can count
+    socket.router_mandatory = True  # an answer that cannot be sent is an error, which is counted
     socket.handshake_ivl = HANDSHAKE_MS
     socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, 3
     socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = KEEPALIVE_S
@@ -70,7 +72,9 @@ def open_router(context: zmq.asyncio.Context, endpoint: str, keys: Keys | None) 
 
 
 def envelope_of(frames: list[bytes]) -> int | None:
-    """How many frames stand before the body: the peer's identity, what devices added, an empty one. None: not so."""
+    """The number of frames before the body: the peer's identity, frames of devices, an empty one. None: not a
+    request.
+    """
     if 3 <= len(frames) <= FRAMES and b"" in frames[1:-1] and frames.index(b"", 1) == len(frames) - 2:
         return len(frames) - 1
     return None

@@ -1,7 +1,7 @@
-"""Messages <-> the payloads of ZeroMQ bodies.
+"""Converts between messages and the payloads of ZeroMQ bodies.
 
-A topic made by a ZeroMQ client holds `post: [payload: bytes]`, and its payloads are bytes. Messages of other topics are
-objects with the fields of their schema.
+A topic made by a ZeroMQ client has the schema `post: [payload: bytes]`, and its payloads are bytes. Messages of other
+topics are objects with the fields of their schema.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from milepost.query import encode, parse_schema
 from milepost.schema import Schema
 
 POST_SCHEMA: Final = "post: [payload: bytes]"
-DYNAMIC_CHARS: Final = 2_000  # of the schemas in a message: they are parsed in the broker's event loop, in 40 ms
+DYNAMIC_CHARS: Final = 2_000  # of the schemas in a message: the broker's event loop parses them, in 40 ms
 _POST: Final = parse_schema(POST_SCHEMA).type
 
 
 def encoded(versions: Sequence[Schema], value: Any) -> Batch:
-    """An object of a request in the newest version that takes it; what the newest has against it, if none does."""
+    """An object of a request in the newest version that accepts it. Raises the error of the newest one when none
+    does.
+    """
     refused: MilepostError = InvalidValue("no version of the topic's schema is known")
     for schema in reversed(versions):
         try:
@@ -39,7 +41,7 @@ def encoded(versions: Sequence[Schema], value: Any) -> Batch:
 
 
 def shown(batch: Batch, row: int, encoding: Encoding) -> Any:
-    """A message as the payload of an answer, already encoded; `InvalidValue` when the encoding does not take it."""
+    """A message as the encoded payload of an answer. Raises `InvalidValue` when the encoding cannot represent it."""
     try:
         (message,) = plain_rows(batch.slice(row, row + 1))
         if batch.schema.type == _POST:

@@ -1,7 +1,7 @@
-"""One subscriber: a durable subscription of which one message at a time is handed out and acknowledged.
+"""One subscriber: a durable subscription that hands out one message at a time, until it is acknowledged.
 
-What is handed out is stored at the broker, with the subscription. So the acknowledgement of a message that another life
-of the broker or the gateway has handed out counts, and one of a message that was never handed out does not.
+The broker stores which message is handed out, with the subscription. So a message can be acknowledged after a restart
+of the broker or the gateway, and a message that was never handed out cannot.
 """
 
 from __future__ import annotations
@@ -14,65 +14,65 @@ from milepost.client.durable import DurableSubscription
 from milepost.client.handout import HandoutSubscription, Place, Row
 from milepost.errors import AckMismatch, NotExpectingAck, RowsGone, TopicMismatch
 
-PREFETCH_ROWS: Final = 16  # handed to the gateway ahead of requests: some, to save trips, and few, for other consumers
-GRACE_S: Final = 0.05  # that a get which does not wait gives a message on its way from the broker
-BACKLOG_S: Final = 5.0  # that it waits when the broker says that messages are on their way
-HERE_S: Final = 0.001  # for one that is here: it is found without waiting
-NUMBER_BITS: Final = 40  # of a message number for the offset: a thousand billion messages; the log stands above them
+PREFETCH_ROWS: Final = 16  # sent to the gateway ahead of requests: some, to save round trips; few, for other consumers
+GRACE_S: Final = 0.05  # that a get without a timeout waits for a message on its way from the broker
+BACKLOG_S: Final = 5.0  # that it waits when the broker reports messages on their way
+HERE_S: Final = 0.001  # for a message that has arrived: it is found without waiting
+NUMBER_BITS: Final = 40  # of a message number for the offset: a thousand billion messages; the log is in the bits above
 
 
 def message_number(log: int, offset: int) -> int:
-    """The number that ZeroMQ clients know a message by: of the first log, its offset counted from 1.
+    """The number by which ZeroMQ clients know a message: for the first log, its offset counted from 1.
 
-    Only brokers that share a PostgreSQL have other logs. There numbers are unique, and rise within each log.
+    Only brokers that share a PostgreSQL database have other logs. There, numbers are unique, and rise within each log.
     """
     return (max(log, 1) - 1 << NUMBER_BITS) + offset + 1
 
 
 class InHand(NamedTuple):
-    """A message that was handed out and is not acknowledged."""
+    """A message that is handed out and not acknowledged."""
 
     number: int
     row: Row
 
 
 class Subscriber:
-    """What the gateway knows of one sub_id. Its requests take turns (`turn`), as those of a REQ socket do anyway."""
+    """The state of one sub_id. Its requests take turns (`turn`), as the requests of a REQ socket do anyway."""
 
     def __init__(self, sub_id: str) -> None:
         self.sub_id: Final = sub_id
-        self.topic = ""  # once it was attached
+        self.topic = ""  # set when it is attached
         self.turn: Final = asyncio.Lock()
-        self.queued = 0  # requests that have or wait for their turn
-        self.used = 0.0  # when the last request came, on the event loop's clock
-        self.known = False  # it was attached at some time, so the topic is right
+        self.queued = 0  # requests that have their turn or wait for it
+        self.used = 0.0  # time of the last request, on the event loop's clock
+        self.known = False  # it was attached once, so the topic is known
         self._subscription: HandoutSubscription | None = None
-        self._next_one: Row | None = None  # a message that could not be handed out, as the store did not take that
-        self._rows: dict[Place, Row] = {}  # that were handed out here; others are read again
+        self._next_one: Row | None = None  # a message that could not be handed out, because the store failed
+        self._rows: dict[Place, Row] = {}  # messages that were handed out here; others are read again
         self._waiting: asyncio.Task[Row | None] | None = None
 
     @property
     def attached(self) -> bool:
-        """Whether the broker hands its messages to us."""
+        """Whether the broker sends its messages to this gateway."""
         return self._subscription is not None and not self._subscription.ended
 
     def require_topic(self, topic: str) -> None:
-        """A subscriber has one topic."""
+        """Raise `TopicMismatch` for another topic: a subscriber has one topic."""
         if topic != self.topic:
             raise TopicMismatch(
                 f"{self.sub_id!r} is subscribed to {self.topic!r}, not to {topic!r}: "
-                "unsubscribe first, or take another id"
+                "unsubscribe first, or use another id"
             )
 
     def attach(self, subscription: DurableSubscription) -> None:
-        """The broker serves us."""
+        """Use an attached subscription."""
         assert isinstance(subscription, HandoutSubscription)
         self._subscription = subscription
         self.topic = subscription.pattern
         self.known = True
 
     async def detach(self) -> None:
-        """Give the subscription back. What was handed out and not acknowledged comes again."""
+        """Detach the subscription. Messages that are handed out and not acknowledged are delivered again."""
         subscription, self._subscription = self._subscription, None
         self._next_one = None
         self._rows.clear()
@@ -80,12 +80,14 @@ class Subscriber:
             await subscription.detach()
 
     def interrupt(self) -> None:
-        """Somebody else wants a turn: a get that waits answers now. Its client has most likely gone away."""
+        """Let a waiting get answer now, because another request wants a turn. Its client has probably gone."""
         if self._waiting is not None:
             self._waiting.cancel()
 
     async def get(self, client: AsyncClient, seconds: float) -> InHand | None:
-        """The message in hand, or the next one; None when there is none. What it returns is stored as handed out."""
+        """The message in hand, or the next one; None when there is none. It is stored as handed out before it is
+        returned.
+        """
         subscription = self._subscription
         assert subscription is not None
         while True:
@@ -99,13 +101,14 @@ class Subscriber:
                 return InHand(message_number(*place), row)
 
     async def _hand_out(self, subscription: HandoutSubscription, client: AsyncClient, seconds: float) -> Place | None:
-        """Store that the next message is handed out: its place; None when there is none."""
+        """Store that the next message is handed out. Returns its place; None when there is none."""
         while True:
             row, self._next_one = self._next_one, None
             if row is None or not subscription.handed_out(row[0]):
                 row = await self._next(subscription, seconds or GRACE_S)
             if row is None and not seconds:
-                # "Nothing there" would be wrong for a message on its way; what was sent before the answer is here.
+                # An empty answer would be wrong while a message is on its way; everything sent before the broker's
+                # answer has arrived.
                 coming = await self._coming(client)
                 row = await self._next(subscription, BACKLOG_S if coming else HERE_S)
             if row is None:
@@ -113,7 +116,7 @@ class Subscriber:
             try:
                 place = await subscription.hand_on(row)
             except AckMismatch:
-                continue  # the connection broke since the message came: it comes again, here or elsewhere
+                continue  # the connection broke since the message came: it is delivered again, here or elsewhere
             except BaseException:
                 self._next_one = row
                 raise
@@ -121,7 +124,7 @@ class Subscriber:
             return place
 
     async def ack(self, number: int) -> None:
-        """The client has a message that was handed out. Saying so again, when the answer was lost, does no harm."""
+        """Acknowledge a message that was handed out. Acknowledging it again, after a lost answer, has no effect."""
         subscription = self._subscription
         assert subscription is not None
         handed = {message_number(*place): place for place in subscription.handed_on}
@@ -136,7 +139,7 @@ class Subscriber:
         if any(message_number(*place) == number for place in subscription.acknowledged.items()):
             return
         if handed:
-            raise AckMismatch(f"{self.sub_id!r} has message {min(handed)} in hand, and not {number}")
+            raise AckMismatch(f"{self.sub_id!r} has message {min(handed)} in hand, not {number}")
         raise self._not_expecting(number)
 
     def _not_expecting(self, number: int) -> NotExpectingAck:
@@ -156,7 +159,7 @@ class Subscriber:
             self._waiting = None
 
     async def _in_hand(self, subscription: HandoutSubscription, client: AsyncClient, place: Place) -> Row | None:
-        """A message that was handed out, perhaps before the subscriber was attached here; None when it is gone."""
+        """A message that was handed out, possibly before the subscriber was attached here; None when it is gone."""
         log, offset = place
         try:
             if not subscription.handed_on.get(place):
@@ -167,7 +170,7 @@ class Subscriber:
         except AckMismatch:
             return None  # another consumer has taken it over
         except RowsGone:
-            await subscription.send_back(place)  # an operator removed it, and the broker tells that it is gone
+            await subscription.send_back(place)  # an operator removed it, and the broker reports that
             return None
         return self._rows[place]
 

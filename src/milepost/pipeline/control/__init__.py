@@ -2,13 +2,12 @@
 
 Pure: no Spark, no broker, no clock. In the order of reading:
 
-- `model` what is controlled, `identification` how it is found from data (at once, or online in `adaptation`)
-- `placement` gains for a wanted settling time; `regulator` the control law
-- `flow` admission of one lane; `response`, `lqr`, `balance`, `pauses` and `split` the shares of all lanes
-- `trace` what happened, `report` draws it
-- `plant` and `simulation`: a pipeline to practise on, and the paper's experiments
+- `model`: what is controlled; `identification`: how a model is found from data, at once or (`adaptation`) online
+- `placement`: gains for a wanted settling time; `regulator`: the control law
+- `flow`: the admission of one lane; `response`, `lqr`, `balance`, `pauses` and `split`: the shares of all lanes
+- `trace`: a record of measurements and decisions; `report` draws it
 
-A runner, every interval::
+A runner does this every interval::
 
     events = flow[lane].admit(free_space, waiting)                          # whole events that the lane may take
     weights = balancer.step([meter.step(now, assigned, admitted) for ...])  # seconds in, shares out

@@ -1,10 +1,10 @@
-"""When the running loop says that the model is no longer right: whether to believe it, and how far.
+"""Decides whether to believe the running loop when it contradicts the model, and by how much.
 
-A changed b is a matter of fact: events grow, a rule lets more of them through, and each leaves more bytes in the result
-queue. But a loop that does its work gives poor evidence: nothing moves. A wrong belief in a small b makes large gains,
-and large gains are the accident of the paper. So a change of b is adopted only when it is large (a loop tolerates a
-factor of 1.5 either way), well determined, and has lasted; at most a factor of two at a time; and a and the delay stay,
-because from within a loop they cannot be told apart from the controller.
+b can really change: events grow, or a rule lets more of them through, and each leaves more bytes in the result queue.
+But a loop that works well gives poor evidence, because nothing moves. A wrong estimate of a small b makes large gains,
+and large gains are the accident in the paper. So a change of b is adopted only when it is large (a loop tolerates a
+factor of 1.5 either way), well determined, and lasting, and by at most a factor of two at a time. a and the delay stay,
+because within a loop they cannot be separated from the controller.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from milepost.pipeline.control.identification import Recursive
 from milepost.pipeline.control.model import Model
 
 TOLERATED = 1.5
-"""The factor by which b may be off before gains are placed anew; see `placement.gain_margin`."""
+"""The factor by which b may be wrong before gains are placed again; see `placement.gain_margin`."""
 
 CERTAIN = 0.15
-"""The largest standard error of b, as a share of b, that counts as knowing it."""
+"""The largest standard error of b, as a share of b, at which it counts as known."""
 
 LASTING = 5
-"""Intervals for which b must be off before it is believed."""
+"""Intervals for which b must be wrong before the change is adopted."""
 
 DWELL = 20
-"""Intervals between two changes: four settling times, so that a change is judged by its own effect."""
+"""Intervals between two changes: four settling times, so that each change is judged by its own effect."""
 
 LARGEST_STEP = 2.0
-"""The factor by which b may change at once."""
+"""The largest factor by which b may change at once."""
 
 
 class Adaptation:
-    """Watches measurements and inputs, and now and then returns a model to go on with."""
+    """Observes measurements and inputs, and occasionally returns a changed model."""
 
     def __init__(self, model: Model, scale_output: float, scale_input: float, forgetting: float = 0.98) -> None:
         if not (scale_output > 0 and scale_input > 0):
-            raise ConfigError("an adaptive controller needs a reference and a start above 0, to know sizes from them")
+            raise ConfigError("an adaptive controller needs a reference and a start above 0, which give the scales")
         self.model = model
         self.recursive = Recursive(model, scale_output, scale_input, forgetting)
         self._off = 0
         self._since = 0
 
     def observe(self, y: float | None, u: float) -> Model | None:
-        """One interval, as `Recursive.observe`; the new model when it is time for one, else None."""
+        """Observe one interval, as `Recursive.observe`. Returns a new model when one is adopted, else None."""
         self.recursive.observe(y, u)
         self._since += 1
         found = self.recursive.model

@@ -1,12 +1,12 @@
 """Flow control of one IAP: how many events its lane may take in the next interval.
 
-The measurement is the free space of the lane's result queue in bytes: its bound, less what the lane has committed and
-the combiner has not consumed. The input is events to admit. Admitting more leaves less space, so b and the gains are
-negative. Held at its reference the space is a buffer both ways: the combiner never runs dry because a lane was
-throttled too much, and a combiner that stops finds room for what is under way. What is not admitted waits in the
-topic, where it is durable. Nothing is dropped, here or anywhere.
+The measurement is the free space of the lane's result queue in bytes: its bound, minus the results that the lane has
+committed and the combiner has not consumed. The input is the number of events to admit. Admitting more leaves less
+space, so b and the gains are negative. Space held at its reference is a buffer both ways: the combiner does not run dry
+because a lane was throttled too much, and when the combiner stops, the results under way find space. Events that are
+not admitted stay in the durable topic. Nothing is dropped.
 
-Pure: no clock and no I/O. A runner calls `admit` (or `step`) once an interval, and does what it says.
+Pure: no clock and no I/O. A runner calls `admit` (or `step`) once an interval, and carries out the decision.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from milepost.pipeline.control.regulator import Regulator
 
 INTERVAL = 2.0
 """Seconds between decisions, as in the paper. A micro-batch of Spark has a fixed cost of about 0.12 s and takes several
-times that under load: a shorter interval would often see the same commit twice, and a longer one reacts to a hog
-later."""
+times that under load: a shorter interval would often see the same commit twice, and a longer one reacts to a hog later.
+"""
 
 SETTLING = 5.0
-"""Intervals until a disturbance is gone, as in the paper: ten seconds."""
+"""Intervals until a disturbance has settled, as in the paper: ten seconds."""
 
 LIMITS = (0.0, 1_000_000.0)
-"""Events an interval. The upper one is half a million events a second in one lane, more than twice what is asked of a
-whole pipeline; it is there so that the first interval after a night's outage does not admit the night."""
+"""Events an interval. The upper limit is half a million events a second in one lane, more than twice the target of a
+whole pipeline. It keeps the first interval after a night's outage from admitting the whole backlog.
+"""
 
 PATIENCE = 3
-"""Intervals without a measurement for which the input is held; after them it is halved each time, because a queue
-nobody can see may be filling."""
+"""Intervals without a measurement for which the input is held. After them it is halved each time, because a queue that
+is not measured may be filling.
+"""
 
 PROBE = 1.0
-"""Events an interval that are admitted however long no measurement comes. Where a lane reports only when it has worked,
-admitting nothing would be for ever."""
+"""Events an interval that are admitted however long no measurement comes. Some lanes report only when they have worked;
+with nothing admitted they would never report again.
+"""
 
 
 class FlowController:
     """A PI controller of free space, with feedback on past inputs where the model has a delay.
 
     `reference` is the free space to hold, in bytes; half of the bound is a good start. `settling` is in intervals of
-    `interval` seconds. `limits` are events an interval. `start` is the first input; by default what the model says
-    holds the reference. `gains` replaces the placed ones: for experiments, such as repeating the paper's mistake.
-    With `adaptive`, b is followed while running (see `adaptation.py`).
+    `interval` seconds. `limits` are events an interval. `start` is the first input; by default the input that holds the
+    reference according to the model. `gains` replaces the placed ones, for experiments such as repeating the mistake in
+    the paper. With `adaptive`, b is tracked while running (see `adaptation.py`).
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class FlowController:
 
     @property
     def radius(self) -> float:
-        """The spectral radius of the loop, if the model is right."""
+        """The spectral radius of the loop, assuming that the model is right."""
         return spectral_radius(self.model, self.gains)
 
     @property
@@ -106,9 +109,9 @@ class FlowController:
         return self._regulator.saturated
 
     def step(self, measurement: float | None) -> float:
-        """Events to admit in the next interval, out of the free space now (None or NaN: no measurement).
+        """Events to admit in the next interval, from the free space now (None or NaN: no measurement).
 
-        When fewer go out than this says, because fewer are there, tell `applied`.
+        When fewer events than this are there to admit, call `applied`.
         """
         self._learn()
         self._learned = False
@@ -122,24 +125,25 @@ class FlowController:
         return self._regulator.step(self.reference - self._measured)
 
     def applied(self, events: float, ago: int = 0) -> None:
-        """What really was admitted in the interval that `step` decided last, or `ago` intervals before that.
+        """Correct how many events were admitted in the interval that `step` decided last, or `ago` intervals before
+        that.
 
-        A controller that believed it had admitted a million events while ten were there would admit the rest of the
-        million when they come. From what was applied, it goes on to as many more as there is space for. A runner that
-        gives out `step`'s number as a limit on events still to come calls this at the end of the interval, with what
-        came.
+        A controller that believes it has admitted a million events while only ten were there would admit the rest of
+        the million when they come. From what was applied, it admits as many more as there is space for. A runner that
+        uses the result of `step` as a limit on events still to come calls this at the end of the interval, with the
+        number that came.
         """
         self._regulator.applied(events, ago)
 
     def admit(self, measurement: float | None, waiting: int | None = None) -> int:
-        """`step` in whole events, at most `waiting` (those in the topic that the lane may have), and applied.
+        """`step` in whole events, at most `waiting` (the events in the topic that the lane may have), and applied.
 
-        Fractions are carried to the next interval, so that 0.4 events an interval are two in five.
+        Fractions are carried to the next interval, so that 0.4 events an interval are two in five intervals.
         """
         exact = self.step(measurement) + self._carry
         count = math.floor(exact)
         if waiting is not None and count >= waiting:
-            # What was not there to take is not owed later.
+            # Events that were not there to take are not owed later.
             self._carry = 0.0
             self.applied(min(waiting, self.input))
             return max(0, waiting)
@@ -147,9 +151,9 @@ class FlowController:
         return count
 
     def state(self) -> dict[str, Any]:
-        """All of it in plain values, for JSON; `restore` goes on from there.
+        """The whole state in plain values, for JSON; `restore` continues from it.
 
-        What the adaptation has learned since it last changed the model is not in it, and is learned again.
+        What the adaptation has learned since it last changed the model is left out, and learned again.
         """
         return {
             "model": self.model.as_dict(),
@@ -182,7 +186,7 @@ class FlowController:
         return restored
 
     def _learn(self) -> None:
-        """Give the interval that is over to the adaptation: only now it is known what was applied in it."""
+        """Give the finished interval to the adaptation, now that the applied input is known."""
         if self._adaptation is None or self._learned:
             return
         self._learned = True

@@ -1,8 +1,8 @@
-"""System identification: what a short run, or the running loop itself, tells about a, b, c and the delay.
+"""System identification: estimates a, b, c and the delay from a short run, or from the running loop.
 
-A run is two columns, one value an interval: the input that was applied, and the measurement at the interval's start. So
-`outputs[k]` is what the controller would see when it decides `inputs[k]`. The input must move: a constant one says
-nothing about b, and is refused. `excitation` makes one that moves enough.
+A run is two columns with one value an interval: the input that was applied, and the measurement at the start of the
+interval. So `outputs[k]` is what the controller would see when it decides `inputs[k]`. The input must vary: a constant
+input says nothing about b, and is refused. `excitation` makes one that varies enough.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ from milepost.errors import ConfigError, InvalidValue
 from milepost.pipeline.control.model import Model
 
 DELAYS = (0, 1, 2, 3)
-"""Intervals that are tried. A lane's micro-batch in flight when a decision is made accounts for one, a queue before
-it for another; a loop with more should have a longer interval."""
+"""Delays that are tried, in intervals. A micro-batch in flight at the decision accounts for one, a queue before it for
+another. A loop with a longer delay should have a longer interval.
+"""
 
 FEWEST_SAMPLES = 12
-"""Usable pairs below which three parameters and a delay are guesswork."""
+"""Fewer usable pairs do not determine three parameters and a delay."""
 
 VISIBLE = 3.0
-"""Standard errors that b must be away from 0. Gains go with 1/b: a b out of noise makes gains without bound."""
+"""Standard errors by which b must differ from 0. Gains are proportional to 1/b, so a b made of noise gives huge
+gains.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How far a fitted model is to be believed.
+    """How reliable a fitted model is.
 
-    `r2` is the share of the *change* of y from one interval to the next that the model explains. (Of y itself a queue's
-    model explains nearly everything even when b is nonsense, because tomorrow's queue is like today's.) `residual` is
-    the standard deviation of what is left, in units of y; `gain_error` the standard error of b; `samples` the pairs
-    used; `by_delay` the residual of the best fit at each delay tried, so that a close call can be seen.
+    `r2` is the share of the *change* of y from one interval to the next that the model explains. (Of y itself the model
+    of a queue explains nearly everything even when b is nonsense, because the queue changes little in an interval.)
+    `residual` is the standard deviation of the rest, in units of y; `gain_error` the standard error of b; `samples` the
+    number of pairs used; `by_delay` the residual of the best fit for each delay tried, which shows a close call.
     """
 
     r2: float
@@ -47,25 +50,27 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A model and how good it is."""
+    """A model and its quality."""
 
     model: Model
     quality: Quality
 
 
 def identify(inputs: ArrayLike, outputs: ArrayLike, delays: Sequence[int] = DELAYS) -> Identified:
-    """Fit y(k+1) = a·y(k) + b·u(k-d) + c by least squares, with the delay that leaves the least unexplained.
+    """Fit y(k+1) = a·y(k) + b·u(k-d) + c by least squares, with the delay that leaves the smallest residual.
 
-    NaN is a measurement or input that was missed; pairs that need it are left out. Raises `InvalidValue` when the data
-    cannot tell: too short, an input that does not move, or one whose effect is not visible above the noise.
+    NaN is a missing measurement or input; pairs that need it are left out. Raises `InvalidValue` when the data do not
+    determine a model: too few, a constant input, or an effect that is not visible above the noise.
     """
     u, y = np.asarray(inputs, dtype=np.float64), np.asarray(outputs, dtype=np.float64)
     if u.ndim != 1 or u.shape != y.shape:
-        raise InvalidValue(f"one input for each measurement, in two columns, not {u.shape} and {y.shape}", "inputs")
+        raise InvalidValue(
+            f"inputs and outputs need one value each for every interval, not shapes {u.shape} and {y.shape}", "inputs"
+        )
     if not delays:
         raise ConfigError("name at least one delay to try")
     longest = max(delays)
-    # Every delay is fitted to the same pairs; otherwise a longer delay would win by having fewer to explain.
+    # Fit every delay to the same pairs; otherwise a longer delay would win because it has fewer pairs to explain.
     k = np.arange(longest, len(u) - 1)
     known = np.isfinite(y[k]) & np.isfinite(y[k + 1])
     for delay in delays:
@@ -73,7 +78,7 @@ def identify(inputs: ArrayLike, outputs: ArrayLike, delays: Sequence[int] = DELA
     k = k[known]
     if len(k) < FEWEST_SAMPLES:
         raise InvalidValue(
-            f"{len(k)} usable intervals do not identify a model, {FEWEST_SAMPLES} may: measure for longer", "outputs"
+            f"{len(k)} usable intervals do not identify a model; measure for at least {FEWEST_SAMPLES}", "outputs"
         )
     moved = float(np.ptp(u[k]))
     if moved <= 1e-9 * max(1.0, float(np.abs(u[k]).max())):
@@ -100,13 +105,13 @@ def identify(inputs: ArrayLike, outputs: ArrayLike, delays: Sequence[int] = DELA
 
 
 def excitation(low: float, high: float, samples: int, seed: int = 0, hold: int = 2) -> NDArray[np.float64]:
-    """An input for an identification run: `low` and `high`, each for `hold` intervals, now the one first and now the
-    other.
+    """An input for an identification run: `low` and `high`, each for `hold` intervals, in random order within each
+    pair.
 
-    Two levels move the measurement most for a given range, and the random order excites every frequency. Both come
-    equally often, pair by pair, because what is measured may be a queue: coins alone would walk it to empty or full,
-    where it says nothing. So `low` and `high` should lie evenly around what the lane can do, and (high - low)·hold/2
-    events should fit where the queue is.
+    Two levels move the measurement most for a given range, and the random order excites every frequency. Both levels
+    come equally often, because the measurement may be a queue: independent random levels would let it drift to empty or
+    full, where it carries no information. So `low` and `high` should lie evenly around the lane's capacity, and the
+    queue should have room for (high - low)·hold/2 events.
     """
     if samples < 1 or hold < 1 or not low < high:
         raise ConfigError("an excitation has at least one sample, a hold of at least one interval, and low < high")
@@ -118,29 +123,29 @@ def excitation(low: float, high: float, samples: int, seed: int = 0, hold: int =
 class Recursive:
     """The same fit, one interval at a time: recursive least squares with forgetting.
 
-    Used beside a running controller, where three things differ from a run made for the purpose. The loop holds y
-    still, so most intervals say little about b: the covariance would grow without end (and the next noise would be
-    believed), so it is bounded. c is not constant (a hog changes what is taken away), and the controller answers by
-    moving u; a fit with a constant c would read that as a changed b. So c is let wander, and a and b are learned from
-    quick changes. And y is hundreds of megabytes where u is thousands of events: both are scaled to about 1 inside.
+    It runs beside a controller, which differs from an identification run in three ways. The loop holds y constant, so
+    most intervals say little about b: the covariance would grow without bound, and the next noise would be believed, so
+    the covariance is bounded. c is not constant, since a hog changes what is removed, and the controller responds by
+    moving u; a fit with a constant c would read that as a changed b. So c may drift, and a and b are learned from quick
+    changes. And y is hundreds of megabytes where u is thousands of events: internally both are scaled to about 1.
 
     `scale_output` and `scale_input` are typical sizes of y and u. `forgetting` 0.98 remembers about 50 intervals.
     """
 
     BOUND = 1.0
-    """The largest variance of a parameter, in scaled units: ignorance, where the parameters are about 1."""
+    """The largest variance of a parameter, in scaled units. Parameters are about 1, so this stands for no knowledge."""
 
     WANDER = 1e-4
     """Variance added to c in each interval, in scaled units: 1 % of the typical y."""
 
     SURPRISE = 4.0
-    """Standard deviations of what was foreseen beyond which c is taken to have jumped."""
+    """Standard deviations of the prediction beyond which c is assumed to have jumped."""
 
     DOUBTED = 0.1
-    """The share of b that becomes uncertain with each surprise."""
+    """The share of b that becomes uncertain with each jump."""
 
     QUIET = 1e-8
-    """The least variance of the noise, in scaled units: 0.01 % of the typical y. Nothing real is measured better."""
+    """The least variance of the noise, in scaled units: 0.01 % of the typical y. No real measurement is better."""
 
     def __init__(
         self, model: Model, scale_output: float, scale_input: float, forgetting: float = 0.98, doubt: float = 0.1
@@ -153,16 +158,16 @@ class Recursive:
         self._forgetting = forgetting
         self._scale_y, self._scale_u = scale_output, scale_input
         self._theta = np.array([model.a, model.b * scale_input / scale_output, model.c / scale_output])
-        # `doubt` is the standard deviation of what is known at the start, as a share of each parameter.
+        # `doubt` is the initial standard deviation of each parameter, as a share of it.
         self._p = np.diag((doubt * np.maximum(np.abs(self._theta), 0.1)) ** 2)
-        self._variance = 1e-4  # of the noise, in scaled units: 1 % of y, until it is known better
+        self._variance = 1e-4  # of the noise, in scaled units: 1 % of y, until it is estimated
         self._inputs: list[float] = []
         self._y: float | None = None
         self.samples = 0
 
     @property
     def model(self) -> Model | None:
-        """What is believed now; None while b is no number to divide by."""
+        """The current estimate; None while b is 0 or not finite."""
         a, b, c = self._theta
         b = b * self._scale_y / self._scale_u
         if b == 0 or not np.isfinite(self._theta).all():
@@ -176,11 +181,13 @@ class Recursive:
 
     @property
     def residual(self) -> float:
-        """The standard deviation of what was not foreseen, in units of y."""
+        """The standard deviation of the prediction error, in units of y."""
         return math.sqrt(self._variance) * self._scale_y
 
     def observe(self, y: float | None, u: float) -> None:
-        """One interval: the measurement at its start (None when missed), and the input that was then applied."""
+        """Observe one interval: the measurement at its start (None when missed), and the input that was then
+        applied.
+        """
         if y is None or not math.isfinite(y):
             self._y = None
             self._remember(u)
@@ -200,7 +207,7 @@ class Recursive:
         innovation = y - float(x @ self._theta)
         spread = float(x @ self._p @ x)
         if innovation**2 > self.SURPRISE**2 * (spread + self._variance):
-            # Once, it is c. Again and again, it is b: each surprise leaves a little doubt about it.
+            # A single surprise is attributed to c. Repeated ones point to b, so each adds a little doubt about b.
             self._p[2, 2] += innovation**2
             self._p[1, 1] += (self.DOUBTED * self._theta[1]) ** 2
             spread = float(x @ self._p @ x)
@@ -208,12 +215,12 @@ class Recursive:
         gain = direction / (self._variance + spread)
         self._theta = self._theta + gain * innovation
         p = self._p - np.outer(gain, direction)
-        p[:2, :2] /= self._forgetting  # a and b are forgotten slowly; c wanders anyway
-        self._p = (p + p.T) / 2  # stays symmetric, whatever rounding does
+        p[:2, :2] /= self._forgetting  # a and b are forgotten slowly; c drifts anyway
+        self._p = (p + p.T) / 2  # stays symmetric in spite of rounding
         largest = float(np.diag(self._p).max())
         if largest > self.BOUND:
             self._p *= self.BOUND / largest
-        # Of the surprise, the share that the noise is expected to have in it.
+        # Of the prediction error, the share that is expected to be noise.
         noise = innovation**2 * self._variance / (self._variance + spread)
         weight = max(1 - self._forgetting, 1 / (self.samples + 10))
         self._variance = max(self.QUIET, self._variance + weight * (noise - self._variance))
@@ -221,9 +228,10 @@ class Recursive:
 
 
 def _fit(y: NDArray[np.float64], u: NDArray[np.float64], after: NDArray[np.float64], delay: int) -> _Fit:
-    """Least squares of one delay: the model (None when b is 0), the residual's deviation, the error of b.
+    """Least squares for one delay: the model (None when b is 0), the standard deviation of the residual, the error of
+    b.
 
-    The change of y is fitted, not y: for a queue a is 1 and y is large, and a - 1 would drown in rounding. Columns are
+    The change of y is fitted, not y: for a queue a is 1 and y is large, and a - 1 would vanish in rounding. Columns are
     centred and scaled for the same reason; c follows from the means.
     """
     change = after - y

@@ -1,12 +1,12 @@
-"""The gains of a controller of many lanes at once: linear quadratic regulation.
+"""The gains of a controller of many lanes at once: linear quadratic regulation (LQR).
 
-With N lanes, N response times are to be equal, and N weights have a fixed sum. Both leave N-1 directions: differences
-between lanes. `directions` is an orthonormal basis of them, so that neither the mean nor the sum is ever touched.
+With N lanes, N response times should be equal, and N weights have a fixed sum. Both leave N-1 directions: differences
+between lanes. `directions` is an orthonormal basis of them, so that control never changes the mean or the sum.
 
 LQR finds the feedback that minimises Σ |difference|² + effort·|change of the weights|². The state is written in
-changes, as the control law of `regulator.py`: the change of the differences, the differences (which are then the sum
-of the changes, so that the integral action is in the problem and not added to its solution), and the changes of the
-weights that have not shown yet when there is a delay. For two lanes it has the form of the PI controller.
+changes, as the control law of `regulator.py`: the change of the differences; the differences, which are the sum of the
+changes, so that integral action is part of the problem; and, with a delay, the changes of the weights that are not
+visible yet. For two lanes it has the form of the PI controller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from milepost.pipeline.control.placement import pole_radius
 Matrix = NDArray[np.float64]
 
 EFFORTS = (1e-4, 1e8)
-"""The range in which the price of changing weights is looked for: from as fast as the plant allows, to an hour."""
+"""The range in which the price of changing weights is searched: from as fast as the plant allows, to an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class LqrGains:
 def directions(lanes: int) -> Matrix:
     """An orthonormal basis (lanes x lanes-1) of the vectors that sum to 0."""
     basis = np.zeros((lanes, lanes - 1))
-    for column in range(lanes - 1):  # Helmert's: the mean of the first ones against the next
+    for column in range(lanes - 1):  # Helmert's basis: the mean of the first lanes against the next one
         basis[: column + 1, column] = 1.0
         basis[column + 1, column] = -(column + 1.0)
         basis[:, column] /= np.sqrt((column + 1.0) * (column + 2.0))
@@ -56,8 +56,8 @@ def directions(lanes: int) -> Matrix:
 def lqr(models: Sequence[Model], settling: float) -> LqrGains:
     """The gains for lanes with these models (of one delay), settling in about `settling` intervals.
 
-    The price of effort is searched so that the slowest pole has the radius of the settling time: a time is something
-    one can want, a price is not. Needs python-control, and takes about 0.2 s: gains that were found are kept.
+    The price of effort is searched so that the slowest pole has the radius of the settling time, because users can name
+    a time but not a price. Needs python-control, and takes about 0.2 s; results are cached.
     """
     return _solved(tuple(models), settling)
 
@@ -66,7 +66,7 @@ def lqr(models: Sequence[Model], settling: float) -> LqrGains:
 def _solved(models: tuple[Model, ...], settling: float) -> LqrGains:
     delays = {model.delay for model in models}
     if len(models) < 2 or len(delays) != 1:
-        raise ConfigError("LQR balances two lanes or more, and takes one delay for all of them")
+        raise ConfigError("LQR needs at least two lanes, with one delay for all of them")
     dlqr = _dlqr()
     basis = directions(len(models))
     a, b = _state_space(models, basis)
@@ -90,7 +90,7 @@ def _solved(models: tuple[Model, ...], settling: float) -> LqrGains:
 
 
 def _state_space(models: Sequence[Model], basis: Matrix) -> tuple[Matrix, Matrix]:
-    """State [Δx, x, Δs(k-1), …, Δs(k-d)], input Δs(k); x the differences, s the weights, in the basis."""
+    """State [Δx, x, Δs(k-1), …, Δs(k-d)], input Δs(k), with the differences x and the weights s in the basis."""
     size, delay = len(models) - 1, models[0].delay
     inner = basis.T @ np.diag([model.a for model in models]) @ basis
     acting = basis.T @ np.diag([model.b for model in models]) @ basis

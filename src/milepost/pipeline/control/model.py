@@ -1,11 +1,11 @@
-"""The model of what is controlled: one number measured, one number set, once an interval.
+"""The model of what is controlled: one number measured and one number set, once an interval.
 
 ``y(k+1) = a·y(k) + b·u(k-delay) + c``
 
-A first-order model with a delay is little, and enough: a queue is an integrator (a near 1, b the bytes that an event
-leaves in it), a server that finds its own balance has a below 1, and what the model leaves out is what the integral
-part of a controller is for. `c` is the operating point (what the combiner takes away in an interval, for a result
-queue): gains do not depend on it, but a controller that knows it can start where it will end.
+A first-order model with a delay is simple, and sufficient. A queue is an integrator (a near 1, b the bytes that an
+event leaves in it); a server that finds its own balance has a below 1. The integral part of a controller compensates
+for what the model leaves out. `c` is the operating point; for a result queue it is what the combiner removes in an
+interval. Gains do not depend on it, but a controller that knows it can start near its final input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from milepost.errors import ConfigError
 
 MAX_DELAY = 8
-"""Intervals. A loop that sees its effect later than this wants a longer interval, not a longer model."""
+"""Intervals. A loop that sees its effect later than this needs a longer interval, not a longer model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Model:
         if not all(math.isfinite(value) for value in (self.a, self.b, self.c)):
             raise ConfigError(f"a model's a, b and c are finite numbers, not {self.a}, {self.b}, {self.c}")
         if self.b == 0:
-            raise ConfigError("a model with b = 0 says that the input has no effect: there is nothing to control with")
+            raise ConfigError("a model with b = 0 says that the input has no effect, so it cannot be controlled")
         if isinstance(self.delay, bool) or not isinstance(self.delay, int) or not 0 <= self.delay <= MAX_DELAY:
             raise ConfigError(f"a model's delay is 0 to {MAX_DELAY} whole intervals, not {self.delay!r}")
 
     def next(self, y: float, u: float) -> float:
-        """y(k+1) out of y(k) and u(k-delay)."""
+        """y(k+1) from y(k) and u(k-delay)."""
         return self.a * y + self.b * u + self.c
 
     def input_for(self, y: float) -> float:
@@ -51,11 +51,11 @@ class Model:
 
     @property
     def steady_gain(self) -> float:
-        """Units of y per unit of u, once everything has settled; infinite for a pure integrator."""
+        """Units of y per unit of u in the steady state; infinite for a pure integrator."""
         return math.inf if self.a == 1 else self.b / (1 - self.a)
 
     def as_dict(self) -> dict[str, float]:
-        """Plain numbers, for JSON; `from_dict` is the way back."""
+        """Plain numbers, for JSON. `from_dict` is the inverse."""
         return asdict(self)
 
     @classmethod

@@ -1,12 +1,12 @@
-"""Pauses: lanes that get nothing for now, because whatever they get makes everybody wait.
+"""Pauses: lanes that get no events for now, because any event they get makes the others wait.
 
-Balancing moves shares until response times meet. They cannot always meet: what a micro-batch costs anyway, before its
-first event, a slow lane pays as well, many times over under a hog. When an event that finds nobody before it takes
-longer in one lane than in the others with all that they have, the least share is still too much: the combiner waits for
-that event. The best share of such a lane is none at all.
+Balancing moves shares until response times are equal. They cannot always become equal: a slow lane also pays the fixed
+cost of each micro-batch, which a hog multiplies. When a single event in an empty lane takes longer than the others take
+with all their events, even the least share is too much, because the combiner waits for that event. The best share of
+such a lane is 0.
 
-A lane that gets nothing is not measured. So now and then it is *probed*: it gets a few events, at once, and the time
-until they are done says whether it is well. Meanwhile the combiner waits for them, so probes become rarer.
+A lane without events is not measured. So it is *probed* now and then: it gets a few events at once, and the time until
+they are done shows whether it has recovered. The combiner waits for them, so probes become rarer.
 """
 
 from __future__ import annotations
@@ -17,40 +17,43 @@ from typing import Final
 from milepost.pipeline.control.split import without
 
 PROBE: Final = 4
-"""Intervals from the beginning of a pause to the first probe: what was given to the lane before should be done."""
+"""Intervals from the start of a pause to the first probe: events assigned before should be done by then."""
 
 RAREST: Final = 16
-"""Intervals between probes, at most; from one to the next they double. With an interval of two seconds a lane that is
-well again is found within half a minute, and a lane that takes two seconds for a probe delays others by a sixteenth of
-a second on average."""
+"""Most intervals between probes; the number doubles from one probe to the next. With an interval of two seconds a
+recovered lane is found within half a minute, and a lane that takes two seconds for a probe delays the others by a
+sixteenth of a second on average.
+"""
 
 EVENTS: Final = 100
-"""Of a probe. What matters is what a micro-batch costs with hardly any."""
+"""Events of a probe. It measures the cost of a micro-batch with hardly any events."""
 
 WELL: Final = 0.8
-"""Of the others' response time, at most: how fast a probe must be to end a pause. Less than 1, so that a lane at the
-limit does not come and go."""
+"""Of the others' response time: how fast a probe must be to end a pause. Less than 1, so that a lane at the limit does
+not pause and return repeatedly.
+"""
 
 NEEDED: Final = 1.25
-"""Times the others' response time when a pause began: beyond that they cannot do without the lane."""
+"""Times the others' response time at the start of the pause: beyond that the others need the lane."""
 
 BARRED: Final = 100
-"""Intervals without a pause, for a lane that others could not do without. To try again and again would swing all events
-to and fro."""
+"""Intervals without a pause for a lane that the others needed. Trying again and again would swing all events between
+lanes.
+"""
 
 
-class Pauses:
-    """The pauses of some lanes. One call an interval, with the balancer's."""
+class LanePauses:
+    """The pauses of some lanes. Called once an interval, after the balancer."""
 
     def __init__(self, lanes: int) -> None:
         self._every: list[int] = [0] * lanes  # intervals between probes; 0: no pause
-        self._left: list[int] = [0] * lanes  # … until the next one; without a pause: until there may be one
-        self._usual: list[float] = [0.0] * lanes  # the others' response time when the pause began
+        self._left: list[int] = [0] * lanes  # intervals until the next probe; without a pause: until one may start
+        self._usual: list[float] = [0.0] * lanes  # the others' response time at the start of the pause
         self.probes: list[int] = []  # lanes to probe now
 
     def step(self, responses: Sequence[float | None], alone: Sequence[float | None]) -> None:
-        """`responses` are what an event assigned now may expect of each lane, and `alone` what one does that finds
-        nobody before it; in seconds, None: not known.
+        """`responses` are the expected response times of an event assigned now, `alone` of an event in an empty lane,
+        for each lane in seconds; None: not known.
         """
         self.probes = []
         for lane, least in enumerate(alone):
@@ -60,7 +63,7 @@ class Pauses:
                 if other != lane and response is not None and not self._every[other]
             ]
             if not others or least is None:
-                self._every[lane] = 0  # somebody must do it
+                self._every[lane] = 0  # at least one lane must work
                 continue
             usual = sum(others) / len(others)
             if not self._every[lane]:
@@ -82,17 +85,17 @@ class Pauses:
         return self._every[lane] > 0
 
     def of(self, weights: Sequence[float]) -> list[float]:
-        """Weights without what lanes that pause would get; they sum to 1 again."""
+        """Weights with 0 for paused lanes, scaled to a sum of 1 again."""
         return without(weights, [lane for lane in range(len(weights)) if self.paused(lane)])
 
 
 def late(ages: Sequence[float], limit: float) -> list[int]:
-    """The lane that is late, if it is one alone: its oldest event was assigned more than `limit` seconds ago, and those
-    of all others later.
+    """The lane that is late, if exactly one is: its oldest event was assigned more than `limit` seconds ago, and the
+    oldest events of all other lanes later.
 
-    Between two decisions of the balancer a lane that a hog has hit is given events as before, and the combiner waits
-    for each of them. This is known within a fraction of an interval. When several lanes are late there is too much for
-    all of them, and that is no question of where it goes.
+    Between two decisions of the balancer, a lane under a hog gets events as before, and the combiner waits for each of
+    them. This check detects it within a fraction of an interval. When several lanes are late, all lanes are overloaded,
+    and moving events does not help.
     """
     found = [lane for lane, age in enumerate(ages) if age > limit]
     return found if len(found) == 1 and len(ages) > 1 else []

@@ -4,16 +4,16 @@ The controller, with e = reference - measurement and Δu(k) = u(k) - u(k-1)::
 
     Δu(k) = (KP+KI)·e(k) - KP·e(k-1) - F1·Δu(k-1) - … - Fd·Δu(k-d)
 
-Without the F it is a PI controller. Around the model of `model.py` it closes a loop with the characteristic polynomial,
+Without the F it is a PI controller. With the model of `model.py` it closes a loop with the characteristic polynomial,
 in powers of q = 1/z::
 
     (1 + F1·q + … + Fd·q^d)·(1 - q)·(1 - a·q)  +  b·q^(d+1)·((KP+KI) - KP·q)
 
-whose roots in z decide everything: inside the unit circle the loop is stable, and it settles in about -4/ln(radius)
-intervals. Without a delay, KP and KI put both roots anywhere. With a delay of d intervals there are d more roots. PI
-alone can then not choose: all its roots but two follow from a, and for a near 1 and d = 1 the largest is never below
-(1+a)/3, 0.66, which is ten intervals. The F give the missing freedom: fed back are decisions that the measurement
-does not show yet, so that the controller does not decide them again.
+Its roots in z decide the behaviour: inside the unit circle the loop is stable, and it settles in about -4/ln(radius)
+intervals. Without a delay, KP and KI place both roots freely. A delay of d intervals adds d roots. PI alone cannot
+place these: all roots but two follow from a, and for a near 1 and d = 1 the largest is never below (1+a)/3, 0.66, which
+is ten intervals. The F give the missing freedom: they feed back decisions that the measurement does not show yet, so
+that the controller does not repeat them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from milepost.errors import ConfigError
 from milepost.pipeline.control.model import Model
 
 SETTLED = 4.0
-"""Settling is when e^-4 (1.8 %) of a disturbance is left: the convention behind radius = e^(-4/ks)."""
+"""Settled means that e^-4 (1.8 %) of a disturbance is left: the convention behind radius = e^(-4/ks)."""
 
 OVERSHOOT = 0.02
-"""Of a step, as a fraction. More overshoot buys little speed and costs margin: with a = 0.985, one interval of delay
-and five to settle, b may be 1.69 times what the model says at 0.02, and 1.46 times at 0.1."""
+"""Of a step, as a fraction. More overshoot gains little speed and costs margin: with a = 0.985, one interval of delay
+and five to settle, b may be 1.69 times the model's at 0.02, and 1.46 times at 0.1.
+"""
 
 LARGEST_GAIN = 1e6
 """The margin reported for a loop that no gain makes unstable."""
@@ -48,7 +49,7 @@ class Gains:
     feedback: tuple[float, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values, for JSON; `from_dict` is the way back."""
+        """Plain values, for JSON. `from_dict` is the inverse."""
         return {"proportional": self.proportional, "integral": self.integral, "feedback": list(self.feedback)}
 
     @classmethod
@@ -68,7 +69,7 @@ def pole_radius(settling: float) -> float:
 
 
 def settling_time(radius: float) -> float:
-    """Intervals until poles of this radius have settled, -4/ln(radius); infinite on and outside the unit circle."""
+    """Intervals until poles of this radius have settled, -4/ln(radius); infinite on or outside the unit circle."""
     if radius <= 0:
         return 0.0
     return math.inf if radius >= 1 else -SETTLED / math.log(radius)
@@ -85,7 +86,7 @@ def pole_pair(settling: float, overshoot: float = OVERSHOOT) -> tuple[complex, c
     radius = pole_radius(settling)
     if overshoot == 0:
         return complex(radius), complex(radius)
-    # Beyond a right angle the pair would alternate rather than ring: faster on paper, and rough on what it drives.
+    # Beyond a right angle the pair would alternate instead of ringing: faster in theory, but rough on the plant.
     angle = min(math.pi * math.log(radius) / math.log(overshoot), math.pi / 2)
     pole = complex(radius * math.cos(angle), radius * math.sin(angle))
     return pole, pole.conjugate()
@@ -94,7 +95,7 @@ def pole_pair(settling: float, overshoot: float = OVERSHOOT) -> tuple[complex, c
 def place_pi(model: Model, poles: tuple[complex, complex]) -> Gains:
     """KP and KI that make both of `poles` (real, or a conjugate pair) poles of the closed loop.
 
-    With no delay these are all poles. With a delay the others land where they land: look at `closed_loop_poles`.
+    Without a delay these are all poles. With a delay the others cannot be chosen: check `closed_loop_poles`.
     """
     first, second = _real_pair(poles)
     rest = _plant(model)  # in z: z^d·(z-1)·(z-a), without the two gains
@@ -113,11 +114,11 @@ def place_pi(model: Model, poles: tuple[complex, complex]) -> Gains:
 
 
 def best_pi(model: Model) -> Gains:
-    """The PI gains with the smallest spectral radius: the fastest that plain PI can be with this delay.
+    """The PI gains with the smallest spectral radius: the fastest plain PI for this delay.
 
-    The two gains are the linear part of the characteristic polynomial, so a triple root is where the second
-    derivative of the rest is zero. With one interval of delay this is provably the best (the three roots' sum is fixed
-    at 1+a); with more it is where the search starts.
+    The two gains are the linear part of the characteristic polynomial, so a triple root is where the second derivative
+    of the rest is zero. With one interval of delay this is provably optimal (the sum of the three roots is fixed at
+    1+a); with more it is where the search starts.
     """
     if model.delay == 0:
         return place_pi(model, (0j, 0j))
@@ -128,11 +129,11 @@ def best_pi(model: Model) -> Gains:
 
 
 def place(model: Model, poles: Sequence[complex]) -> Gains:
-    """Gains with feedback on past inputs that make `poles` the poles of the closed loop, all of them.
+    """Gains with feedback on past inputs that make `poles` all poles of the closed loop.
 
-    There are delay + 2 poles; those that are not named are put at 0, where they are over in one interval. The
-    arithmetic is a division of power series in q: 1 + F1·q + … are the first terms of wanted / ((1-q)(1-a·q)), and
-    what is left over is b·q^(d+1)·((KP+KI) - KP·q).
+    There are delay + 2 poles. Poles that are not given are placed at 0, where they decay in one interval. The
+    arithmetic is a division of power series in q: 1 + F1·q + … are the first terms of wanted / ((1-q)(1-a·q)), and the
+    remainder is b·q^(d+1)·((KP+KI) - KP·q).
     """
     order = model.delay + 2
     if len(poles) > order:
@@ -153,11 +154,11 @@ def place(model: Model, poles: Sequence[complex]) -> Gains:
 
 
 def design(model: Model, settling: float = 5.0, overshoot: float = OVERSHOOT) -> Gains:
-    """The gains for a model and a wanted settling time in intervals: what a controller calls.
+    """The gains for a model and a wanted settling time in intervals. Controllers call this.
 
-    Plain PI where it reaches the settling time, because it trusts the model least; with feedback on past inputs where a
-    delay makes plain PI slower than that. The poles that the delay adds then go to the same radius. At 0 they would
-    be over sooner, and pay for it in margin: 1.50 instead of 1.69 in the example at `OVERSHOOT`.
+    Plain PI where it reaches the settling time, because it depends least on the model; with feedback on past inputs
+    where a delay makes plain PI slower than that. The poles that the delay adds then get the same radius. At 0 they
+    would decay sooner, at the cost of margin: 1.50 instead of 1.69 in the example at `OVERSHOOT`.
     """
     poles = pole_pair(settling, overshoot)
     gains = place_pi(model, poles)
@@ -167,7 +168,7 @@ def design(model: Model, settling: float = 5.0, overshoot: float = OVERSHOOT) ->
 
 
 def closed_loop_poles(model: Model, gains: Gains) -> NDArray[np.complex128]:
-    """The poles of the loop, largest first. The model may have another delay than the gains were made for."""
+    """The poles of the loop, largest first. The model may have another delay than the model of the gains."""
     own = np.polymul(np.concatenate(([1.0], gains.feedback)), [1.0, -(1 + model.a), model.a])
     fed = np.concatenate(
         (np.zeros(model.delay + 1), [gains.proportional + gains.integral, -gains.proportional])
@@ -180,15 +181,15 @@ def closed_loop_poles(model: Model, gains: Gains) -> NDArray[np.complex128]:
 
 
 def spectral_radius(model: Model, gains: Gains) -> float:
-    """The radius of the largest pole: below 1 the loop is stable, and the smaller the faster."""
+    """The radius of the largest pole: below 1 the loop is stable, and a smaller radius is faster."""
     poles = closed_loop_poles(model, gains)
     return float(np.abs(poles[0])) if len(poles) else 0.0
 
 
 def gain_margin(model: Model, gains: Gains) -> float:
-    """How many times larger b may be than the model says before the loop is unstable; 0 when it is already.
+    """How many times larger than in the model b may be before the loop is unstable; 0 when it is unstable already.
 
-    The question to ask of a design before trusting it to events whose size may change.
+    Check this before using a design for events whose size may change.
     """
     if spectral_radius(model, gains) >= 1:
         return 0.0
@@ -220,7 +221,7 @@ def _real_pair(poles: tuple[complex, complex]) -> tuple[complex, complex]:
 
 
 def _searched(model: Model, start: Gains) -> Gains:
-    """Look around a good start for gains of a smaller spectral radius: compass search, in units of 1/b."""
+    """Search around a good start for gains with a smaller spectral radius: compass search, in units of 1/b."""
     best, radius = start, spectral_radius(model, start)
     stride = 0.1 / abs(model.b)
     while stride > 1e-9 / abs(model.b):

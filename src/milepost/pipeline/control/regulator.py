@@ -1,10 +1,10 @@
-"""The control law: error in, input out, once an interval. Flow control and the balancing of two lanes are made of it.
+"""The control law: error in, input out, once an interval. Flow control and the balancing of two lanes use it.
 
-It is written in differences, as the paper's equation (4), and everything it remembers is an *applied* input: what went
-out after limits, and after whatever the world made of it. There is no separate sum that could wind up, so that there is
-nothing to unwind: while the input is at its limit the next one is computed from the limit, and leaves it in the
-interval in which the error says so. The feedback of a delayed loop needs the same: it foresees the effect of inputs
-that are not seen yet, and only those that were applied have one.
+It is written in differences, as equation (4) of the paper, and it remembers only *applied* inputs: after limits, and
+after corrections by `applied`. There is no separate sum that could wind up. While the input is at its limit, the next
+one is computed from the limit, and leaves it in the interval in which the error asks for it. The feedback of a delayed
+loop needs applied inputs too: it predicts the effect of inputs that are not visible yet, and only applied inputs have
+an effect.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Regulator:
         self.gains = gains
         self.limits = (float(low), float(high))
         self._error: float | None = None
-        self._inputs = [self._clamped(start)] * (2 + MAX_DELAY)  # newest last; all that any gains can ask for
+        self._inputs = [self._clamped(start)] * (2 + MAX_DELAY)  # newest last; as many as any gains can use
 
     @property
     def input(self) -> float:
-        """The last input: as computed, or as `applied` corrected it."""
+        """The last input: as computed, or as corrected by `applied`."""
         return self._inputs[-1]
 
     @property
@@ -51,18 +51,17 @@ class Regulator:
         return self._push(self.input + change)
 
     def hold(self, value: float | None = None) -> float:
-        """An interval without an error to act on: the last input again, or `value`."""
+        """An interval without an error to act on: repeat the last input, or use `value`."""
         return self._push(self.input if value is None else value)
 
     def applied(self, value: float, ago: int = 0) -> None:
-        """Correct the input of `ago` intervals back (0: the last) to what really went out, when that was another
-        amount.
+        """Correct the input of `ago` intervals back (0: the last) to the amount that was really applied.
 
-        Where it was less, there was nothing more to put out. Later inputs, whose turn has not come, are expected to
-        fare alike: otherwise they would grow, decision by decision, on the strength of inputs that never were.
+        A smaller amount means that there was nothing more to apply. Later inputs that are still to be applied are
+        expected to shrink alike; otherwise they would grow with each decision, based on inputs that never happened.
         """
         if not 0 <= ago <= MAX_DELAY:
-            raise ConfigError(f"inputs are remembered for {MAX_DELAY} intervals, not {ago}")
+            raise ConfigError(f"inputs are remembered for {MAX_DELAY} intervals, so {ago} is too far back")
         value = self._clamped(value)
         at = len(self._inputs) - 1 - ago
         less = value < self._inputs[at]
@@ -71,19 +70,19 @@ class Regulator:
             self._inputs[at + 1 :] = [min(later, value) for later in self._inputs[at + 1 :]]
 
     def retune(self, gains: Gains) -> None:
-        """Go on with other gains. No jump: they act on the next change of the input, not on the input itself."""
+        """Continue with other gains. The input does not jump: gains act on its next change, not on the input itself."""
         self.gains = gains
 
     def state(self) -> dict[str, Any]:
-        """What it remembers, as plain values."""
+        """Everything it remembers, as plain values."""
         return {"error": self._error, "inputs": list(self._inputs), "gains": self.gains.as_dict()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Remember what `state` gave."""
+        """Restore what `state` returned."""
         self.gains = Gains.from_dict(state["gains"])
         inputs = [float(value) for value in state["inputs"]]
         if len(inputs) != len(self._inputs):
-            raise ConfigError("a regulator's state is of another version: start it anew")
+            raise ConfigError("the state of a regulator has another version; start with a new regulator")
         self._inputs = inputs
         self._error = None if state["error"] is None else float(state["error"])
 

@@ -1,7 +1,7 @@
-"""Draws traces: plots in the styles of the paper's figures, and lines of text for a terminal.
+"""Draws traces: plots in the style of the paper's figures, and lines of text for a terminal.
 
-Plots need Matplotlib, which is loaded when the first one is drawn; without it everything else works. They are drawn
-without a display, and a file's ending says in which format (.svg, .png, .pdf).
+Plots need Matplotlib, which is imported for the first plot; everything else works without it. No display is needed, and
+the file name's extension gives the format (.svg, .png, .pdf).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from milepost.pipeline.control.trace import Trace
 BLOCKS = "▁▂▃▄▅▆▇█"
 GAP = " "  # where nothing was measured
 WIDTH = 60
-"""Characters of a sparkline: what a terminal of 80 leaves beside a name and two numbers."""
+"""Characters of a sparkline: what a terminal of 80 columns leaves beside a name and two numbers."""
 
 _LABELS = {
     "set_point": "set point (MB)",
@@ -42,7 +42,7 @@ Panel = Sequence[str]  # fields that share one set of axes
 
 
 def sparkline(values: NDArray[np.float64] | Sequence[float], width: int = WIDTH) -> str:
-    """A line of blocks, from the least value to the greatest; longer series are averaged to `width` characters."""
+    """A line of blocks between the least and the greatest value. Longer series are averaged to `width` characters."""
     series = np.asarray(values, dtype=np.float64)
     if len(series) == 0:
         return ""
@@ -63,7 +63,7 @@ def sparkline(values: NDArray[np.float64] | Sequence[float], width: int = WIDTH)
 
 
 def table(trace: Trace, width: int = WIDTH) -> Table:
-    """For the terminal: of each lane what was measured and done, with its last value and its range."""
+    """A table for the terminal: the measurements and decisions of each lane, with the last value and the range."""
     drawn = Table("lane", "", "now", "over time", "least", "most", title=_span(trace))
     for column in (2, 4, 5):
         drawn.columns[column].justify = "right"
@@ -97,7 +97,7 @@ def figure3(trace: Trace, path: str | Path) -> Path:
 
 
 def figure6(trace: Trace, path: str | Path, hog: tuple[float, float] | None = None) -> Path:
-    """Flow control: what was offered and admitted above, free space and its set point below."""
+    """Flow control: offered and admitted events above, free space and its set point below."""
     return plot(trace, path, [("offered", "input"), ("set_point", "measurement")], "Flow control", hog)
 
 
@@ -107,12 +107,12 @@ def figure8(traces: Mapping[str, Trace], path: str | Path, hog: tuple[float, flo
 
 
 def figure9(traces: Mapping[str, Trace], path: str | Path, hog: tuple[float, float] | None = None) -> Path:
-    """The mis-designed controller beside the one it should have been: free space, and what was admitted."""
+    """The mis-designed controller beside the correct one: free space and admitted events."""
     return _compared(traces, path, [("set_point", "measurement"), ("input",)], "A delay in the model, and not", hog)
 
 
 def overview(trace: Trace, path: str | Path, hog: tuple[float, float] | None = None) -> Path:
-    """Everything that a run with both controllers has to show."""
+    """All fields of a run with both controllers."""
     panels = [("set_point", "measurement"), ("input", "offered"), ("weight",), ("response_time",), ("delay",)]
     return plot(trace, path, panels, "Pipeline control", hog)
 
@@ -120,7 +120,7 @@ def overview(trace: Trace, path: str | Path, hog: tuple[float, float] | None = N
 def plot(
     trace: Trace, path: str | Path, panels: Sequence[Panel], title: str = "", hog: tuple[float, float] | None = None
 ) -> Path:
-    """Draw the fields of each panel over time, one panel under the other; returns where the file is.
+    """Draw the fields of each panel over time, one panel below the other. Returns the path of the file.
 
     `hog` shades the seconds from its start to its end.
     """
@@ -135,7 +135,7 @@ def _compared(
     hog: tuple[float, float] | None,
 ) -> Path:
     figure = _figure_class()(figsize=(6.4 * len(traces), 2.4 * len(panels) + 0.6), layout="constrained")
-    # One row, one scale: two delays side by side are there to be compared.
+    # One scale for each row: delays side by side are meant to be compared.
     axes = figure.subplots(len(panels), len(traces), squeeze=False, sharex="col", sharey="row")
     for across, (name, trace) in enumerate(traces.items()):
         axes[0][across].set_title(name)
@@ -164,7 +164,7 @@ def _draw(axis: Any, trace: Trace, panel: Panel) -> None:
             if not np.isfinite(values).any():
                 continue
             if name == "set_point" and lane != lanes[0]:
-                continue  # one line is enough for what all lanes hold
+                continue  # all lanes have the same set point
             label = _LABELS[name].split(" (")[0] if len(panel) > 1 else ""
             if len(lanes) > 1 and name != "set_point":
                 label = f"{label} lane {lane}".strip()

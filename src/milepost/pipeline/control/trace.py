@@ -1,6 +1,6 @@
-"""What the controllers saw and did: one record for each lane and interval.
+"""The measurements and decisions of the controllers: one record for each lane and interval.
 
-The report draws it, `milepost pipeline status` shows its end, and a run can be judged by it afterwards.
+The report draws a trace, `milepost pipeline status` shows its end, and tests judge runs by it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One lane in one interval. None is what was not measured, or is not in use."""
+    """One lane in one interval. None: not measured, or not in use."""
 
     k: int
     """The interval's number, from 0."""
@@ -37,31 +37,31 @@ class Record:
     weight: float | None = None
     """The lane's share of new events, 0 to 1."""
     response_time: float | None = None
-    """Seconds from assignment to a visible result, as the balancer was told."""
+    """Seconds from assignment to a visible result, as the balancer measured it."""
     delay: float | None = None
-    """Seconds from an event to its way out of the combiner: the mean of the interval."""
+    """Seconds from an event to its emission by the combiner: the mean of the interval."""
     queue_bytes: int = 0
     """Committed by the lane and not consumed by the combiner."""
     waiting: int = 0
     """Events assigned to the lane and not admitted yet."""
     offered: int = 0
-    """Events that came for the lane in the interval."""
+    """Events that arrived for the lane in the interval."""
     dropped: int = 0
-    """Events lost in the interval: always 0 where there is control."""
+    """Events lost in the interval: always 0 with control."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, by name."""
+        """The fields as plain values, by name."""
         return asdict(self)
 
 
 class Trace:
-    """Records in the order in which they were made; the oldest go when there are more than `RECORDS`."""
+    """Records in the order of their creation. The oldest are removed when there are more than `RECORDS`."""
 
     def __init__(self, records: Iterable[Record] = (), limit: int = RECORDS) -> None:
         self._records: deque[Record] = deque(records, maxlen=limit)
 
     def add(self, record: Record) -> None:
-        """Append one."""
+        """Append a record."""
         self._records.append(record)
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class Trace:
 
     @property
     def lanes(self) -> list[int]:
-        """The lanes that occur."""
+        """The lanes that have records."""
         return sorted({record.lane for record in self._records})
 
     def lane(self, lane: int) -> Trace:
@@ -88,7 +88,7 @@ class Trace:
         return {record.lane: record for record in self._records}
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """One field of all records as numbers; None is NaN."""
+        """One field of all records as numbers; None becomes NaN."""
         values = (getattr(record, name) for record in self._records)
         return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
 
@@ -98,16 +98,16 @@ class Trace:
 
     @classmethod
     def from_json_lines(cls, text: str) -> Trace:
-        """The way back. Fields that are not known here are left out, so that an older reader reads a newer trace."""
+        """Parse JSON lines. Unknown fields are ignored, so that an older reader can read a newer trace."""
         names = {field.name for field in fields(Record)}
         parsed = (json.loads(line) for line in text.splitlines() if line.strip())
         return cls(Record(**{name: value for name, value in line.items() if name in names}) for line in parsed)
 
 
 def settled_after(values: NDArray[np.float64], reference: float, band: float) -> int | None:
-    """The intervals until `values` are within `band` (a share of the reference) of it and stay there; None if never.
+    """The intervals until `values` stay within `band` (a share of the reference) of `reference`; None if they never do.
 
-    0 when they never left it. A value that is missing is neither.
+    0 when they never left the band. A missing value counts neither way.
     """
     off = np.flatnonzero(np.abs(values - reference) > band * abs(reference))
     if len(off) == 0:

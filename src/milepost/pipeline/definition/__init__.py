@@ -1,11 +1,11 @@
-"""What a pipeline is: its definition, as a file or as objects, and the check of it against the schema of its input.
+"""The definition of a pipeline, as a file or as objects, and its check against the schema of its input.
 
 ::
 
-    pipeline     the definition itself, its TOML, its parts
-    step, rule   what tier 1 and tier 2 may do
-    checking     everything compiled, or all that is wrong with it; no Spark is started
-    checked      what comes of that
+    pipeline               the definition itself, its TOML, its parts
+    step, rule             the steps of tier 1 and the rules of tier 2
+    checker, rule_checker  compile everything, or list all problems; no Spark is started
+    checked                the result of a check
 """
 
 from milepost.pipeline.definition.pipeline import (

@@ -17,7 +17,7 @@ from milepost.query.source import type_error
 from milepost.schema import types as t
 from milepost.schema.types import Optional, Schema, Type
 
-# What each takes: "any" value, a "number", or a number or time ("measure"), and how it is called.
+# The arguments of each function: "any" value, a "number", or a number or time ("measure"); and its usage.
 FUNCTIONS: Final[Mapping[str, str]] = {
     "count": "count() of all events, or count(x) of those in which x is not null",
     "sum": "sum(x) of a number",
@@ -33,7 +33,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class WindowAggregate:
-    """One aggregate, checked: the argument is an expression over events; None counts events."""
+    """A checked aggregate. The argument is an expression over events; None counts events."""
 
     name: str
     function: str
@@ -43,7 +43,7 @@ class WindowAggregate:
 
 
 def read_aggregate(name: str, text: str, schema: Schema) -> WindowAggregate:
-    """The aggregate that a text means over events of a schema; raises `QueryError` with the place."""
+    """Parse an aggregate over events of a schema. Raises `QueryError` with the place."""
     tree = parse(text)
     if not isinstance(tree, ast.Call) or tree.name not in FUNCTIONS or isinstance(tree.arguments, ast.Select):
         what = f"there is no aggregate {tree.name!r}" if isinstance(tree, ast.Call) else "this is no aggregate"
@@ -66,7 +66,7 @@ def read_aggregate(name: str, text: str, schema: Schema) -> WindowAggregate:
 
 
 def _argument(text: str, tree: ast.Expression, schema: Schema) -> Expression:
-    checker = Checker(text, schema)  # and not `expression` of its text: places in errors are those of the whole
+    checker = Checker(text, schema)  # not `expression` of its text: places in errors refer to the whole text
     root = checker.scalar(tree, checker.scope())
     if root.kind == kinds.NULL:
         raise type_error("null alone has no type", text, tree.at)
@@ -76,12 +76,12 @@ def _argument(text: str, tree: ast.Expression, schema: Schema) -> Expression:
 def _quantile(text: str, tree: ast.Expression) -> float:
     value = tree.value if isinstance(tree, ast.Literal) else None
     if not isinstance(value, Decimal | float | int) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise type_error("which quantile is a number from 0 to 1, as in quantile(x, 0.99)", text, tree.at)
+        raise type_error("the quantile is a number from 0 to 1, as in quantile(x, 0.99)", text, tree.at)
     return float(value)
 
 
 def _result(function: str, argument: Expression) -> Type:
-    """Optional throughout, but for counts: a window whose events all lack the value has no answer."""
+    """The type of the result. It is optional except for counts: a window without any value has no result."""
     match function:
         case "count" | "distinct":
             return t.INT64

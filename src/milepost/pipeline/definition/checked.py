@@ -1,4 +1,4 @@
-"""A pipeline that was checked: every rule compiled, every schema known. What runs a pipeline works from this."""
+"""A checked pipeline: every rule compiled, every schema known. The runner works from it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from milepost.query.expression import Expression, Predicate
 from milepost.schema import types as t
 from milepost.schema.types import Field, Optional, Schema, Tuple
 
-# What is known of an event that was rejected. The event is as it came in, in JSON, so that it can be put again.
+# The record of a rejected event. The event is the original one, in JSON, so that it can be put again.
 REJECTS: Final = Schema(
     "reject",
     Tuple(
         (
-            Field("at", Optional(t.TIMESTAMP)),  # its event time, where it has one
+            Field("at", Optional(t.TIMESTAMP)),  # its event time, if it has one
             Field("rule", t.STRING),  # the step's name, or its number and verb
             Field("reason", t.STRING),
             Field("event", t.STRING),
@@ -35,15 +35,15 @@ class CheckedStep:
 
     step: Step
     label: str
-    sees: Schema  # what its expressions are over: the events before it, and `monitor`
+    sees: Schema  # the schema of its expressions: the events before it, and `monitor`
     after: Schema
     queries: Mapping[str, Expression]  # `where` of a filter, the fields of a derive, `by` of an enrich
-    lookup: Lookup | None = None  # of an enrich
+    lookup: Lookup | None = None  # of an enrich step
 
 
 @dataclass(frozen=True)
 class CheckedMonitor:
-    """A monitor, over the results of tier 1."""
+    """A monitor over the results of tier 1."""
 
     rule: MonitorRule
     of: Expression | None
@@ -54,8 +54,8 @@ class CheckedMonitor:
 class CheckedRule:
     """A rule of tier 2.
 
-    `where`, `first`, `then` and the arguments of aggregates are over `sees`; `having` and `emit` over `context`, which
-    is what the engine of tier 2 emits for such a rule, and `monitor`.
+    `where`, `first`, `then` and the arguments of aggregates are over `sees`. `having` and `emit` are over `context`:
+    what the engine of tier 2 emits for the rule, and `monitor`.
     """
 
     rule: Rule
@@ -64,16 +64,16 @@ class CheckedRule:
     output: Schema  # of the messages to its topic
     where: Predicate | None
     first: Predicate | None = None
-    then: Predicate | None = None  # also what an absence waits for
+    then: Predicate | None = None  # also the event that an absence waits for
     aggregates: tuple[WindowAggregate, ...] = ()  # without `count` of all events, which windows always have
     having: Predicate | None = None
-    emit: Mapping[str, Expression] | None = None  # None: the fields of `output`, as the context has them
-    payload: tuple[str, ...] = ()  # fields of events beside the keys that the engine has to carry along
+    emit: Mapping[str, Expression] | None = None  # None: the fields of `output`, taken from the context
+    payload: tuple[str, ...] = ()  # fields of events, besides the keys, that the engine has to carry
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A whole pipeline. Schemas are those of messages: `query.spark.struct_type` has the columns."""
+class CheckedPipeline:
+    """A checked pipeline. Its schemas are those of messages; `query.spark.struct_type` gives the columns."""
 
     pipeline: Pipeline
     input: Schema
@@ -81,9 +81,9 @@ class Checked:
     monitor_type: Tuple | None  # of the column `monitor`; None: there is no such column
     steps: tuple[CheckedStep, ...]
     result: Schema  # of tier 1
-    time: str | None  # the field of the result with the event time; None where it was left out and nobody needs it
-    retimed: bool  # whether tier 1 makes another event time than events came with
-    rejecting: bool  # whether tier 1 can reject anything
+    time: str | None  # the field of the result with the event time; None where it is left out and not needed
+    retimed: bool  # whether tier 1 computes another event time
+    rejecting: bool  # whether tier 1 can reject events
     rules: tuple[CheckedRule, ...]
-    outputs: Mapping[str, Schema]  # by topic: what the pipeline writes for others
+    outputs: Mapping[str, Schema]  # by topic: the schema of what the pipeline writes for others
     warnings: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Tables that events are enriched from: read once, whole, before Spark starts, so that what is wrong is told early.
+"""Tables for enrich steps: read once, whole, before Spark starts, so that problems are reported early.
 
-They are read here and not by Spark because a driver has the files and the databases, and executors may have neither;
-and because a join that must not change the number of events has to know that keys are there once.
+They are read here and not by Spark because the driver has the files and databases, and executors may not; and because a
+join that must not change the number of events has to know that keys are unique.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from milepost.query.subnet import Network
 from milepost.schema import types as t
 from milepost.schema.types import Atom, Optional, Schema
 
-ROWS: Final = 5_000_000  # of one table: every executor holds it whole, and gets it anew with each micro-batch
-SHOWN: Final = 5  # keys that an error names
+ROWS: Final = 5_000_000  # of one table: every executor holds it whole, and receives it with each micro-batch
+SHOWN: Final = 5  # most keys that an error names
 
 _KEYS: Final[Mapping[str, pa.DataType]] = {
     "string": pa.string(), "integer": pa.int64(), "ident": pa.int64(), "date": pa.date32(), "uuid": pa.string(),
@@ -37,30 +37,30 @@ _KEYS: Final[Mapping[str, pa.DataType]] = {
 
 @dataclass(frozen=True)
 class Lookup:
-    """A table as tier 1 needs it: keys that are there once, and the values to add."""
+    """A table as tier 1 needs it: unique keys, and the values to add."""
 
     source: str  # for errors: the file, or the database without its password
-    name: str  # for rejects, which are the same wherever a pipeline runs: the file or table without its folder
-    keys: pa.Array | None  # of the type of the events' side; None when rows are found by subnet
+    name: str  # for rejects, which must not depend on the machine: the file or table without its folder
+    keys: pa.Array | None  # of the type of the events' field; None when rows are found by subnet
     networks: tuple[Network, ...] | None
-    values: pa.Table  # one column for each field that is added
+    values: pa.Table  # one column for each added field
     types: Mapping[str, Atom]  # of the fields
 
     @property
     def rows(self) -> int:
-        """How many rows can be found."""
+        """The number of rows that can be found."""
         return int(self.values.num_rows)
 
 
 def load(step: Enrich, by: Scalar) -> Lookup:
-    """Read a step's table; `by` is the kind of the events' side. Raises `ConfigError` with all that can be said."""
+    """Read a step's table. `by` is the kind of the events' field. Raises `ConfigError`."""
     source = step.table if step.url is None else _without_password(step.url)
     assert source is not None
     name = Path(step.table).name if step.table is not None else "the query"
     if step.subnet is not None and by != kinds.STRING:
-        raise ConfigError(f"an address is a string, and {step.by} is {described(by)}")
+        raise ConfigError(f"an address must be a string, and {step.by} is {described(by)}")
     if step.subnet is None and by.name not in _KEYS:
-        raise ConfigError(f"{step.by} is {described(by)}, by which no row is found: {', '.join(_KEYS)} are keys")
+        raise ConfigError(f"{step.by} is {described(by)}, which cannot be a key; keys are {', '.join(_KEYS)}")
     declared = None if step.schema is None else _declared(step.schema)
     key = pa.string() if step.subnet is not None else _KEYS[by.name]
     table = _read(step, source, key, declared)
@@ -69,12 +69,10 @@ def load(step: Enrich, by: Scalar) -> Lookup:
             near = did_you_mean(column, table.column_names) or f"; there are {', '.join(table.column_names)}"
             raise ConfigError(f"{source} has no column {column!r}{near}")
     if table.num_rows > ROWS:
-        raise ConfigError(
-            f"{source} has {table.num_rows:,} rows, and {ROWS:,} are the most that events are joined with"
-        )
+        raise ConfigError(f"{source} has {table.num_rows:,} rows, and a table for enrich has at most {ROWS:,}")
     keys = _as(table.column(step.column), key, source, step.column)
     there = keys.is_valid()
-    table, keys = table.filter(there), keys.filter(there)  # a row without a key is found by nobody
+    table, keys = table.filter(there), keys.filter(there)  # a row without a key cannot be found
     types = {field: _type(table.column(column), source, column, declared) for field, column in step.take.items()}
     values = pa.table(
         {field: _as(table.column(column), _arrow(types[field]), source, column) for field, column in step.take.items()}
@@ -110,14 +108,16 @@ def _read(step: Enrich, source: str, key: pa.DataType, declared: Schema | None) 
 
 def _file(path: str) -> str:
     if not Path(path).is_file():
-        raise ConfigError(f"there is no file {path}; a relative name is taken from the folder of the pipeline's file")
+        raise ConfigError(
+            f"there is no file {path}; relative names are resolved against the folder of the pipeline's file"
+        )
     return path
 
 
 def _csv(path: str, types: Mapping[str, pa.DataType]) -> pa.Table:
     from pyarrow import csv
 
-    # An empty cell is null, and nothing else is: NA is a country, and null may be a host.
+    # Only an empty cell is null: NA is a country, and null may be a host.
     options = csv.ConvertOptions(
         column_types=dict(types), null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
@@ -176,19 +176,19 @@ def _arrow(kind: Atom) -> pa.DataType:
 
 
 def _type(column: pa.ChunkedArray, source: str, name: str, declared: Schema | None) -> Atom:
-    """What a column's values are as a field of events."""
+    """The type of a column's values as a field of events."""
     try:
         schema = schema_of(pa.schema([pa.field("it", column.type)])) if declared is None else declared
     except SchemaError as error:
-        raise ConfigError(f"{source}, column {name!r}: {error}; say its type with schema =") from None
+        raise ConfigError(f"{source}, column {name!r}: {error}; give its type with schema =") from None
     wanted = "it" if declared is None else name
     assert isinstance(schema.type, t.Tuple)
     found = next((item.type for item in schema.type.fields if item.name == wanted), None)
     if found is None:
-        raise ConfigError(f"schema: it has no {name!r}, which is taken")
+        raise ConfigError(f"schema: it has no {name!r}, which 'take' names")
     inner = found.type if isinstance(found, Optional) else found
     if not isinstance(inner, Atom):
-        raise ConfigError(f"{source}, column {name!r}: a single value is taken, and this is {inner}")
+        raise ConfigError(f"{source}, column {name!r}: only single values can be taken, and this is {inner}")
     return inner
 
 
@@ -216,7 +216,7 @@ def _require_unique(keys: pa.ChunkedArray, source: str, name: str) -> None:
         more = f" and {len(twice) - SHOWN:,} more" if len(twice) > SHOWN else ""
         raise ConfigError(
             f"{source} has {'a key' if len(twice) == 1 else f'{len(twice):,} keys'} more than once in {name!r}: "
-            f"{shown}{more}; an event would come out as often"
+            f"{shown}{more}; each such event would be duplicated"
         )
 
 

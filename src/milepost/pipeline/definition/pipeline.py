@@ -1,7 +1,7 @@
-"""A pipeline as its author writes it: a TOML file, or these objects, with the same fields.
+"""A pipeline as its author writes it: a TOML file, or these objects with the same fields.
 
-`docs/pipeline.md` is the reference. What can be wrong with a definition alone is told here, all of it at once; what
-needs the schema of the input, by `checking`.
+`docs/pipeline.md` is the reference. This module reports, all at once, the problems of a definition by itself; `checker`
+reports the problems that need the schema of the input.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from milepost.pipeline.definition.problem import Problems
 from milepost.pipeline.definition.quantity import Duration, size
 from milepost.pipeline.definition.rule import MonitorRule, Rule, read_rule, rules
 from milepost.pipeline.definition.step import Step, at, read_step, steps
-from milepost.pipeline.definition.table import Table, build, option, plain, read
+from milepost.pipeline.definition.table import DefinitionTable, build, option, plain, read
 
-LANES: Final = 64  # each is a streaming query with threads of its own; a cluster of more takes several pipelines
-RULES: Final = 1_000  # steps, rules and monitors: Spark's plan of one query holds them all
-FILE_BYTES: Final = 4_000_000  # of a definition; a thousand rules of the longest text that anybody writes
+LANES: Final = 64  # each is a streaming query with threads of its own; larger clusters run several pipelines
+RULES: Final = 1_000  # steps, rules and monitors: all are in Spark's plan of one query
+FILE_BYTES: Final = 4_000_000  # of a definition: room for a thousand long rules
 
 TWO_SECONDS: Final = Duration.of("2s")
 
@@ -35,9 +35,9 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _conf(given: Any) -> dict[str, str]:
-    """Settings of Spark, flat: `spark.sql.x = 2` without quotes is three tables in TOML."""
+    """Spark's settings as one flat table: `spark.sql.x = 2` without quotes is three tables in TOML."""
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{given!r} is no table of Spark's settings")
+        raise ConfigError(f"{given!r} is not a table of Spark's settings")
     flat: dict[str, str] = {}
     for name, value in given.items():
         if isinstance(value, Mapping):
@@ -47,21 +47,21 @@ def _conf(given: Any) -> dict[str, str]:
         elif isinstance(value, str | int | float):
             flat[str(name)] = str(value)
         else:
-            raise ConfigError(f"{name} = {value!r} is no setting: it is a text, a number, true or false")
+            raise ConfigError(f"{name} = {value!r} is not a setting: write a text, a number, true or false")
     return flat
 
 
 def _reference(given: Any) -> float | int:
-    """Free space of the result queue: a fraction of it, or a number of bytes."""
+    """The reference for the free space of the result queue: a fraction of the queue, or a number of bytes."""
     if isinstance(given, float) and 0 < given < 1:
         return given
     if isinstance(given, float):
-        raise ConfigError(f"{given:g} is no fraction between 0 and 1; a number of bytes is written as in 400MB")
+        raise ConfigError(f"{given:g} is not a fraction between 0 and 1; a number of bytes is written as in 400MB")
     return size(given)
 
 
 @dataclass(frozen=True)
-class Spark(Table):
+class Spark(DefinitionTable):
     """Where and how Spark runs. In the file, Spark's own settings stand beside `master`, by their full names."""
 
     master: str = "local[2]"
@@ -76,17 +76,19 @@ class Spark(Table):
 
 
 @dataclass(frozen=True)
-class Lane(Table):
-    """What one lane has of its own: the first [[lane]] of a file is lane 0. Matters where lanes run apart."""
+class Lane(DefinitionTable):
+    """Settings of one lane. The first [[lane]] of a file is lane 0. They matter where lanes run as applications of
+    their own.
+    """
 
     master: str | None = None
-    cores: tuple[int, ...] = ()  # the processors it may run on; none said: any
+    cores: tuple[int, ...] = ()  # the processors it may run on; empty: any
     conf: Mapping[str, str] = option(make=dict, key="", fit=_conf)
 
     def wrong(self) -> Iterable[tuple[str, str]]:
         for core in self.cores:
             if core < 0:
-                yield "cores", f"{core} is no processor: they count from 0"
+                yield "cores", f"{core} is not a processor: processors count from 0"
         yield from _wrong_conf(self.conf)
 
     def to_table(self) -> dict[str, Any]:
@@ -98,26 +100,26 @@ def _wrong_conf(conf: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     for name in conf:
         if not name.startswith("spark."):
             hint = did_you_mean(name, ("master", "cores"))
-            yield name, f"is no setting of Spark: their names begin with 'spark.'{hint}"
+            yield name, f"is not a setting of Spark: the names of settings begin with 'spark.'{hint}"
 
 
 @dataclass(frozen=True)
-class Late(Table):
-    """Where events go that come after their time: behind the watermark of everything that was merged already."""
+class Late(DefinitionTable):
+    """Where late events go: events behind the watermark of what is merged already."""
 
     to: str
 
 
 @dataclass(frozen=True)
-class Control(Table):
+class Control(DefinitionTable):
     """The feedback that decides how much each lane admits, and how the load is split."""
 
     interval: Duration = TWO_SECONDS  # from one decision to the next
     flow: bool = True  # hold the free space of each lane's result queue at the reference
     balance: bool = True  # drive the lanes' response times to their mean
-    queue_bytes: int = option(64_000_000, fit=size)  # of one lane's result queue: committed and not yet combined
-    reference: float | int = option(0.5, fit=_reference)  # free space that is aimed at: a fraction, or bytes
-    settling: int = 5  # intervals until a disturbance is settled: gains are placed for it
+    queue_bytes: int = option(64_000_000, fit=size)  # of one lane's result queue: committed and not combined yet
+    reference: float | int = option(0.5, fit=_reference)  # free space to hold: a fraction of the queue, or bytes
+    settling: int = 5  # intervals until a disturbance has settled, for which gains are placed
 
     def wrong(self) -> Iterable[tuple[str, str]]:
         if self.interval.us == 0:
@@ -131,7 +133,7 @@ class Control(Table):
 
     @property
     def reference_bytes(self) -> int:
-        """The free space that is aimed at, in bytes."""
+        """The free space to hold, in bytes."""
         return self.reference if isinstance(self.reference, int) else int(self.reference * self.queue_bytes)
 
 
@@ -139,22 +141,22 @@ QUEUE_BYTES: Final = 65_536  # the smallest result queue
 
 
 @dataclass(frozen=True)
-class Pipeline(Table):
-    """A pipeline. Made by hand or by `load_pipeline`; `str()` is the file that says the same."""
+class Pipeline(DefinitionTable):
+    """A pipeline, made in Python or by `load_pipeline`. `str()` returns the equivalent file."""
 
     name: str  # also the first word of its own topics: <name>.splits, .marks, .control, .monitor, .lane.<n>
     time: str  # the field with the event time, a timestamp
     input: tuple[str, ...] = ()  # durable topics of one schema
-    sources: tuple[str, ...] = option((), key="from")  # pipelines whose lanes feed this one's tier 2
+    sources: tuple[str, ...] = option((), key="from")  # pipelines whose lanes feed the tier 2 of this one
     broker: str = "milepost://127.0.0.1:7450"
     disorder: Duration = TWO_SECONDS  # an event may come this much after a later one
     lanes: int = 2
-    apart: bool = False  # each lane a Spark application of its own
-    output: str | None = None  # the results of tier 1
+    apart: bool = False  # run each lane as a Spark application of its own
+    output: str | None = None  # topic for the results of tier 1
     rejects: str | None = None  # None: <name>.rejects, where something can be rejected
-    starting: str = "earliest"  # of a pipeline that has not run yet: earliest, latest, or a time
-    checkpoint: str | None = None  # the folder in which Spark keeps its progress; None: one for each pipeline
-    late: Late | None = None  # None: late events are counted, and go nowhere
+    starting: str = "earliest"  # for a pipeline that has not run yet: earliest, latest, or a time
+    checkpoint: str | None = None  # the folder for Spark's checkpoints; None: one for each pipeline
+    late: Late | None = None  # None: late events are counted and dropped
     spark: Spark = field(default_factory=Spark)
     lane: tuple[Lane, ...] = ()
     control: Control = field(default_factory=Control)
@@ -164,7 +166,9 @@ class Pipeline(Table):
 
     @classmethod
     def from_toml(cls, text: str, what: str = "the pipeline") -> Pipeline:
-        """The pipeline that a text defines; `what` is how errors call it. Raises `PipelineError`, with all of them."""
+        """The pipeline that a text defines. `what` names the text in errors. Raises `PipelineError` with all
+        problems.
+        """
         problems = Problems()
         try:
             found = tomllib.loads(text)
@@ -176,7 +180,7 @@ class Pipeline(Table):
         return made
 
     def to_toml(self) -> str:
-        """The file that says the same; what is as it is by default is left out."""
+        """The equivalent file, without the fields that have their defaults."""
         return toml.printed(plain(self))
 
     def __str__(self) -> str:
@@ -184,11 +188,11 @@ class Pipeline(Table):
 
     @property
     def fingerprint(self) -> str:
-        """Tells this definition from any other: 16 hexadecimal digits."""
+        """16 hexadecimal digits that identify this definition."""
         return blake2b(self.to_toml().encode(), digest_size=8).hexdigest()
 
     def at(self, base: Path) -> Pipeline:
-        """The same pipeline, with relative files of its tables taken from a folder."""
+        """The same pipeline, with the relative file names of its tables resolved against a folder."""
         folder = base.absolute()
         return replace(self, tier1=tuple(at(step, folder) for step in self.tier1))
 
@@ -197,15 +201,15 @@ class Pipeline(Table):
 
     @property
     def rejects_topic(self) -> str:
-        """Where ill-formed events go."""
+        """The topic for ill-formed events."""
         return self.rejects or f"{self.name}.rejects"
 
     def topic(self, part: str) -> str:
-        """One of the pipeline's own topics: splits, marks, control, monitor, or lane.<n>."""
+        """The name of one of the pipeline's own topics: splits, marks, control, monitor, or lane.<n>."""
         return f"{self.name}.{part}"
 
     def labels(self) -> tuple[str, ...]:
-        """What each step of tier 1 is called in errors and rejects: its name, or its number and verb."""
+        """The names of the steps of tier 1 in errors and rejects: the given name, or number and verb."""
         return tuple(step.name or f"{step.verb} {number}" for number, step in enumerate(self.tier1, 1))
 
     def wrong(self) -> Iterable[tuple[str, str]]:
@@ -222,28 +226,31 @@ class Pipeline(Table):
                 f"{self.starting!r} is neither earliest nor latest, nor a time such as 2026-03-01T00:00:00Z",
             )
         if len(self.tier1) + len(self.tier2) + len(self.monitor) > RULES:
-            yield "", f"there are more than {RULES:,} steps, rules and monitors; make several pipelines of it"
+            yield "", f"there are more than {RULES:,} steps, rules and monitors; split it into several pipelines"
 
     def _wrong_input(self) -> Iterable[tuple[str, str]]:
         if not self.input and not self.sources:
             yield (
                 "input",
-                "is missing: the durable topic with the events, or 'from' with the pipelines that feed this one",
+                "is missing: name the durable topic with the events, or the pipelines that feed this one in 'from'",
             )
         if self.input and self.sources:
-            yield "from", "stands beside 'input': a pipeline has a tier 1 of its own, or those of others"
+            yield (
+                "from",
+                "cannot be combined with 'input': a pipeline has its own tier 1, or uses those of other pipelines",
+            )
         if self.sources and self.tier1:
-            yield "tier1", "stands beside 'from': the pipelines that it names have the first tier"
+            yield "tier1", "cannot be combined with 'from': the pipelines that it names have their own tier 1"
         if self.sources and self.output is not None:
-            yield "output", "takes results of tier 1, and the pipelines that 'from' names have the first tier"
+            yield "output", "cannot be combined with 'from': the pipelines that it names have their own tier 1"
         if self.sources and not self.input and not self.tier2 and not self.monitor:
-            yield "tier2", "is missing: a pipeline with 'from' does nothing else"
+            yield "tier2", "is missing: a pipeline with 'from' has only rules of tier 2"
         if self.name in self.sources:
             yield "from", "names the pipeline itself"
 
     def _wrong_names(self) -> Iterable[tuple[str, str]]:
         if not _is_topic(self.name):
-            yield "name", f"{self.name!r} cannot begin the names of topics: words of letters, digits, _ and -, and dots"
+            yield "name", f"{self.name!r} cannot begin names of topics: use letters, digits, _, - and dots"
         for kind, names in (
             ("tier1", [step.name for step in self.tier1 if step.name is not None]),
             ("tier2", [rule.name for rule in self.tier2]),
@@ -251,11 +258,11 @@ class Pipeline(Table):
         ):
             for name in names:
                 if kind == "monitor" and not _NAME.fullmatch(name):
-                    yield kind, f"{name!r} cannot be read as monitor.{name}: use letters, digits and _"
+                    yield kind, f"{name!r} cannot be used as monitor.{name}: use letters, digits and _"
                 elif not 1 <= len(name) <= limits.NAME_CHARS:
-                    yield kind, f"a name has 1 to {limits.NAME_CHARS} characters, and one here has {len(name)}"
+                    yield kind, f"a name has 1 to {limits.NAME_CHARS} characters, not {len(name)}"
             for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-                yield kind, f"two are called {name!r}"
+                yield kind, f"two have the name {name!r}"
 
     def _wrong_topics(self) -> Iterable[tuple[str, str]]:
         places = [("output", self.output), ("rejects", self.rejects), ("late", self.late.to if self.late else None)]
@@ -264,30 +271,33 @@ class Pipeline(Table):
             if topic is None:
                 continue
             if not _is_topic(topic):
-                yield place, f"{topic!r} is no name of a topic: words of letters, digits, _ and -, joined by dots"
+                yield (
+                    place,
+                    f"{topic!r} is not a name of a topic: use words of letters, digits, _ and -, joined by dots",
+                )
             elif topic in taken:
-                yield place, f"is {topic!r}, which is the {taken[topic]} already"
+                yield place, f"is {topic!r}, which is already the {taken[topic]}"
             taken.setdefault(topic, place)
         for rule in self.tier2:
             if not _is_topic(rule.to):
-                yield f"tier2 {rule.name!r}, to", f"{rule.to!r} is no name of a topic"
+                yield f"tier2 {rule.name!r}, to", f"{rule.to!r} is not a name of a topic"
             elif rule.to in taken:
-                yield f"tier2 {rule.name!r}, to", f"is {rule.to!r}, which is the {taken[rule.to]} already"
+                yield f"tier2 {rule.name!r}, to", f"is {rule.to!r}, which is already the {taken[rule.to]}"
         own = re.compile(rf"{re.escape(self.name)}\.(splits|marks|control|monitor|orders|lane\.\d+)")
         for topic in [*taken, *(rule.to for rule in self.tier2)]:
             if own.fullmatch(topic):
-                yield "", f"{topic!r} is a topic that the pipeline makes for itself; choose another name"
+                yield "", f"{topic!r} is one of the pipeline's own topics; choose another name"
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
-    """The pipeline of a file; files that it names are taken from the folder it is in.
+    """The pipeline in a file. Relative file names in it are resolved against its folder.
 
-    Raises `ConfigError`, or `PipelineError` with everything that is wrong.
+    Raises `ConfigError`, or `PipelineError` with all problems.
     """
     file = Path(path)
     try:
         if file.stat().st_size > FILE_BYTES:
-            raise ConfigError(f"{file} has more than {FILE_BYTES:,} bytes: that is no definition of a pipeline")
+            raise ConfigError(f"{file} has more than {FILE_BYTES:,} bytes: it cannot be a pipeline's definition")
         text = file.read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
@@ -297,7 +307,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
 
 
 def _read(found: dict[str, Any], problems: Problems) -> Pipeline | None:
-    """Tables inside the pipeline are read first, so that the pipeline itself is made of objects alone."""
+    """Read the inner tables first, so that the pipeline itself is made of objects."""
     values = dict(found)
     parts: dict[str, Callable[[Mapping[str, Any], str, Problems], Any]] = {
         "late": lambda table, place, seen: read(Late, table, place, seen),
@@ -317,7 +327,7 @@ def _read(found: dict[str, Any], problems: Problems) -> Pipeline | None:
             if isinstance(table, Mapping):
                 values[name] = reader(table, f"[{name}]", problems)
             else:
-                problems.add(name, f"{table!r} is no table; write it under [{name}]")
+                problems.add(name, f"{table!r} is not a table; write it under [{name}]")
     for name, reader in lists.items():
         if name in values:
             tables = values.pop(name)
@@ -326,7 +336,7 @@ def _read(found: dict[str, Any], problems: Problems) -> Pipeline | None:
                     reader(table, _place(name, number, table), problems) for number, table in enumerate(tables, 1)
                 ]
             else:
-                problems.add(name, f"each is a table of its own; write it under [[{name}]]")
+                problems.add(name, f"each one is a table; write it under [[{name}]]")
     told = len(problems.found) > before
     if told:
         values = {name: value for name, value in values.items() if name not in parts and name not in lists}
@@ -334,7 +344,7 @@ def _read(found: dict[str, Any], problems: Problems) -> Pipeline | None:
 
 
 def _read_spark(cls: type[Any], found: Mapping[str, Any], place: str, problems: Problems) -> Any:
-    """Keys that are no field of the class are Spark's own settings."""
+    """Keys that are not fields of the class are Spark's own settings."""
     known = {"master", "cores"} if cls is Lane else {"master"}
     conf = {name: value for name, value in found.items() if name not in known}
     made = read(cls, {name: value for name, value in found.items() if name in known}, place, problems)
@@ -344,7 +354,7 @@ def _read_spark(cls: type[Any], found: Mapping[str, Any], place: str, problems: 
 
 
 def _place(kind: str, number: int, table: Mapping[str, Any]) -> str:
-    """How an error calls one of several tables: [[tier1]] 2 'slow'."""
+    """The place of one of several tables in errors: [[tier1]] 2 'slow'."""
     name = table.get("name")
     return f"[[{kind}]] {number} {name!r}" if isinstance(name, str) else f"[[{kind}]] {number}"
 

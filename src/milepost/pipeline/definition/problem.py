@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline: all of it at once, each with its place in the file."""
+"""The problems of a pipeline, collected, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from milepost.errors import PipelineError
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong: where in the file (`[[tier2]] 1 'overload', having`), and what, with what to do."""
+    """One problem: its place in the file (`[[tier2]] 1 'overload', having`), and a text that says what to do."""
 
     place: str
     text: str
@@ -20,15 +20,15 @@ class Problem(NamedTuple):
 
 @dataclass
 class Problems:
-    """Collects problems while a pipeline is read or checked, so that one look finds them all."""
+    """Collects problems while a pipeline is read or checked, so that all are reported at once."""
 
     found: list[Problem] = field(default_factory=list)
 
     def add(self, place: str, text: object) -> None:
-        """Note one; `text` may be the error that told of it."""
+        """Add a problem. `text` may be the error that describes it."""
         self.found.append(Problem(place, str(text)))
 
     def require_none(self, what: str) -> None:
-        """Raise `PipelineError` when there are any."""
+        """Raise `PipelineError` when there are problems."""
         if self.found:
             raise PipelineError(what, self.found)

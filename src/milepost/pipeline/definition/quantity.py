@@ -1,4 +1,4 @@
-"""Durations and sizes, as people write them in a pipeline: "500ms", "10s", "64MB"; and back."""
+"""Durations and sizes as people write them in a pipeline ("500ms", "10s", "64MB"), and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from milepost.errors import ConfigError
 
 MICROSECONDS: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
-LONGEST_US: Final = 366 * 86_400_000_000  # one year: a window beyond it is a slip of the unit
+LONGEST_US: Final = 366 * 86_400_000_000  # one year: a longer window is a mistake in the unit
 BYTES: Final = {
     "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
@@ -20,19 +20,19 @@ _WRITTEN: Final = re.compile(r"(\d+)(?:\.(\d{1,9}))?\s*([A-Za-z]+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A length of time in whole microseconds, the resolution of a timestamp. `str()` writes it as a pipeline does."""
+    """A duration in whole microseconds, the resolution of a timestamp. `str()` gives the notation of a pipeline."""
 
     us: int
 
     def __post_init__(self) -> None:
         if not 0 <= self.us <= LONGEST_US:
-            raise ConfigError(f"a duration goes from 0 to one year, and this is {self.us / 1e6:,g} s")
+            raise ConfigError(f"a duration is 0 to one year, not {self.us / 1e6:,g} s")
 
     @classmethod
     def of(cls, given: Any) -> Duration:
-        """From "500ms", "10s", "5m", "1h", "1d", a `timedelta` or another duration.
+        """Parse "500ms", "10s", "5m", "1h", "1d", or convert a `timedelta` or another duration.
 
-        A bare number has no unit and is refused: one file would mean seconds by it and the next milliseconds.
+        A number without a unit is refused, because it could mean seconds or milliseconds.
         """
         if isinstance(given, Duration):
             return given
@@ -40,12 +40,12 @@ class Duration:
             return cls(given // timedelta(microseconds=1))
         found = _WRITTEN.fullmatch(given.strip()) if isinstance(given, str) else None
         if found is None or found[3] not in MICROSECONDS:
-            raise ConfigError(f"{given!r} is no duration: write a number and a unit, as in 500ms, 10s, 5m, 1h or 1d")
+            raise ConfigError(f"{given!r} is not a duration: write a number and a unit, as in 500ms, 10s, 5m, 1h or 1d")
         return cls(_scaled(found, MICROSECONDS[found[3]], given))
 
     @property
     def seconds(self) -> float:
-        """The same in seconds."""
+        """The duration in seconds."""
         return self.us / 1e6
 
     def __str__(self) -> str:
@@ -56,13 +56,13 @@ class Duration:
 
 
 def size(given: Any) -> int:
-    """A number of bytes: an integer, or text as in "64MB" or "2GiB"."""
+    """A number of bytes: an integer, or text such as "64MB" or "2GiB"."""
     if isinstance(given, int) and not isinstance(given, bool):
         return given
     found = _WRITTEN.fullmatch(given.strip()) if isinstance(given, str) else None
     known = {unit.lower(): factor for unit, factor in BYTES.items()}
     if found is None or found[3].lower() not in known:
-        raise ConfigError(f"{given!r} is no number of bytes: write it as in 64MB, 2GiB or 65536")
+        raise ConfigError(f"{given!r} is not a number of bytes: write it as in 64MB, 2GiB or 65536")
     return _scaled(found, known[found[3].lower()], given)
 
 

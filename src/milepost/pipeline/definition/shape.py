@@ -1,4 +1,4 @@
-"""What an event looks like on its way: schemas that gain and lose fields, and the types that expressions give."""
+"""The schema of an event along the steps of a pipeline: fields are added and removed, and expressions give types."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from milepost.query.typed import ROOT, CaseStep, ElementStep, FieldStep, ReadPat
 from milepost.schema import types as t
 from milepost.schema.types import Atom, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
-MONITOR: Final = "monitor"  # the field through which rules read statistics; no field of an event
-MARK: Final = "_mark"  # the column by which a lane's source tells rows that are no events
-RESERVED: Final = (MONITOR, MARK)
+MONITOR: Final = "monitor"  # the field through which rules read statistics; not a field of an event
+PROGRESS: Final = "_progress"  # the column that marks the rows of a lane's source that are not events
+RESERVED: Final = (MONITOR, PROGRESS)
 
 UINT64_DIGITS: Final = 20
 
-# Functions that give a value whenever all their arguments have one.
+# Functions that return a value whenever all their arguments have one.
 _TOTAL: Final = frozenset({
     "length", "lower", "upper", "trim", "ltrim", "rtrim", "starts_with", "ends_with", "contains", "position",
     "year", "month", "day", "weekday", "hour", "minute", "second", "date", "days_between", "seconds_between",
@@ -34,9 +34,9 @@ def fields_of(schema: Schema) -> tuple[Field, ...]:
 
 
 def with_fields(schema: Schema, fields: Iterable[Field]) -> Schema:
-    """A schema of other fields, which may refer to what the old ones refer to. Rules of the old one are not kept.
+    """A schema with other fields, which may refer to the same definitions. The checks of the old schema are not kept.
 
-    A schema that refers to itself stays under its name as a definition, and the new one gets another.
+    A schema that refers to itself stays under its name as a definition, and the new one gets another name.
     """
     own = Tuple(tuple(fields))
     known = {item.name: item.type for item in schema.definitions} | {schema.name: schema.type}
@@ -56,7 +56,7 @@ def with_fields(schema: Schema, fields: Iterable[Field]) -> Schema:
 def monitor_type(monitors: Iterable[MonitorRule]) -> Tuple | None:
     """The type of the statistics that rules read; None where there are no monitors.
 
-    Everything in it is optional: a monitor has no values before the first ones were published.
+    All its fields are optional: a monitor has no values until the first ones are published.
     """
     parts = [Field(rule.name, Optional(Tuple(tuple(_statistics(rule))))) for rule in monitors]
     return Tuple(tuple(parts)) if parts else None
@@ -68,14 +68,14 @@ def _statistics(rule: MonitorRule) -> Iterable[Field]:
 
 
 def visible(schema: Schema, monitors: Tuple | None) -> Schema:
-    """What a rule sees of an event: its fields and, where there are monitors, the field `monitor`."""
+    """The schema that a rule sees: the fields of an event and, where there are monitors, the field `monitor`."""
     if monitors is None:
         return schema if not schema.checks else with_fields(schema, fields_of(schema))
     return with_fields(schema, (*fields_of(schema), Field(MONITOR, Optional(monitors))))
 
 
 def type_of(found: Expression) -> Type:
-    """The type of a field that holds the values of an expression; optional, unless it always has a value."""
+    """The type of a field for the values of an expression. It is optional unless the expression always has a value."""
     atom = _atom(found.root, found.type, found.schema)
     return atom if _certain(found.root, found.schema) else Optional(atom)
 
@@ -87,7 +87,7 @@ _OF_KIND: Final = {
 
 
 def of_kind(kind: Scalar) -> Atom:
-    """The type of a field for the values of a kind; integers get 64 bits."""
+    """The type of a field for values of a kind. Integers get 64 bits."""
     return t.decimal(kind.precision, kind.scale) if kind.name == "decimal" else _OF_KIND[kind.name]
 
 
@@ -113,14 +113,14 @@ def _end(read: ReadPath, schema: Schema) -> tuple[Atom, bool] | None:
             case List(item), ElementStep():
                 below, always = item, False
             case _:
-                return None  # through a recursive reference: not for Spark
+                return None  # through a recursive reference, which Spark cannot follow
         here, there = _resolved(below, schema)
         always &= there
     return (here, always) if isinstance(here, Atom) else None
 
 
 def _resolved(kind: Type, schema: Schema) -> tuple[Type, bool]:
-    """Without references and `?`, and whether there was no `?`."""
+    """The type without references and `?`, and whether there was no `?`."""
     required = True
     while isinstance(kind, Optional | Ref):
         required &= isinstance(kind, Ref)
@@ -129,7 +129,7 @@ def _resolved(kind: Type, schema: Schema) -> tuple[Type, bool]:
 
 
 def _may_be_uint64(root: Typed, schema: Schema) -> bool:
-    """Whether a value beyond 63 bits may come out: arithmetic gives null there, but these pass it on."""
+    """Whether the value may exceed 63 bits. Arithmetic gives null there, but these expressions pass the value on."""
     match root:
         case ReadPath():
             end = _end(root, schema)
@@ -150,13 +150,13 @@ def _all_atoms(schema: Schema) -> Iterable[Type]:
 
 
 def _certain(root: Typed, schema: Schema) -> bool:
-    """Whether an expression has a value for every event. "No" is always a safe answer."""
+    """Whether an expression has a value for every event. False is always safe."""
     match root:
         case typed.Const(value):
             return value is not None
         case ReadPath():
             end = _end(root, schema)
-            # NaN reads as null, so a double may have no value although it is required.
+            # NaN reads as null, so a required double may have no value.
             return end is not None and end[1] and end[0] not in (t.FLOAT, t.DOUBLE)
         case typed.IsNull() | typed.IsTrue():
             return True

@@ -1,4 +1,4 @@
-"""The steps of tier 1: one event at a time, in the order in which the file has them.
+"""The steps of tier 1: one event at a time, in the order of the file.
 
 ::
 
@@ -12,7 +12,7 @@
     cleanse = "size >= 0"                      Cleanse("size >= 0")
     enrich = { table = "hosts.csv", … }        Enrich(table="hosts.csv", …)
 
-What each does to an event and to the schema is in `docs/pipeline.md`.
+`docs/pipeline.md` says what each step does to an event and to the schema.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from milepost.errors import ConfigError, did_you_mean
 from milepost.pipeline.definition.problem import Problems
-from milepost.pipeline.definition.table import Table, build, fitted, joined, listed, option, plain, read
+from milepost.pipeline.definition.table import DefinitionTable, build, fitted, joined, listed, option, plain, read
 
 
 @dataclass(frozen=True)
-class _Step(Table):
+class _Step(DefinitionTable):
     verb: ClassVar[str] = ""
 
     def to_table(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Discard(_Step):
 
 @dataclass(frozen=True)
 class Keep(_Step):
-    """Leaves out all but the events for which `where` is true."""
+    """Leaves out all events but those for which `where` is true."""
 
     verb: ClassVar[str] = "keep"
     where: str = option(key="keep")
@@ -63,14 +63,14 @@ class Project(_Step):
 
     def wrong(self) -> Iterable[tuple[str, str]]:
         if not self.fields:
-            yield "project", "names no field: nothing would be left of an event"
+            yield "project", "names no field, so events would be empty"
         for field in sorted({field for field in self.fields if self.fields.count(field) > 1}):
             yield "project", f"names {field!r} twice"
 
 
 @dataclass(frozen=True)
 class Rename(_Step):
-    """Gives fields other names, old to new, all at once; their places stay."""
+    """Renames fields, old to new, all at once. Their order stays."""
 
     verb: ClassVar[str] = "rename"
     names: Mapping[str, str] = option(key="rename")
@@ -81,12 +81,12 @@ class Rename(_Step):
             yield "rename", "names no field"
         taken = list(self.names.values())
         for new in sorted({new for new in taken if taken.count(new) > 1}):
-            yield "rename", f"calls two fields {new!r}"
+            yield "rename", f"gives two fields the name {new!r}"
 
 
 @dataclass(frozen=True)
 class Derive(_Step):
-    """Calculates fields: new ones go to the end, one that is there is replaced in its place.
+    """Computes fields. New fields go to the end; an existing field is replaced in its place.
 
     Every expression sees the event as it was before the step.
     """
@@ -102,7 +102,7 @@ class Derive(_Step):
 
 @dataclass(frozen=True)
 class Sample(_Step):
-    """Keeps a share of the events, chosen by a hash: of the fields `by`, or of the whole event."""
+    """Keeps a share of the events, chosen by a hash of the fields `by`, or of the whole event."""
 
     verb: ClassVar[str] = "sample"
     share: float = option(key="sample")
@@ -111,7 +111,7 @@ class Sample(_Step):
 
     def wrong(self) -> Iterable[tuple[str, str]]:
         if not 0 < self.share <= 1:
-            yield "sample", f"{self.share:g} is no share: it takes more than 0 and at most 1"
+            yield "sample", f"{self.share:g} is not a share: use more than 0 and at most 1"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Cleanse(_Step):
 
     verb: ClassVar[str] = "cleanse"
     where: str = option(key="cleanse")
-    reason: str | None = None  # None: that the predicate does not hold, with its text
+    reason: str | None = None  # None: "not true:" and the predicate
     name: str | None = None
 
 
@@ -128,7 +128,7 @@ FORMATS: Final = ("parquet", "csv", "sql")
 
 
 def _taken(given: Any) -> dict[str, str]:
-    """Columns of a table by the names of the fields they become: a list of names stands for itself."""
+    """Columns of a table by the names of the fields they become. A list of columns keeps their names."""
     if isinstance(given, str):
         given = [given]
     if isinstance(given, list | tuple):
@@ -142,40 +142,40 @@ def _taken(given: Any) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Enrich(_Step):
-    """Adds the columns `take` of a table's row to each event, found by key or by the smallest subnet."""
+    """Adds the columns `take` of a table's row to each event. The row is found by key or by the smallest subnet."""
 
     verb: ClassVar[str] = "enrich"
     by: str
     take: Mapping[str, str] = option(fit=_taken)  # field: column; a list of columns keeps their names
-    table: str | None = None  # a file; with `url`, a table of that database
-    key: str | None = None  # the column that `by` equals; by default it is called as `by` is
-    subnet: str | None = None  # the column with networks, one of which the address in `by` is in
+    table: str | None = None  # a file or, with `url`, a table of that database
+    key: str | None = None  # the column that equals `by`; by default it has the name of `by`
+    subnet: str | None = None  # the column with networks, one of which contains the address in `by`
     missing: Literal["null", "reject"] = "null"
-    format: Literal["parquet", "csv", "sql"] | None = None  # None: by the file's ending
+    format: Literal["parquet", "csv", "sql"] | None = None  # None: from the extension of the file
     schema: str | None = None  # types of the columns, as in "hosts: [ip: string, floor: int?]"
     url: str | None = None  # sqlite:///hosts.db, postgresql://…
-    query: str | None = None  # SQL that gives the rows, instead of a whole table
-    name: str | None = option(None, key="")  # stands beside `enrich`, not in it
+    query: str | None = None  # SQL that returns the rows, instead of a whole table
+    name: str | None = option(None, key="")  # stands beside `enrich` in the file, not in it
 
     def wrong(self) -> Iterable[tuple[str, str]]:
         if not self.take:
-            yield "take", "names no column: nothing would be added"
+            yield "take", "names no column, so nothing would be added"
         if self.key is not None and self.subnet is not None:
-            yield "subnet", "stands beside 'key': a row is found by one of them"
+            yield "subnet", "cannot be combined with 'key': a row is found by one of them"
         if self.url is None and self.table is None:
-            yield "table", "is missing: a Parquet or CSV file, or, with 'url', a table of a database"
+            yield "table", "is missing: name a Parquet or CSV file or, with 'url', a table of a database"
         if self.url is None and (self.query is not None or self.format == "sql"):
-            yield "url", "is missing: a database such as sqlite:///hosts.db"
+            yield "url", "is missing: name a database such as sqlite:///hosts.db"
         if self.url is not None and self.query is not None and self.table is not None:
-            yield "query", "stands beside 'table': rows come from one of them"
+            yield "query", "cannot be combined with 'table': rows come from one of them"
         if self.url is not None and self.query is None and self.table is None:
-            yield "query", "is missing: the table or the query that gives the rows"
+            yield "query", "is missing: name the table or the query for the rows"
         if self.url is None and self.table is not None and self.source_format not in FORMATS:
-            yield "format", f"cannot be told from the name {self.table!r}; say format = 'parquet' or 'csv'"
+            yield "format", f"does not follow from the name {self.table!r}; write format = 'parquet' or 'csv'"
 
     @property
     def source_format(self) -> str | None:
-        """What the table is read as."""
+        """The format in which the table is read."""
         if self.format is not None:
             return self.format
         if self.url is not None:
@@ -185,7 +185,7 @@ class Enrich(_Step):
 
     @property
     def column(self) -> str:
-        """The table's column that decides which row it is."""
+        """The column of the table by which rows are found."""
         return self.subnet or self.key or self.by
 
     def to_table(self) -> dict[str, Any]:
@@ -202,10 +202,10 @@ VERBS: Final[Mapping[str, type[Step]]] = {
 
 
 def read_step(found: Mapping[str, Any], place: str, problems: Problems) -> Step | None:
-    """A step out of the file: the one verb among its keys decides what it is."""
+    """A step of the file. The verb among its keys decides its kind."""
     verbs = [key for key in found if key in VERBS]
     if len(verbs) > 1:
-        problems.add(place, f"has {' and '.join(verbs)}: write a [[tier1]] for each, in the order wanted")
+        problems.add(place, f"has {' and '.join(verbs)}: write a [[tier1]] for each, in the wanted order")
         return None
     if not verbs:
         near = next((hint for key in found if (hint := did_you_mean(key, VERBS))), "")
@@ -221,10 +221,10 @@ def _read_enrich(found: Mapping[str, Any], place: str, problems: Problems) -> En
     for name in found:
         if name not in ("enrich", "name"):
             hint = did_you_mean(name, ("enrich", "name")) or listed(("enrich", "name"))
-            problems.add(place, f"{name!r} is no key of it{hint}")
+            problems.add(place, f"{name!r} is not a known key{hint}")
     if not isinstance(inner, Mapping):
         problems.add(
-            joined(place, "enrich"), f"{inner!r} is no table; write enrich = {{ table = …, by = …, take = … }}"
+            joined(place, "enrich"), f"{inner!r} is not a table; write enrich = {{ table = …, by = …, take = … }}"
         )
         return None
     made = read(Enrich, inner, joined(place, "enrich"), problems)
@@ -236,15 +236,17 @@ def _read_enrich(found: Mapping[str, Any], place: str, problems: Problems) -> En
 
 
 def steps(given: Any) -> tuple[Step, ...]:
-    """Steps as a pipeline holds them."""
+    """Check and return the steps of a pipeline."""
     for step in given:
         if not isinstance(step, get_args(Step)):
-            raise ConfigError(f"{step!r} is no step: they are {', '.join(kind.__name__ for kind in VERBS.values())}")
+            raise ConfigError(
+                f"{step!r} is not a step: steps are {', '.join(kind.__name__ for kind in VERBS.values())}"
+            )
     return tuple(given)
 
 
 def at(step: Step, base: Path) -> Step:
-    """The step with its file, where that is relative, taken from a folder."""
+    """The step with a relative file name resolved against a folder."""
     if not isinstance(step, Enrich):
         return step
     if step.url is None and step.table is not None:
@@ -254,4 +256,4 @@ def at(step: Step, base: Path) -> Step:
     return step
 
 
-SQLITE: Final = "sqlite:///"  # three slashes and a relative path; four begin an absolute one
+SQLITE: Final = "sqlite:///"  # three slashes and a relative path; four slashes begin an absolute one

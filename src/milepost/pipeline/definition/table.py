@@ -1,8 +1,8 @@
 """A table of a pipeline's file as a frozen dataclass: the same fields, the same defaults, the same errors.
 
-A class that stands for a table derives from `Table`. Whether it is made in Python or read from TOML, its values are
-fitted to their annotations (text to a `Duration`, a list to a tuple) and then its own `wrong()` is asked. Reading adds
-what Python itself does for calls: keys that nobody knows, and keys that are missing.
+A class for a table of the file derives from `DefinitionTable`. Whether an instance is made in Python or read from TOML,
+its values are fitted to their annotations (text to a `Duration`, a list to a tuple), and then `wrong()` lists what is
+wrong with them. Reading from TOML also refuses unknown and missing keys, as Python does for the arguments of a call.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from milepost.errors import ConfigError, PipelineError, did_you_mean
 from milepost.pipeline.definition.problem import Problems
 from milepost.pipeline.definition.quantity import Duration
 
-T = TypeVar("T", bound="Table")
+T = TypeVar("T", bound="DefinitionTable")
 
 
 def option(default: Any = MISSING, *, key: str | None = None, fit: Any = None, make: Any = MISSING) -> Any:
-    """A dataclass field with another name in the file (`key`), or fitted by a function of its own (`fit`).
+    """A dataclass field with another name in the file (`key`), or with its own conversion (`fit`).
 
-    `key=""` keeps a field out of the file altogether. `make` is a default factory.
+    `key=""` keeps a field out of the file. `make` is a default factory.
     """
     metadata = {name: value for name, value in (("key", key), ("fit", fit)) if value is not None}
     if make is not MISSING:
@@ -32,7 +32,7 @@ def option(default: Any = MISSING, *, key: str | None = None, fit: Any = None, m
 
 
 def key_of(item: Field[Any]) -> str:
-    """What a field is called in the file; empty when it is not there."""
+    """The name of a field in the file; empty when it is not in the file."""
     return str(item.metadata.get("key", item.name))
 
 
@@ -43,8 +43,8 @@ def hints(cls: Any) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class Table:
-    """One table: fields fitted and checked when it is made; raises `PipelineError` with all that is wrong."""
+class DefinitionTable:
+    """One table. Making it converts and checks the fields, and raises `PipelineError` with all problems."""
 
     def __post_init__(self) -> None:
         problems = Problems()
@@ -57,18 +57,18 @@ class Table:
         problems.require_none(self.called())
 
     def called(self) -> str:
-        """What the table is called in an error."""
+        """The name of the table in errors."""
         return type(self).__name__
 
     def wrong(self) -> Iterable[tuple[str, str]]:
-        """What is wrong with values that each fit: the key, or nothing for the table as a whole, and a sentence."""
+        """The problems of values that have the right types: the key (empty for the table as a whole) and a sentence."""
         return ()
 
 
 def read(cls: type[T], found: Mapping[str, Any], place: str, problems: Problems, *, whole: bool = True) -> T | None:
-    """A table out of the file; None when it is wrong, and `problems` says how.
+    """Read a table of the file. Returns None when it is wrong; `problems` then has the reasons.
 
-    Where parts of it were wrong already and are left out (`whole=False`), the rest is looked at, and nothing is made.
+    With `whole=False` some parts were wrong already and are left out: the rest is checked, and nothing is made.
     """
     by_key = {key_of(item): item for item in fields(cls) if key_of(item)}
     values: dict[str, Any] = {}
@@ -78,7 +78,7 @@ def read(cls: type[T], found: Mapping[str, Any], place: str, problems: Problems,
         if item is not None:
             values[item.name] = value
         else:
-            problems.add(place, f"{name!r} is no key of it{did_you_mean(name, by_key) or listed(by_key)}")
+            problems.add(place, f"{name!r} is not a known key{did_you_mean(name, by_key) or listed(by_key)}")
     missing = [name for name, item in by_key.items() if name not in found and _is_required(item)]
     for name in missing:
         problems.add(place, f"{name!r} is missing")
@@ -94,7 +94,9 @@ def _is_required(item: Field[Any]) -> bool:
 
 
 def fitted_all(cls: Any, given: Mapping[str, Any], place: str, problems: Problems) -> dict[str, Any]:
-    """Values by the names of their fields, each as its field wants it; those that do not fit are left out and told."""
+    """The values by field name, converted to the types of the fields. Values that cannot be converted become
+    problems.
+    """
     found = {}
     for item in fields(cls):
         if item.name in given:
@@ -108,7 +110,7 @@ def fitted_all(cls: Any, given: Mapping[str, Any], place: str, problems: Problem
 
 
 def build(cls: type[T], values: Mapping[str, Any], place: str, problems: Problems) -> T | None:
-    """A table of fields by their Python names; what it refuses goes to `problems`, each with its place."""
+    """Make a table from fields by their Python names. Its errors go to `problems`, each with its place."""
     try:
         return cls(**values)
     except PipelineError as error:
@@ -118,17 +120,17 @@ def build(cls: type[T], values: Mapping[str, Any], place: str, problems: Problem
 
 
 def joined(*places: str) -> str:
-    """One place inside another."""
+    """The place of one place inside another."""
     return ", ".join(place for place in places if place)
 
 
 def listed(names: Iterable[str]) -> str:
-    """The end of a message about an unknown name that is near to nothing."""
+    """The end of a message about an unknown name without a similar known one."""
     return f"; there are {', '.join(names)}"
 
 
 def fitted(hint: Any, given: Any) -> Any:
-    """A value as its annotation wants it; raises `ConfigError`."""
+    """Convert a value to its annotation. Raises `ConfigError`."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         if given is None:
@@ -143,11 +145,11 @@ def fitted(hint: Any, given: Any) -> Any:
     if origin is tuple:
         items = (given,) if isinstance(given, str) else given
         if not isinstance(items, list | tuple):
-            raise ConfigError(f"{given!r} is no list; write it in square brackets")
+            raise ConfigError(f"{given!r} is not a list; write it in square brackets")
         return tuple(fitted(get_args(hint)[0], item) for item in items)
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(given, Mapping):
-            raise ConfigError(f"{given!r} is no table; write it as {{ name = … }}")
+            raise ConfigError(f"{given!r} is not a table; write it as {{ name = … }}")
         return {fitted(str, name): fitted(get_args(hint)[1], value) for name, value in given.items()}
     return _single(hint, given)
 
@@ -158,19 +160,19 @@ def _single(hint: Any, given: Any) -> Any:
     if hint is float and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
     if hint is int and isinstance(given, bool):
-        raise ConfigError(f"{given!r} is no whole number")
+        raise ConfigError(f"{given!r} is not a whole number")
     if not isinstance(given, hint):
         words = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
         raise ConfigError(f"{given!r} is not {words.get(hint, f'of the kind {hint.__name__}')}")
     return given
 
 
-def plain(table: Table) -> dict[str, Any]:
-    """The table as TOML would hold it: keys of the file, durations as text, defaults left out."""
+def plain(table: DefinitionTable) -> dict[str, Any]:
+    """The table as TOML holds it: keys of the file, durations as text, without defaults."""
     return dict(_pairs(table))
 
 
-def _pairs(table: Table) -> Iterator[tuple[str, Any]]:
+def _pairs(table: DefinitionTable) -> Iterator[tuple[str, Any]]:
     for item in fields(table):
         value = getattr(table, item.name)
         if not key_of(item) or value is None or _is_default(item, value):
@@ -187,7 +189,7 @@ def _is_default(item: Field[Any], value: Any) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, Duration):
         return str(value)
-    if isinstance(value, Table):
+    if isinstance(value, DefinitionTable):
         as_table = getattr(value, "to_table", None)
         return as_table() if as_table is not None else plain(value)
     if isinstance(value, tuple):

@@ -1,7 +1,7 @@
-"""Plain values printed as TOML, laid out as people write pipelines.
+"""Prints plain values as TOML, laid out as people write pipelines.
 
-Tables within tables go on one line, and lists of tables get a heading each: a rule stays a handful of lines. General
-printers give every inner table a heading of its own, and `{ peak = "max(load)" }` three lines away from its rule.
+Inner tables go on one line, and each item of a list of tables gets a heading, so a rule takes a few lines. General
+printers give every inner table a heading, and move `{ peak = "max(load)" }` away from its rule.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_\-]+")
 
 
 def printed(table: Mapping[str, Any]) -> str:
-    """A whole file; what `tomllib` reads back is equal."""
+    """A whole file. `tomllib` reads equal values from it."""
     lines = [f"{_key(name)} = {_value(value)}" for name, value in table.items() if not _is_below(value)]
     for name, value in table.items():
         if isinstance(value, Mapping):
@@ -27,7 +27,7 @@ def printed(table: Mapping[str, Any]) -> str:
 
 
 def _is_below(value: Any) -> bool:
-    """Whether a value gets a heading, and so comes after those that do not."""
+    """Whether a value gets a heading, and so comes after the values without one."""
     return isinstance(value, Mapping) or (isinstance(value, list) and bool(value) and isinstance(value[0], Mapping))
 
 
@@ -57,5 +57,5 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    # A basic string of TOML escapes as JSON does, but for DEL, which JSON leaves as it is.
+    # A basic string of TOML escapes as JSON does, except for DEL, which JSON does not escape.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

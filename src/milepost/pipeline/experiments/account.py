@@ -1,4 +1,4 @@
-"""What became of every event, and how long each took: by what is in the topics at the end, not by what was believed."""
+"""The outcome and the delay of every event, measured by what is in the topics at the end."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost.client import Client
-from milepost.pipeline.beside import IEP, Beside, Tail, combiner_hold, ends
 from milepost.pipeline.experiments import events
 from milepost.pipeline.experiments.pipelines import LATE, OUTPUT
+from milepost.pipeline.own_topics import IEP, OwnTopics, Tail, combiner_hold, ends
 
 
 @dataclass(frozen=True)
 class Account:
-    """The events of one run. Lost is what was put, and is neither a result, nor discarded by a rule, nor waiting."""
+    """The events of one run. An event is lost when it was put, and is neither a result, nor discarded by a rule, nor
+    waiting.
+    """
 
     put: int
     discarded: int
     results: int
-    late: int  # results that came after their place in the order, and are in the topic for these
+    late: int  # results that came too late for their place in the order, and are in the late topic
     waiting: int
     lost: int
     doubled: int
@@ -32,9 +34,10 @@ class Account:
 
 
 def account(client: Client, pipeline: str, put: int, waiting: int = 0) -> Account:
-    """Compare the numbers of all events with those of all results. `waiting`: the last so many are still in the topic.
+    """Compare the numbers of all events with the numbers of all results. The last `waiting` events are still in the
+    topic.
 
-    Called when the combiner has taken everything that lanes made.
+    Called after the combiner has consumed all results of the lanes.
     """
     ids = np.arange(put, dtype=np.int64)
     test = events.is_test(ids)
@@ -62,23 +65,23 @@ def _counted(client: Client, topic: str, put: int) -> npt.NDArray[np.int64]:
 
 
 def combined(client: Client, pipeline: str, lanes: int) -> bool:
-    """Whether the combiner has taken all that lanes made."""
-    beside = Beside(pipeline)
+    """Whether the combiner has consumed all results of the lanes."""
+    topics = OwnTopics(pipeline)
     return all(
         each["behind"] == 0
-        for topic in map(beside.lane, range(lanes))
+        for topic in map(topics.lane, range(lanes))
         for each in client.look(topic)["subscriptions"]
         if each["name"] == combiner_hold(pipeline, topic)
     )
 
 
 def delays(client: Client, pipeline: str, came_us: events.Numbers) -> npt.NDArray[np.float64]:
-    """Seconds from each event to its way out of the combiner; NaN for those that did not come out.
+    """Seconds from each event to its emission by the combiner; NaN for events that were not emitted.
 
-    Tier 2 says with each of its commits up to which time it has seen everything, and when that was. An event leaves
-    the combiner with the first commit that is at or behind its time.
+    Each progress row of tier 2 has its watermark and its time. The combiner emits an event with the first commit whose
+    watermark is at or after the time of the event.
     """
-    told = [(row.time, row.at) for _, _, row in Tail(client, Beside(pipeline).marks).news() if row.lane == IEP]
+    told = [(row.time, row.at) for _, _, row in Tail(client, OwnTopics(pipeline).progress).news() if row.lane == IEP]
     reached = np.maximum.accumulate(np.array([_us(time) for time, _ in told] or [0], np.int64))
     when = np.array([_us(at) for _, at in told] or [0], np.int64)
     place = np.searchsorted(reached, came_us, side="left")
@@ -91,7 +94,7 @@ def _us(moment: Any) -> int:
 
 
 def mean_between(came_us: events.Numbers, delays_s: npt.NDArray[np.float64], start: float, stop: float) -> float:
-    """The mean delay of the events that came between two times, in seconds since 1970; NaN when none came out."""
+    """The mean delay of the events between two times, in seconds since 1970; NaN when none was emitted."""
     chosen = delays_s[(came_us >= start * 1e6) & (came_us < stop * 1e6)]
     chosen = chosen[np.isfinite(chosen)]
     return float(chosen.mean()) if len(chosen) else float("nan")

@@ -1,4 +1,4 @@
-"""All experiments, their plots, a table, and the figures as one line of JSON: `milepost bench control`."""
+"""All experiments, with plots, a table, and the figures as one line of JSON: `milepost bench control`."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from milepost.pipeline.control import report, simulation
+from milepost.pipeline.control import report
 from milepost.pipeline.control.identification import Identified
 from milepost.pipeline.control.model import Model
 from milepost.pipeline.control.placement import place_pi, spectral_radius
-from milepost.pipeline.control.simulation import PAPER_POLES
 from milepost.pipeline.control.trace import Trace, settled_after
-from milepost.pipeline.experiments import balancing, flowing
+from milepost.pipeline.experiments import balance_run, flow_run, simulation
+from milepost.pipeline.experiments.environment import Environment
 from milepost.pipeline.experiments.run import Tell
-from milepost.pipeline.experiments.stage import Stage
+from milepost.pipeline.experiments.simulation import PAPER_POLES
 from milepost.pipeline.session import require_java
 
-SETTLED: Final = 10  # intervals in which free space is to be back
+SETTLED: Final = 10  # intervals in which the free space must be back
 BALANCED: Final = 1.3  # times the delay before the hog, at most
 ROUND_ROBIN: Final = 3.0  # … which round robin exceeds
-PIPE_COLUMNS: Final = 140  # where there is no terminal to ask
+PIPE_COLUMNS: Final = 140  # width where the output is not a terminal
 KIND: Final = ".png"
 
 
 def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Run them, draw into the folder `out`, and print; returns the figures.
+    """Run the experiments, draw into the folder `out`, and print the results. Returns the figures.
 
-    `quick`: the figures are of the plant simulation, and the real Spark runs for some intervals only.
+    With `quick`, the figures come from the simulation, and Spark runs for some intervals only.
     """
     require_java()
     console = Console() if Console().is_terminal else Console(width=PIPE_COLUMNS)
@@ -46,7 +46,7 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
         progress.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {what}", highlight=False)
 
     out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is stopped on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes are stopped on the way out
     figures: dict[str, Any] = {"bench": "control", "quick": quick}
     rows = _quick(out, figures, tell) if quick else _whole(out, figures, tell)
     figures["seconds"] = time.monotonic() - began
@@ -55,24 +55,24 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     return figures
 
 
-Row = tuple[str, str, str, bool | None]  # what, measured, the bar, whether it is met
+Row = tuple[str, str, str, bool | None]  # what, measured, target, whether it is met
 
 
 def _whole(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
-    with Stage() as stage:
-        tell(f"a broker of its own listens on {stage.address}")
-        flow = flowing.flow(stage, flowing.Plan(), tell)
-        dropping = flowing.drop(stage, flow.capacity, flow.event_bytes, tell)
-        balanced = balancing.balance(stage, balancing.Plan(), tell)
+    with Environment() as environment:
+        tell(f"a broker of its own listens on {environment.address}")
+        flow = flow_run.flow(environment, flow_run.FlowPlan(), tell)
+        dropping = flow_run.drop(environment, flow.capacity, flow.event_bytes, tell)
+        balanced = balance_run.balance(environment, balance_run.BalancePlan(), tell)
     return _flow(flow, out, figures) + _drops(dropping, out, figures) + _balance(balanced, out, figures)
 
 
-def _flow(flow: flowing.Flowing, out: Path, figures: dict[str, Any]) -> list[Row]:
+def _flow(flow: flow_run.FlowResult, out: Path, figures: dict[str, Any]) -> list[Row]:
     assert flow.account is not None
     report.figure6(flow.flow, out / f"figure6{KIND}", flow.hog)
     figures |= {
         "settle_intervals": flow.settle_intervals,
-        "left_band": flow.furthest > flowing.BAND,
+        "left_band": flow.furthest > flow_run.BAND,
         "furthest": flow.furthest,
         "events_lost": flow.account.lost,
         "events_doubled": flow.account.doubled,
@@ -86,12 +86,12 @@ def _flow(flow: flowing.Flowing, out: Path, figures: dict[str, Any]) -> list[Row
     rows: list[Row] = [
         ("tier 2's capacity", f"{flow.capacity:,.0f} events/s", "", None),
         ("identified", _model(flow.identified) or flow.unidentified, "", None),
-        ("Figure 6: the hog leaves of it", f"{flow.slowed:.2f}", "", None),
+        ("Figure 6: share that the hog leaves", f"{flow.slowed:.2f}", "", None),
         (
             "furthest from the reference",
             f"{100 * flow.furthest:.1f} %",
-            f"> {100 * flowing.BAND:.0f} %",
-            flow.furthest > flowing.BAND,
+            f"> {100 * flow_run.BAND:.0f} %",
+            flow.furthest > flow_run.BAND,
         ),
         (
             "back within 5 % after",
@@ -99,13 +99,13 @@ def _flow(flow: flowing.Flowing, out: Path, figures: dict[str, Any]) -> list[Row
             f"<= {SETTLED}",
             settled is not None and settled <= SETTLED,
         ),
-        ("events lost, of those put", f"{flow.account.lost:,} of {flow.account.put:,}", "0", flow.account.lost == 0),
+        ("events lost, of all", f"{flow.account.lost:,} of {flow.account.put:,}", "0", flow.account.lost == 0),
         ("waiting at the input when the hog left", f"{flow.waiting:,} events", "", None),
     ]
     if len(flow.wrong):
         traces = {"no delay in the model": flow.wrong, "redesigned": flow.right}
         report.figure9(traces, out / f"figure9{KIND}")
-        wrong, right = flowing.swing(flow.wrong), flowing.swing(flow.right)
+        wrong, right = flow_run.swing(flow.wrong), flow_run.swing(flow.right)
         model = Model(1.0, -flow.event_bytes, 0.0, 1)
         radius = spectral_radius(model, place_pi(Model(1.0, -flow.event_bytes), PAPER_POLES))
         figures |= {"wrong_swing": wrong, "redesigned_swing": right, "wrong_radius": radius}
@@ -114,7 +114,7 @@ def _flow(flow: flowing.Flowing, out: Path, figures: dict[str, Any]) -> list[Row
     return rows
 
 
-def _drops(found: flowing.Dropping, out: Path, figures: dict[str, Any]) -> list[Row]:
+def _drops(found: flow_run.Dropping, out: Path, figures: dict[str, Any]) -> list[Row]:
     assert found.account is not None
     report.figure3(found.trace, out / f"figure3{KIND}")
     figures |= {
@@ -125,14 +125,14 @@ def _drops(found: flowing.Dropping, out: Path, figures: dict[str, Any]) -> list[
     }
     least, most = found.dropped[0], found.dropped[-1]
     return [
-        ("Figure 3: dropped, at the least load and at the most", f"{least:,.0f} and {most:,.0f} events/s", "", None),
+        ("Figure 3: dropped, at the least and at the most load", f"{least:,.0f} and {most:,.0f} events/s", "", None),
         ("lost, and counted as dropped", f"{found.account.lost:,} and {found.total:,}", "", None),
     ]
 
 
-def _balance(found: balancing.Balancing, out: Path, figures: dict[str, Any]) -> list[Row]:
+def _balance(found: balance_run.BalanceResult, out: Path, figures: dict[str, Any]) -> list[Row]:
     assert found.account is not None
-    robin, balanced = found.parts[balancing.ROUND_ROBIN], found.parts[balancing.BALANCED]
+    robin, balanced = found.parts[balance_run.ROUND_ROBIN], found.parts[balance_run.BALANCED]
     report.figure8({name: part.trace for name, part in found.parts.items()}, out / f"figure8{KIND}", robin.hog)
     figures |= {
         "balanced_ratio": balanced.ratio,
@@ -154,12 +154,12 @@ def _balance(found: balancing.Balancing, out: Path, figures: dict[str, Any]) -> 
 
 
 def _quick(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
-    """Short enough for a test: all figures by simulation, and a glimpse of the real thing."""
+    """Short enough for a test: all figures by simulation, and a short run on Spark."""
     tell("simulated: Figures 3, 6, 8 and 9")
     rows = simulated(out, figures)
-    with Stage() as stage:
-        tell(f"a broker of its own listens on {stage.address}")
-        flow = flowing.flow(stage, flowing.QUICK, tell)
+    with Environment() as environment:
+        tell(f"a broker of its own listens on {environment.address}")
+        flow = flow_run.flow(environment, flow_run.QUICK, tell)
     assert flow.account is not None
     report.figure6(flow.flow, out / f"figure6-spark{KIND}", flow.hog)
     figures |= {
@@ -170,12 +170,12 @@ def _quick(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
     }
     rows.append(("on Spark: tier 2's capacity", f"{flow.capacity:,.0f} events/s", "", None))
     lost = flow.account.lost
-    rows.append(("on Spark: events lost, of those put", f"{lost:,} of {flow.account.put:,}", "0", lost == 0))
+    rows.append(("on Spark: events lost, of all", f"{lost:,} of {flow.account.put:,}", "0", lost == 0))
     return rows
 
 
 def simulated(out: Path, figures: dict[str, Any]) -> list[Row]:
-    """The figures of the plant simulation."""
+    """The figures of the simulation."""
     dropping, flow = simulation.no_control(), simulation.flow_control()
     wrong, right = simulation.wrong_delay(), simulation.flow_control(delay=1)
     balanced, robin = simulation.load_balancing(), simulation.load_balancing(balanced=False)
@@ -188,12 +188,12 @@ def simulated(out: Path, figures: dict[str, Any]) -> list[Row]:
     found = simulation.identified(_practice(), 15_000, 25_000)
     figures |= {
         "simulated": True,
-        "settle_intervals": settled_after(free, simulation.REFERENCE, flowing.BAND),
-        "left_band": bool((np.abs(free / simulation.REFERENCE - 1) > flowing.BAND).any()),
+        "settle_intervals": settled_after(free, simulation.REFERENCE, flow_run.BAND),
+        "left_band": bool((np.abs(free / simulation.REFERENCE - 1) > flow_run.BAND).any()),
         "balanced_ratio": ratios["balanced"],
         "round_robin_ratio": ratios["round robin"],
-        "wrong_swing": flowing.swing(wrong.trace),
-        "redesigned_swing": flowing.swing(right.trace),
+        "wrong_swing": flow_run.swing(wrong.trace),
+        "redesigned_swing": flow_run.swing(right.trace),
         "drops": int(dropping.trace.column("dropped").sum()),
         "identified": _identified(found, simulation.EVENT_BYTES),
     }
@@ -206,7 +206,7 @@ def simulated(out: Path, figures: dict[str, Any]) -> list[Row]:
 
 
 def _practice() -> Any:
-    from milepost.pipeline.control.plant import Plant
+    from milepost.pipeline.experiments.plant import Plant
 
     return Plant([40_000.0], lambda _: 1e6, combiner=simulation.CAPACITY, bound=round(2 * simulation.REFERENCE))
 

@@ -1,7 +1,7 @@
-"""The events of the experiments, and rules on them whose cost can be chosen.
+"""The events of the experiments, and rules with an adjustable cost.
 
-An event's number is its place among all that were put, and its time is when it came; so what became of an event, and
-how long it took, can be told from its number and time alone.
+The number of an event is its rank among all events, and its time is its arrival, so its outcome and delay follow from
+number and time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def table(first: int, count: int, since_us: int, until_us: int) -> pa.Table:
-    """`count` events that came evenly between two times; the first has the number `first`."""
+    """`count` events that arrived evenly between two times. The first has the number `first`."""
     ids = np.arange(first, first + count, dtype=np.int64)
     return pa.table(
         {
@@ -39,7 +39,7 @@ def table(first: int, count: int, since_us: int, until_us: int) -> pa.Table:
 
 
 def times(count: int, since_us: int, until_us: int) -> Numbers:
-    """When each of them came, in microseconds since 1970: after `since_us`, the last one at `until_us`."""
+    """The arrival time of each event, in microseconds since 1970: after `since_us`, the last at `until_us`."""
     return since_us + (np.arange(1, count + 1, dtype=np.int64) * (until_us - since_us)) // max(1, count)
 
 
@@ -49,5 +49,5 @@ def is_test(ids: Numbers) -> npt.NDArray[np.bool_]:
 
 
 def signatures(count: int) -> str:
-    """A rule that looks for `count` patterns in an event's path, as a list of known attacks does. None is there."""
+    """A rule that searches an event's path for `count` patterns, like a list of known attacks. None matches."""
     return " or ".join(f"path like '%/etc/{number}%.php%'" for number in range(count))

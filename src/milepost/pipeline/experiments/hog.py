@@ -1,4 +1,4 @@
-"""A CPU hog: processes that do nothing but take a core. `python -I hog.py CORE`."""
+"""A CPU hog: processes that only occupy a core. `python -I hog.py CORE`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 
-STEPS = 200_000  # between two looks at whether whoever started it is still there: some milliseconds
+STEPS = 200_000  # between two checks whether the parent process still exists: some milliseconds
 
 
 def main() -> None:
-    """Take the core until asked to stop, or left alone."""
+    """Occupy the core until stopped, or until the parent is gone."""
     os.sched_setaffinity(0, {int(sys.argv[1])})
     parent = os.getppid()
     while os.getppid() == parent:
@@ -19,7 +19,7 @@ def main() -> None:
 
 
 class Hog:
-    """Some processes on one core. Each of n takes one part of the core's time, so that n leave about 1/(n+1)."""
+    """Some processes on one core. n processes leave about 1/(n+1) of the core's time."""
 
     def __init__(self, core: int, processes: int) -> None:
         self._core = core
@@ -27,7 +27,7 @@ class Hog:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        # As a file, and on its core from the first moment: importing the package would be a hog on every core.
+        # As a file, and bound to its core from the start: importing the package would load every core.
         command = [sys.executable, "-I", "-S", __file__, str(self._core)]
         everywhere = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {self._core})

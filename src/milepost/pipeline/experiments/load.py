@@ -1,8 +1,8 @@
 """The process that puts events: `python -m milepost.pipeline.experiments.load BROKER TOPIC FILE CORES`.
 
-It is told on its standard input how many events a second, as often as that changes, and `end` when it is over. For each
-put it writes a line to the file: how many events, and between which times they came. What the broker did not confirm is
-not in the file.
+It reads the number of events a second from its standard input whenever it changes, and `end` at the end. For each put
+it writes a line to the file: the number of events, and the times between which they arrived. Puts that the broker did
+not confirm are not in the file.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from milepost.pipeline.experiments import events
 
 PERIOD_S: Final = 0.1  # between two puts
 MOST: Final = 50_000  # events of one put
-END_S: Final = 60.0  # for the process to end; only there to end what hangs
+END_S: Final = 60.0  # for the process to end; stops one that hangs
 
 
 class _Orders:
-    """What standard input says, read by a thread of its own."""
+    """Commands from standard input, read by a thread."""
 
     def __init__(self) -> None:
         self.rate = 0.0
@@ -44,11 +44,11 @@ class _Orders:
                 self.at_once += int(number)
             else:
                 break
-        self.ended = True  # also when whoever started it is gone
+        self.ended = True  # also when the parent process is gone
 
 
 def main() -> None:
-    """Put events as they are due, until the end."""
+    """Put events at their due times, until the end."""
     address, topic, file, cores = sys.argv[1:]
     os.sched_setaffinity(0, {int(each) for each in cores.split(",")})
     orders = _Orders()
@@ -65,7 +65,7 @@ def main() -> None:
             since, until = round(before * 1e6), round(now * 1e6)
             for first in range(0, count, MOST):
                 some = min(MOST, count - first)
-                # The pieces of a large put share its time, in order.
+                # The parts of a large put share its time, in order.
                 low, high = (since + (until - since) * part // count for part in (first, first + some))
                 client.put_many(topic, events.table(number, some, low, high))
                 log.write(f"{some} {low} {high}\n")
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 class Load:
-    """That process, and what it put."""
+    """The process that puts events, and what it has put."""
 
     def __init__(self, address: str, topic: str, file: Path, cores: Iterable[int]) -> None:
         self._file = file
@@ -87,16 +87,16 @@ class Load:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process ID."""
         return self._process.pid
 
     def offer(self, rate: float) -> None:
-        """So many events a second from now on."""
+        """Put so many events a second from now on."""
         self.rate = rate
         self._say(f"rate {rate}")
 
     def add(self, count: int) -> None:
-        """So many at once."""
+        """Put so many events at once."""
         self._say(f"now {count}")
 
     def _say(self, order: str) -> None:
@@ -105,7 +105,7 @@ class Load:
         self._process.stdin.flush()
 
     def put(self) -> int:
-        """How many events it has put so far."""
+        """The number of events put so far."""
         if self._file.exists():
             with self._file.open() as log:
                 log.seek(self._read)
@@ -116,12 +116,12 @@ class Load:
         return self._seen
 
     def times(self) -> events.Numbers:
-        """When each event came, in microseconds, by number."""
+        """The arrival time of each event in microseconds, by number."""
         lines = [tuple(map(int, line.split())) for line in self._file.read_text().splitlines()]
         return np.concatenate([np.zeros(0, np.int64), *(events.times(*line) for line in lines)])
 
     def end(self) -> None:
-        """Put no more, and see to it that all that was put is written down."""
+        """Stop putting, and wait until all puts are in the file."""
         if self._process.poll() is None:
             self._say("end")
             self._process.wait(END_S)

@@ -1,4 +1,4 @@
-"""The two pipelines of the experiments. In the first, tier 2 is what takes time; in the second, the lanes are."""
+"""The two pipelines of the experiments: one limited by tier 2, one by its lanes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from milepost.pipeline.experiments import events
 OUTPUT: Final = "out"
 LATE: Final = "late"
 JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""An experiment takes minutes. Java would go on compiling what runs for about as long, in threads that take the lanes'
-cores, and each part of an experiment would meet another machine than the one before."""
+"""An experiment takes minutes. Java would spend about as long compiling, in threads on the lanes' cores, so that each
+part of an experiment would run at another speed.
+"""
 DISCARD: Final = """
 [[tier1]]
 discard = "kind = 'test'"
@@ -21,7 +22,7 @@ discard = "kind = 'test'"
 def one_lane(
     name: str, broker: str, core: int, patterns: int, queue_bytes: int, *, flow: bool = True, interval: int = 2
 ) -> Pipeline:
-    """A lane on a core of its own, whose results are taken by a tier 2 with `patterns` to look for."""
+    """One lane on its own core, and a tier 2 that searches its results for `patterns`."""
     return Pipeline.from_toml(f"""
         {_head(name, broker, 1)}
         {DISCARD}
@@ -41,7 +42,7 @@ def one_lane(
 
 
 def two_lanes(name: str, broker: str, cores: tuple[int, int], patterns: int, *, balance: bool) -> Pipeline:
-    """Two lanes on two cores, which look for `patterns`, and little to do for tier 2."""
+    """Two lanes on two cores that search for `patterns`, and little work for tier 2."""
     return Pipeline.from_toml(f"""
         {_head(name, broker, 2)}
         {DISCARD}
@@ -63,7 +64,7 @@ def two_lanes(name: str, broker: str, cores: tuple[int, int], patterns: int, *, 
 
 
 def input_of(name: str) -> str:
-    """The topic that a pipeline of the experiments reads."""
+    """The input topic of a pipeline of the experiments."""
     return f"{name}.events"
 
 

@@ -1,4 +1,4 @@
-"""One pipeline on the stage, from its start to the last event: what every experiment has in common."""
+"""One run of a pipeline, from its start to the last event: what all experiments share."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from milepost.client import Client
 from milepost.pipeline.control.trace import Record, Trace
 from milepost.pipeline.definition import Pipeline
 from milepost.pipeline.experiments import account, events
+from milepost.pipeline.experiments.environment import Environment, pin
 from milepost.pipeline.experiments.load import Load
 from milepost.pipeline.experiments.pipelines import input_of
-from milepost.pipeline.experiments.program import Director, Program, Script, Seen
-from milepost.pipeline.experiments.stage import Stage, pin
+from milepost.pipeline.experiments.script import Director, Script, ScriptedLoop, Seen
 from milepost.pipeline.runner import Runner
 
-START_INTERVALS: Final = 60  # for the first results to come; only there to end what hangs
+START_INTERVALS: Final = 60  # for the first results; ends a run that hangs
 DRAIN_INTERVALS: Final = 90
 
 Tell = Callable[[str], None]
 
 
-class Run:
-    """A pipeline, a load and a program for it, as a context. `tier2` are the cores of tier 2, `others` those of the
-    rest that is not a lane.
+class ExperimentRun:
+    """A pipeline, a load and a scripted control loop, as a context.
+
+    `tier2` are the cores of tier 2, `others` the cores of everything else except lanes.
     """
 
     def __init__(
         self,
-        stage: Stage,
+        environment: Environment,
         pipeline: Pipeline,
         *,
         tier2: Iterable[int],
@@ -43,7 +44,7 @@ class Run:
         tell: Tell,
         drops: bool = False,
     ) -> None:
-        self._stage = stage
+        self._environment = environment
         self.pipeline: Final = pipeline
         self._tier2, self._others = set(tier2), set(others)
         self._drops = drops
@@ -51,10 +52,10 @@ class Run:
         self._stack = ExitStack()
         self.load: Load
         self.client: Client
-        self.program: Program
+        self.loop: ScriptedLoop
         self.runner: Runner
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> ExperimentRun:
         try:
             self._begin()
         except BaseException:
@@ -66,41 +67,41 @@ class Run:
         self._stack.close()
 
     def _begin(self) -> None:
-        stage, name = self._stage, self.pipeline.name
-        stage.pin_broker(self._others)
-        self.client = self._stack.enter_context(Client(stage.address))
+        environment, name = self._environment, self.pipeline.name
+        environment.pin_broker(self._others)
+        self.client = self._stack.enter_context(Client(environment.address))
         self.client.declare_topic(input_of(name), events.SCHEMA, durable=True)
-        puts = stage.folder / f"{name}.puts"
-        self.load = self._stack.enter_context(Load(stage.address, input_of(name), puts, self._others))
+        puts = environment.folder / f"{name}.puts"
+        self.load = self._stack.enter_context(Load(environment.address, input_of(name), puts, self._others))
         self.runner = Runner(
             self.pipeline,
-            checkpoint=stage.folder / f"{name}.checkpoint",
-            steering_of=self._steering,
+            checkpoint=environment.folder / f"{name}.checkpoint",
+            loop_of=self._control_loop,
             drops=self._drops,
         )
         self._stack.enter_context(self.runner)
-        # Spark's JVM is a process of its own, whose threads and workers stay where they are put. What it says when its
-        # workers are stopped is of no interest to anybody.
-        with _errors_to(stage.folder / "spark.log"):
+        # Spark's JVM is a separate process; its threads and workers stay on the cores that it is bound to. Its messages
+        # about stopped workers are not shown.
+        with _errors_to(environment.folder / "spark.log"):
             gateway: Any = self.runner.workers.spark.sparkContext._gateway
         pin(gateway.proc.pid, self._tier2)
         os.sched_setaffinity(0, self._others)
 
-    def _steering(self, done: Sequence[int]) -> Program:
-        self.program = Program(self.pipeline.control, done, self._put)
-        return self.program
+    def _control_loop(self, done: Sequence[int]) -> ScriptedLoop:
+        self.loop = ScriptedLoop(self.pipeline.control, done, self._put)
+        return self.loop
 
     def _put(self) -> int:
         return self.load.put()
 
     def run(self, script: Script) -> None:
         """Run until the script ends."""
-        self.runner.run(until=Director(self.program, script, lambda: None))
+        self.runner.run(until=Director(self.loop, script, lambda: None))
 
-    # What scripts are made of
+    # Parts of scripts
 
     def started(self) -> Script:
-        """Until tier 2 has taken results of every lane."""
+        """Wait until tier 2 has consumed results of every lane."""
         for waited in range(START_INTERVALS):
             if all(self.runner.totals.rows) and self.runner.totals.alerts:
                 return
@@ -110,7 +111,7 @@ class Run:
         raise TimeoutError(f"no results after {START_INTERVALS} intervals: this machine is too busy")
 
     def drained(self) -> Script:
-        """Put no more, and go on until everything is through."""
+        """Stop the load, and wait until everything is processed."""
         self.load.end()
         ended = False
         for waited in range(DRAIN_INTERVALS):
@@ -119,40 +120,40 @@ class Run:
                 self._tell(f"draining: {left:,} events wait for a lane, {self._uncombined():,.0f} for tier 2")
             if left == 0 and not ended:
                 assert self.runner.splitter is not None
-                self.runner.splitter.end()  # nothing more comes: the combiner need not wait for what is out of order
+                self.runner.splitter.end()  # the input has ended, so the combiner need not wait for events out of order
                 ended = True
             elif ended and account.combined(self.client, self.pipeline.name, self.pipeline.lanes):
                 return
             yield 1
-        self._tell("it is not through yet, and is left as it is")
+        self._tell("not everything is processed; continuing without the rest")
 
     def _uncombined(self) -> float:
-        last = self.program.seen[-1].measured
+        last = self.loop.seen[-1].measured
         return sum((each.queued or 0.0) / each.event_bytes for each in last if each.event_bytes)
 
-    # What is told afterwards
+    # Results
 
     @property
     def now(self) -> int:
         """The number of the next interval."""
-        return len(self.program.seen)
+        return len(self.loop.seen)
 
     def account(self) -> account.Account:
-        """What became of every event; called when it is drained."""
+        """The outcome of every event. Called when everything is processed."""
         waiting = max(0, self.load.put() - sum(self.runner.totals.done))
         return account.account(self.client, self.pipeline.name, self.load.put(), waiting)
 
     def delays(self) -> tuple[events.Numbers, Any]:
-        """When each event came, and how long it took."""
+        """The arrival time and the delay of each event."""
         came = self.load.times()
         return came, account.delays(self.client, self.pipeline.name, came)
 
     def trace(self, first: int = 0, stop: int | None = None, delays: bool = False) -> Trace:
-        """The intervals from one to before another, with times from the first on."""
-        seen = self.program.seen[first:stop]
+        """The intervals from one to before another, with times relative to the first."""
+        seen = self.loop.seen[first:stop]
         came, took = self.delays() if delays else (np.zeros(0, np.int64), np.zeros(0))
         trace = Trace()
-        before = self.program.seen[first - 1] if first else seen[0]
+        before = self.loop.seen[first - 1] if first else seen[0]
         for number, now in enumerate(seen):
             mean = math.nan
             if delays and number + 1 < len(seen):
@@ -165,7 +166,7 @@ class Run:
 
 @contextmanager
 def _errors_to(file: Path) -> Iterator[None]:
-    """Let processes that are started meanwhile write their errors to a file."""
+    """Redirect the error output of processes that are started meanwhile to a file."""
     sys.stderr.flush()
     kept = os.dup(2)
     with file.open("ab") as log:

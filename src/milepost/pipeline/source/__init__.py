@@ -1,1 +1,1 @@
-"""Milepost as a data source of Spark: topics as streams and tables, and sinks that write exactly once."""
+"""Milepost as a data source of Spark: topics as streams and tables, and exactly-once sinks."""

@@ -1,4 +1,4 @@
-"""`read` of a durable topic: what it has between two places, once."""
+"""`read` of a durable topic: the rows between two positions, once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pyspark.sql.types import StructType
 
 from milepost.errors import ConfigError
 from milepost.pipeline.source import connection, pushdown
-from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.options import SourceOptions
 from milepost.pipeline.source.place import resolved
-from milepost.pipeline.source.ranges import Part, RangeReader, parts
+from milepost.pipeline.source.ranges import RangeReader, ReadPart, parts
 from milepost.schema import Schema
 
 
 class TopicReader(DataSourceReader):
-    """The rows of a topic from `startingOffsets` to before `endingOffsets`, as they are when the query is planned."""
+    """The rows of a topic from `startingOffsets` to before `endingOffsets`, resolved when the query is planned."""
 
-    def __init__(self, options: Options, schema: Schema, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: Schema, struct: StructType) -> None:
         self.options: Final = options
         self.schema: Final = schema
         self.where: str | None = options.where
@@ -48,22 +48,23 @@ class TopicReader(DataSourceReader):
             most=options.partitions,
             rows=1 if options.partitions else options.rowsPerPartition,
         )
-        return [*found] or [Part(options.topic, ())]  # without any, Spark would make one of its own
+        return [*found] or [ReadPart(options.topic, ())]  # without any partition, Spark would make one of its own
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, in an executor."""
-        assert isinstance(partition, Part)
+        """The rows of a part. Called in an executor."""
+        assert isinstance(partition, ReadPart)
         return self.reader.read(partition)
 
 
 class FilteringTopicReader(TopicReader):
-    """The same, with filters of Spark's that the broker evaluates.
+    """A `TopicReader` with filters of Spark that the broker evaluates.
 
-    Apart, because Spark refuses a reader that takes filters while `spark.sql.python.filterPushdown.enabled` is off.
+    It is a class of its own because Spark refuses a reader that takes filters while
+    `spark.sql.python.filterPushdown.enabled` is off.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take what means the same here, and give back the rest."""
+        """Take the filters with an equivalent predicate, and return the rest to Spark."""
         texts = [] if self.where is None else [f"({self.where})"]
         for each in filters:
             text = pushdown.predicate(each, self.schema)

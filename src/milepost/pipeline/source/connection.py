@@ -1,11 +1,10 @@
 """One client for each process and broker, kept open between calls.
 
-Spark uses a Python worker for many tasks, and for many micro-batches: connecting for each would cost more than
-a small one takes. Workers are forked, and a connection does not survive that, so a client belongs to the process
-that made it.
+Spark uses a Python worker for many tasks and micro-batches, and connecting for each would take longer than a small one.
+Workers are forked, and a connection does not survive a fork, so a client belongs to the process that made it.
 
-A client waits for a broker that went away for as long as it takes. A query must not: a watch closes the client of a
-broker that has been away for longer than the query's patience, and the query fails and says why.
+A client waits for an absent broker without limit. A query must not: a watch closes a client whose broker has been away
+for longer than the query's timeout, and the query fails with the reason.
 """
 
 from __future__ import annotations
@@ -26,12 +25,14 @@ from milepost.client import Client
 from milepost.client.backoff import Backoff
 from milepost.errors import ConnectionLost, MilepostError, StateLost, TimedOut
 
-WINDOW_BYTES: Final = 16 << 20  # that a broker may send ahead: a task reads as fast as it can, alone in its process
+WINDOW_BYTES: Final = (
+    16 << 20
+)  # bytes that a broker may send ahead: a task reads as fast as it can, alone in its process
 PLANNING: Final = "pyspark.sql.streaming.python_streaming_source_runner"
-WATCH_SECONDS: Final = 1.0  # between two looks: small beside any patience
+WATCH_SECONDS: Final = 1.0  # between two looks: short compared with any timeout
 
 _clients: dict[tuple[int, str], Client] = {}
-_given_up: WeakSet[Client] = WeakSet()  # that the watch has closed
+_given_up: WeakSet[Client] = WeakSet()  # clients that the watch has closed
 _lock = threading.Lock()
 _closing = threading.Lock()
 
@@ -39,13 +40,13 @@ _closing = threading.Lock()
 def client(broker: str, timeout: float, *, expected: str = "", patient: bool = True) -> Client:
     """The client of this process for a broker.
 
-    One that is not there is waited for, `timeout` seconds at most; without patience it is a `ConnectionLost` at once.
-    `expected` is the `broker_id` under which a checkpoint was written: `StateLost` when the broker has another by now.
+    Waits for an absent broker for at most `timeout` seconds. With `patient` false it raises `ConnectionLost` at once.
+    `expected` is the `broker_id` in a checkpoint: raises `StateLost` when the broker has another one.
     """
     key = os.getpid(), broker
     with _lock:
         found = _clients.get(key)
-        if found is not None and found.failure is not None:  # what it did not recover from may be over by now
+        if found is not None and found.failure is not None:  # its failure may be over by now
             _close(found)
             found = None
         if found is None:
@@ -54,16 +55,16 @@ def client(broker: str, timeout: float, *, expected: str = "", patient: bool = T
             _watch(key[0], broker, found, timeout)
     if expected and found.broker_id != expected:
         raise StateLost(
-            f"the broker at {broker} stores {found.broker_id or 'nothing'}, and the checkpoint is of {expected}: "
-            "it lost its state, or the option 'broker' names another one; begin with a new checkpoint"
+            f"the broker at {broker} has store {found.broker_id or 'none'}, and the checkpoint belongs to {expected}: "
+            "it lost its state, or the option 'broker' names another one; start with a new checkpoint"
         )
     return found
 
 
 def undisturbed() -> None:
-    """In a process that Spark has started for planning: leave a Ctrl-C to whoever runs the query, and ends it in order.
+    """Ignore Ctrl-C in a process that Spark has started for planning: the process that runs the query handles it.
 
-    Such a process is of the terminal's foreground, unlike the others that Spark starts.
+    Unlike Spark's other processes, this one belongs to the foreground of the terminal.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name == PLANNING and threading.current_thread() is threading.main_thread():
@@ -72,7 +73,7 @@ def undisturbed() -> None:
 
 @contextmanager
 def using(broker: str, timeout: float, *, expected: str = "") -> Iterator[Client]:
-    """The same for a piece of work. A client that an error of it leaves unusable is not used again."""
+    """The client as a context. A client that an error leaves unusable is not used again."""
     found = client(broker, timeout, expected=expected)
     try:
         yield found
@@ -80,7 +81,7 @@ def using(broker: str, timeout: float, *, expected: str = "") -> Iterator[Client
         drop(broker, found)
         if found in _given_up:
             raise ConnectionLost(
-                f"the broker at {broker} has been away for more than {timeout:g} s, the option 'timeout'"
+                f"the broker at {broker} has been away for more than {timeout:g} s (option 'timeout')"
             ) from error
         raise
 
@@ -95,7 +96,7 @@ def _watch(pid: int, broker: str, watched: Client, timeout: float) -> None:
             away = 0.0 if watched.statistics().connected else away + WATCH_SECONDS
             if away >= timeout:
                 _given_up.add(watched)
-                drop(broker, watched)  # whoever comes next begins with patience again
+                drop(broker, watched)  # the next caller waits for the whole timeout again
                 return
 
     threading.Thread(target=look, name="milepost watch", daemon=True).start()
@@ -116,13 +117,15 @@ def _connected(broker: str, timeout: float, patient: bool) -> Client:
 
 
 def _forget_others(pid: int) -> None:
-    """After a fork: the threads behind the parent's clients are not here, so there is nothing to close."""
+    """After a fork: the threads of the parent's clients do not exist here, so there is nothing to close."""
     for other in [key for key in _clients if key[0] != pid]:
         del _clients[other]
 
 
 def drop(broker: str, only: Client | None = None) -> None:
-    """Close the client of this process, or this one, after an error or for good; the next call connects anew."""
+    """Close the client of this process, or only this one, after an error or at the end. The next call connects
+    again.
+    """
     key = os.getpid(), broker
     with _lock:
         found = only or _clients.get(key)
@@ -133,7 +136,7 @@ def drop(broker: str, only: Client | None = None) -> None:
 
 
 def _close(each: Client) -> None:
-    with _closing:  # the watch and the work that it ends may both get here; the second finds it done
+    with _closing:  # the watch and the work that it ends may both get here; the second call does nothing
         try:
             each.close()
         except (MilepostError, CancelledError, RuntimeError):

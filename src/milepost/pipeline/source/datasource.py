@@ -1,12 +1,12 @@
-"""`format("milepost")`: which reader or writer the options ask for.
+"""`format("milepost")`: selects the reader or writer for the options.
 
 ::
 
     spark.dataSource.register(milepost.pipeline.MilepostDataSource)
     events = spark.readStream.format("milepost").option("topic", "events").load()
 
-What can be read is a table of kinds, told apart by the option that names what is read; each has its own options, and
-parts of Milepost that have something to read add theirs to it.
+Kinds of sources are in a table, by the option that names what is read. Each has its own options, and other parts of
+Milepost can add kinds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from milepost.errors import ConfigError
 from milepost.pipeline.source import connection, queues, topics
 from milepost.pipeline.source import options as known
 from milepost.pipeline.source.batch import FilteringTopicReader, TopicReader
-from milepost.pipeline.source.options import Option, Options
+from milepost.pipeline.source.options import Option, SourceOptions
 from milepost.pipeline.source.sink import BatchSink, StreamSink
 from milepost.pipeline.source.stream import TopicStream
 from milepost.pipeline.source.types import spark_schema
@@ -33,23 +33,23 @@ PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Something that can be read. `found` looks it up and returns what `reader` and `stream` are given.
+class SourceKind:
+    """A kind of source. `found` looks the source up; `reader` and `stream` get what it returns.
 
-    `schema` gives the columns; `found` and the readers may be called in different processes, so what `found` returns is
-    pickled with the data source. A kind without `reader` or `stream` cannot be read in that way.
+    `schema` gives the columns. `found` and the readers may be called in different processes, so the result of `found`
+    is pickled with the data source. A kind without `reader` or `stream` does not support that way of reading.
     """
 
     name: str  # for errors, as in "reading a topic"
     options: tuple[Option, ...]  # of `read`
     stream_options: tuple[Option, ...]  # of `readStream`
-    found: Callable[[Options, StructType | None], Any]
-    schema: Callable[[Options, Any], StructType]
-    reader: Callable[[Options, Any, StructType, bool], DataSourceReader] | None = None  # the flag: take filters
-    stream: Callable[[Options, Any, StructType], DataSourceStreamReader] | None = None
+    found: Callable[[SourceOptions, StructType | None], Any]
+    schema: Callable[[SourceOptions, Any], StructType]
+    reader: Callable[[SourceOptions, Any, StructType, bool], DataSourceReader] | None = None  # the flag: take filters
+    stream: Callable[[SourceOptions, Any, StructType], DataSourceStreamReader] | None = None
 
 
-def _topic(options: Options, struct: StructType | None) -> Schema:
+def _topic(options: SourceOptions, struct: StructType | None) -> Schema:
     client = connection.client(options.broker, options.timeout, patient=struct is not None)
     info = topics.found(client, options.topic)
     schema = info.schema if struct is None else topics.version_for(info, struct)
@@ -57,12 +57,12 @@ def _topic(options: Options, struct: StructType | None) -> Schema:
     return schema
 
 
-def _topic_reader(options: Options, schema: Schema, struct: StructType, filtering: bool) -> DataSourceReader:
+def _topic_reader(options: SourceOptions, schema: Schema, struct: StructType, filtering: bool) -> DataSourceReader:
     return (FilteringTopicReader if filtering else TopicReader)(options, schema, struct)
 
 
-KINDS: Final[dict[str, Kind]] = {
-    "topic": Kind(
+KINDS: Final[dict[str, SourceKind]] = {
+    "topic": SourceKind(
         name="reading a topic",
         options=known.BATCH,
         stream_options=known.STREAM,
@@ -71,7 +71,7 @@ KINDS: Final[dict[str, Kind]] = {
         reader=_topic_reader,
         stream=TopicStream,
     ),
-    "queue": Kind(
+    "queue": SourceKind(
         name="reading a queue",
         options=queues.OPTIONS,
         stream_options=(),
@@ -80,7 +80,9 @@ KINDS: Final[dict[str, Kind]] = {
         reader=lambda options, about, struct, _: queues.QueueReader(options, about, struct),
     ),
 }
-"""By the option that names what is read. A kind that is added later is looked for earlier: it may have a topic too."""
+"""By the option that names what is read. Kinds that are added later are tried first, because they may have a
+topic too.
+"""
 
 
 class MilepostDataSource(DataSource):
@@ -96,13 +98,13 @@ class MilepostDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format("milepost")`."""
+        """The name for `format("milepost")`."""
         return "milepost"
 
     def schema(self) -> StructType:
-        """The columns, when the user does not say them."""
+        """The columns, when the user gives none."""
         kind = self._kind()
-        # It is not known here whether a table or a stream is meant: what neither has is refused.
+        # Spark does not say here whether it wants a table or a stream: only options that neither has are refused.
         both = {option.name: option for option in (*kind.options, *kind.stream_options)}
         options = known.checked(self.options, both.values(), kind.name)
         self._found = kind.found(options, None)
@@ -113,7 +115,7 @@ class MilepostDataSource(DataSource):
         kind = self._kind()
         options = known.checked(self.options, kind.options, f"{kind.name} with read")
         if kind.reader is None:
-            raise ConfigError(f"{kind.name} is for streams; use readStream")
+            raise ConfigError(f"{kind.name} works only with readStream")
         return kind.reader(options, self._looked_up(kind, options, schema), schema, self.filtering)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -121,29 +123,29 @@ class MilepostDataSource(DataSource):
         kind = self._kind()
         options = known.checked(self.options, kind.stream_options, f"{kind.name} with readStream")
         if kind.stream is None:
-            raise ConfigError(f"{kind.name} is no stream; use read")
+            raise ConfigError(f"{kind.name} works only with read")
         return kind.stream(options, self._looked_up(kind, options, schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """For `write`."""
         if overwrite:
-            raise ConfigError('mode "overwrite": a topic is only added to; write with mode("append")')
+            raise ConfigError('mode "overwrite": rows can only be appended to a topic; write with mode("append")')
         return BatchSink(known.checked(self.options, known.BATCH_WRITING, "writing with write"), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         """For `writeStream`."""
         if overwrite:
-            raise ConfigError('outputMode "complete": a topic is only added to; use "append" or "update"')
+            raise ConfigError('outputMode "complete": rows can only be appended to a topic; use "append" or "update"')
         return StreamSink(known.checked(self.options, known.WRITING, "writing with writeStream"), schema)
 
-    def _kind(self) -> Kind:
+    def _kind(self) -> SourceKind:
         for option, kind in reversed(KINDS.items()):
             if option in self.options:
                 return kind
         names = " or ".join(repr(option) for option in KINDS)
-        raise ConfigError(f"option {names} is missing: it names what is read")
+        raise ConfigError(f"option {names} is missing: name what to read")
 
-    def _looked_up(self, kind: Kind, options: Options, struct: StructType) -> Any:
+    def _looked_up(self, kind: SourceKind, options: SourceOptions, struct: StructType) -> Any:
         if self._found is None:
             self._found = kind.found(options, struct)
         return self._found
@@ -156,10 +158,10 @@ class FilteringDataSource(MilepostDataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("milepost")` known to a session, with filters that the broker evaluates.
+    """Register `format("milepost")` with a session, with filters that the broker evaluates.
 
-    `spark.dataSource.register(MilepostDataSource)` does it without: Spark only offers filters to Python sources when
-    `spark.sql.python.filterPushdown.enabled` is set, as this does.
+    `spark.dataSource.register(MilepostDataSource)` does it without filters: Spark offers filters to Python sources only
+    when `spark.sql.python.filterPushdown.enabled` is set, which this function does.
     """
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(FilteringDataSource)

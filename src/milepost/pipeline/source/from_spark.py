@@ -1,7 +1,7 @@
-"""Spark's Arrow record batches -> what `milepost.encode` takes for a schema.
+"""Converts Spark's Arrow record batches to what `milepost.encode` takes for a schema.
 
-Widths, units and nesting are `milepost.encode`'s own business; here is only what Spark writes in another way: UUIDs
-and dynamic values as text, variants as structs. Errors name the column.
+`milepost.encode` handles widths, units and nesting. This module converts what Spark represents differently: UUIDs and
+dynamic values as text, variants as structs. Errors name the column.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Convert = Callable[[pa.Array], pa.Array]
 
 
 class FromSpark:
-    """Converts record batches whose columns are the fields of one schema; those that are missing are absent."""
+    """Converts record batches whose columns are the fields of one schema. Missing columns are absent fields."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema: Final = schema
@@ -51,15 +51,15 @@ class FromSpark:
         return pa.RecordBatch.from_arrays(arrays, names=table.schema.names)
 
     def check(self, columns: list[str]) -> None:
-        """Refuse a column that is no field, before anything is written."""
+        """Refuse a column that is not a field, before anything is written."""
         for name in columns:
             if name not in self._names:
                 near = did_you_mean(name, self._names) or f"; there are {', '.join(self._names)}"
-                raise InvalidValue(f"column {name!r} is no field of {self.schema.name}{near}")
+                raise InvalidValue(f"column {name!r} is not a field of {self.schema.name}{near}")
 
 
 def _converter(cases: SuperVariant, kind: Type, path: str) -> Convert | None:
-    """What makes a column that can be encoded of Spark's; None when it is one already."""
+    """A function that converts a column of Spark for encoding; None when no conversion is needed."""
     kind = cases.inline(kind)
     if isinstance(kind, Optional):
         kind = cases.inline(kind.type)
@@ -85,14 +85,14 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _of_text(convert: Convert) -> Convert:
-    """What is no text is left to the encoder, which knows what it may be."""
+    """Leave values that are not text to the encoder, which reports them."""
     return lambda array: convert(array) if _is_text(array.type) else array
 
 
 def _tuple(inside: dict[str, Convert | None]) -> Convert:
     def convert(array: pa.Array) -> pa.Array:
         if not pa.types.is_struct(array.type):
-            return array  # the encoder says what it is instead
+            return array  # the encoder reports what it is instead
         names = [array.type.field(number).name for number in range(array.type.num_fields)]
         children = []
         for name, child in zip(names, array.flatten(), strict=True):
@@ -118,7 +118,7 @@ def _list(inner: Convert) -> Convert:
 
 
 def _variant(inside: dict[str, Convert | None], which: str, path: str) -> Convert:
-    """A struct of the case's name and a column for each case, as a union."""
+    """A struct of the case's name and a column for each case, converted to a union."""
     names = list(inside)
     wanted = pa.array(names, pa.string())
 
@@ -149,9 +149,7 @@ def _variant(inside: dict[str, Convert | None], which: str, path: str) -> Conver
                 continue
             if bool((stray := np.asarray(child.is_valid()) & ~mine).any()):
                 row = int(np.argmax(stray))
-                raise InvalidValue(
-                    f"there is something in {name!r}, and the case is {chosen[row].as_py()!r}", path, row
-                )
+                raise InvalidValue(f"{name!r} has a value, but the case is {chosen[row].as_py()!r}", path, row)
             taken = child.take(pa.array(rows))
             children.append(taken if inner is None else inner(taken))
         absent = np.flatnonzero(numbers < 0)

@@ -1,4 +1,4 @@
-"""Columns of 16 bytes as hexadecimal text and back: UUIDs and message IDs, a whole column at a time."""
+"""Columns of 16 bytes (UUIDs, message IDs) as hexadecimal text and back, a whole column at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ DIGITS: Final = 2 * WIDTH
 DASHED: Final = DIGITS + 4  # characters of a UUID's text
 
 _PAIRS: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint8).reshape(256, 2)
-_PLACES: Final = np.array([at for at in range(DASHED) if at not in (8, 13, 18, 23)])  # of the digits among the dashes
+_PLACES: Final = np.array(
+    [at for at in range(DASHED) if at not in (8, 13, 18, 23)]
+)  # places of the digits among the dashes
 _DASHES: Final = np.array([8, 13, 18, 23])
 _NO_DIGIT: Final = 255
 _VALUES: Final = np.full(256, _NO_DIGIT, np.uint8)
@@ -50,9 +52,9 @@ def _texts(text: npt.NDArray[np.uint8], valid: pa.Buffer | None) -> pa.Array:
 
 
 def uuid_bytes(array: pa.Array, path: str) -> pa.Array:
-    """A column of UUIDs as text, in 16 bytes each; `InvalidValue` names the column and the first text that is none."""
+    """A column of UUIDs as text, in 16 bytes each. `InvalidValue` names the column and the first invalid text."""
     count = len(array)
-    # A new column without gaps, offset 0, and something of the right length under each null.
+    # A new column without gaps, with offset 0, and with text of the right length under each null.
     filled = pc.if_else(array.is_valid(), array.cast(pa.string()), pa.scalar(str(UUID(int=0))))
     lengths = np.asarray(pc.binary_length(filled))
     if bool((wrong := lengths != DASHED).any()):
@@ -70,4 +72,4 @@ def uuid_bytes(array: pa.Array, path: str) -> pa.Array:
 
 
 def _no_uuid(array: pa.Array, row: int, path: str) -> InvalidValue:
-    return InvalidValue(f"{array[row].as_py()!r:.60} is no uuid; write it as {UUID(int=0)}", path, row)
+    return InvalidValue(f"{array[row].as_py()!r:.60} is not a uuid; write it as {UUID(int=0)}", path, row)

@@ -1,6 +1,6 @@
 """The options of `format("milepost")`. An error names the option that is wrong.
 
-Spark gives options as text, and their names in lower case; they are known here as people write them.
+Spark passes options as text, with their names in lower case; errors show them as documented.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, Final
 from milepost.client.async_client import DEFAULT_ADDRESS
 from milepost.errors import ConfigError, MilepostError, did_you_mean
 
-ROWS_PER_TRIGGER: Final = 1_000_000  # a cold start on a huge backlog takes batches of about a second
-ROWS_PER_PARTITION: Final = 250_000  # a task of some hundred milliseconds: far more than it costs to start one
-PATIENCE_S: Final = 120.0  # a broker that restarts, or moves, is back by then
+ROWS_PER_TRIGGER: Final = 1_000_000  # a first start on a huge backlog runs batches of about a second
+ROWS_PER_PARTITION: Final = 250_000  # a task of some hundred milliseconds: far more than its start costs
+PATIENCE_S: Final = 120.0  # seconds to wait for a broker: enough for one that restarts or moves
 
-_TOLERATED: Final = ("checkpointlocation", "queryname")  # Spark passes on to sinks what is its own
+_TOLERATED: Final = ("checkpointlocation", "queryname")  # Spark passes these options of its own on to sinks
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option that a kind of reader or writer has. `read` makes its value of the text, or raises ValueError."""
+    """An option of a reader or writer. `read` parses its value from the text, or raises ValueError."""
 
     name: str
     read: Callable[[str], Any] = str
@@ -31,8 +31,8 @@ class Option:
     required: bool = False
 
 
-class Options:
-    """Checked options: `options.maxRowsPerTrigger`, and None for what was not given and has no default."""
+class SourceOptions:
+    """Checked options, as in `options.maxRowsPerTrigger`. None: not given, and without a default."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)
@@ -43,13 +43,13 @@ class Options:
         return self._values[name]
 
     def __repr__(self) -> str:
-        return f"Options({self._values!r})"
+        return f"SourceOptions({self._values!r})"
 
 
-def checked(given: Mapping[str, str], known: Iterable[Option], what: str) -> Options:
-    """The values of `known` options; `ConfigError` names what is unknown, wrong or missing.
+def checked(given: Mapping[str, str], known: Iterable[Option], what: str) -> SourceOptions:
+    """The values of the `known` options. `ConfigError` names an unknown, wrong or missing option.
 
-    `what` says what they are options of, as in "reading a topic".
+    `what` describes their use for errors, as in "reading a topic".
     """
     table = {option.name.lower(): option for option in known}
     values = {option.name: option.default for option in table.values()}
@@ -70,41 +70,41 @@ def checked(given: Mapping[str, str], known: Iterable[Option], what: str) -> Opt
     for option in table.values():
         if option.required and values[option.name] is None:
             raise ConfigError(f"option {option.name!r} is missing; write .option({option.name!r}, ...)")
-    return Options(values)
+    return SourceOptions(values)
 
 
-_SHOWN_CHARS: Final = 200  # of a wrong text in an error's message
+_SHOWN_CHARS: Final = 200  # of a wrong text in an error message
 
 
-# What texts can mean
+# Parsers of values
 
 
 def flag(text: str) -> bool:
-    """Yes or no."""
+    """True or false."""
     if text.lower() not in ("true", "false"):
         raise ValueError("takes true or false")
     return text.lower() == "true"
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on."""
+    """A whole number of at least 1."""
     try:
         number = int(text)
     except ValueError:
         number = 0
     if number < 1:
-        raise ValueError("takes a whole number from 1 on")
+        raise ValueError("takes a whole number of at least 1")
     return number
 
 
 def seconds(text: str) -> float:
-    """A number of seconds, more than none."""
+    """A positive number of seconds."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise ValueError("takes a number of seconds, more than 0")
+        raise ValueError("takes a positive number of seconds")
     return number
 
 
@@ -120,9 +120,9 @@ def moment(text: str) -> datetime:
     try:
         made = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError("is no time as 2024-01-31T12:00:00Z") from None
+        raise ValueError("is not a time such as 2024-01-31T12:00:00Z") from None
     if made.tzinfo is None:
-        raise ValueError("says no time zone; write 2024-01-31T12:00:00Z, or +01:00")
+        raise ValueError("has no time zone; write 2024-01-31T12:00:00Z, or +01:00")
     return made
 
 
@@ -130,7 +130,7 @@ Place = str | datetime | dict[int, int]
 
 
 def place(text: str) -> Place:
-    """Where to begin or end: "earliest", "latest", a position as JSON, or a time."""
+    """A start or an end: "earliest", "latest", a position as JSON, or a time."""
     word = text.strip()
     if word.lower() in ("earliest", "latest"):
         return word.lower()
@@ -154,7 +154,7 @@ def _position(text: str) -> dict[int, int]:
         raise ValueError('takes {"log": offset}, as in {"1": 4200}') from None
     for log, offset in made.items():
         if log < 0 or isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise ValueError(f"takes numbers from 0 on for logs and offsets, not {log}: {offset!r}")
+            raise ValueError(f"takes logs and offsets of at least 0, not {log}: {offset!r}")
     return made
 
 
@@ -169,7 +169,7 @@ def routes(text: str) -> dict[str, str]:
     return found
 
 
-# The tables
+# Options by use
 
 COMMON: Final = (
     Option("broker", name, DEFAULT_ADDRESS),

@@ -1,4 +1,4 @@
-"""Where a read begins or ends, as an option says it, in offsets."""
+"""Resolves the start or end of a read, as an option gives it, to offsets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from milepost.pipeline.source.position import extents
 
 
 def resolved(client: Client, topic: str, place: Place, option: str, *, fail: bool = True) -> dict[int, int]:
-    """The offset in each log that a place stands for; `ConfigError` names the option when there is no such place.
+    """The offset in each log for a place. `ConfigError` names the option when the place does not exist.
 
-    A log that a position does not name is read from its beginning, as one is that a broker adds later. An offset whose
-    row is gone is no place, or, without `fail`, stands for the first row that is there.
+    A log that a position does not name is read from its beginning, like a log that a broker adds later. An offset whose
+    row was removed is an error or, without `fail`, means the first row that exists.
     """
     if place == "latest":
         return {log: extent.next for log, extent in extents(client.look(topic)).items()}
@@ -31,7 +31,7 @@ def resolved(client: Client, topic: str, place: Place, option: str, *, fail: boo
         if offset > there[log].next or (fail and offset < there[log].start):
             raise ConfigError(
                 f"option {option!r}: log {log} of topic {topic!r} has offsets from {there[log].start} to "
-                f"{there[log].next}, and {offset} is none of them"
+                f"{there[log].next}, so {offset} does not exist"
             )
         position[log] = max(offset, there[log].start)
     return position

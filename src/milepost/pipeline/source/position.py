@@ -1,11 +1,11 @@
-"""How far a query has read a topic: offsets as Spark keeps them in a checkpoint, and how a micro-batch takes its share.
+"""How far a query has read a topic: offsets in Spark's checkpoints, and the share of a micro-batch.
 
-An offset of Spark's is JSON: the next offset in each log of the topic, and what a restarted query must find again::
+An offset is JSON: the next offset in each log of the topic, and what a restarted query needs::
 
     {"logs": {"1": 4200}, "broker": "0f…", "hold": "spark-2b…", "begun": {"1": 0}}
 
-`begun` is in the end of the first micro-batch only. When Spark repeats that one after a crash, it asks for the initial
-offset anew, and "latest" is somewhere else by then: where the micro-batch began is what its end says.
+Only the end of the first micro-batch has `begun`. When Spark repeats this micro-batch after a crash, it asks for the
+initial offset again, and "latest" has moved by then; `begun` says where the micro-batch really began.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ Logs = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An offset of Spark's. `hold` is empty when nothing is held."""
+    """An offset of Spark. `hold` is empty when nothing is held."""
 
     logs: Logs
     broker: str
     hold: str = ""
     begun: Logs | None = None
-    initial: bool = False  # not read from yet: a query that begins
+    initial: bool = False  # nothing is read yet: the query begins
 
     def offset(self) -> dict[str, Any]:
-        """For Spark. Equal positions give equal JSON: Spark compares the texts to see whether something is new."""
+        """The JSON for Spark. Equal positions give equal JSON, since Spark compares the texts to find out whether there
+        is news.
+        """
         made: dict[str, Any] = {"logs": _texts(self.logs), "broker": self.broker, "hold": self.hold}
         if self.begun is not None:
             made["begun"] = _texts(self.begun)
@@ -41,7 +43,7 @@ class Position:
 
     @classmethod
     def read(cls, offset: Mapping[str, Any]) -> Position:
-        """What a checkpoint holds; `ConfigError` when it is that of another kind of source."""
+        """Parse the offset in a checkpoint. Raises `ConfigError` when another kind of source wrote it."""
         try:
             begun = offset.get("begun")
             return cls(
@@ -53,12 +55,14 @@ class Position:
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise ConfigError(
-                f"checkpointLocation: {str(offset)[:200]} is no offset of a topic; "
-                "the checkpoint is that of another query"
+                f"checkpointLocation: {str(offset)[:200]} is not an offset of a topic; "
+                "the checkpoint belongs to another query"
             ) from None
 
     def moved(self, logs: Logs) -> Position:
-        """Further on; itself when that is where it was, unless nothing was read yet. A log at 0 need not be named."""
+        """The position at `logs`; the same object when nothing changed, unless nothing was read yet. Logs at 0 may be
+        left out.
+        """
         logs = {log: offset for log, offset in logs.items() if offset}
         if not self.initial and logs == {log: offset for log, offset in self.logs.items() if offset}:
             return self
@@ -74,8 +78,8 @@ def _numbers(logs: Mapping[str, Any]) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """What a log has of a topic: offsets from `start` to before `next`, and its bytes."""
+class LogExtent:
+    """The rows of a topic in one log: offsets from `start` to before `next`, and their bytes."""
 
     start: int
     next: int
@@ -83,41 +87,41 @@ class Extent:
     bytes: int
 
 
-def extents(looked: Mapping[str, Any]) -> dict[int, Extent]:
-    """The logs in what `Client.look` tells."""
+def extents(looked: Mapping[str, Any]) -> dict[int, LogExtent]:
+    """The logs in a result of `Client.look`."""
     return {
-        int(each["log"]): Extent(int(each["start"]), int(each["next"]), int(each["rows"]), int(each["bytes"]))
+        int(each["log"]): LogExtent(int(each["start"]), int(each["next"]), int(each["rows"]), int(each["bytes"]))
         for each in looked["logs"]
     }
 
 
-def checked(topic: str, start: Logs, there: Mapping[int, Extent], *, fail: bool = True) -> dict[int, int]:
-    """Where reading goes on in each log that is there. `BrokerError` when that is not possible.
+def checked(topic: str, start: Logs, there: Mapping[int, LogExtent], *, fail: bool = True) -> dict[int, int]:
+    """Where reading continues in each existing log. Raises `BrokerError` when that is not possible.
 
-    Rows that are gone fail it, or are passed over without `fail`. A position behind the end of its log is that of
-    another topic, and always fails.
+    Removed rows raise or, without `fail`, are skipped. A position after the end of its log belongs to another topic,
+    and always raises.
     """
     for log, offset in start.items():
         extent = there.get(log)
         end = 0 if extent is None else extent.next
         if offset > end:
             raise BrokerError(
-                f"topic {topic!r} ends at offset {end} in log {log}, and the checkpoint is at {offset}: the topic was "
-                "deleted and made anew, or the checkpoint is that of another query; begin with a new checkpoint"
+                f"topic {topic!r} ends at offset {end} in log {log}, but the checkpoint is at {offset}: the topic was "
+                "deleted and declared again, or the checkpoint belongs to another query; start with a new checkpoint"
             )
         if extent is not None and offset < extent.start and fail:
             raise BrokerError(
-                f"topic {topic!r} begins at offset {extent.start} in log {log}, and the query has read up to "
-                f"{offset} only: {extent.start - offset} rows were removed before they were read; "
-                "set the option failOnDataLoss to false to go on without them"
+                f"topic {topic!r} begins at offset {extent.start} in log {log}, but the query has read only up to "
+                f"{offset}: {extent.start - offset} rows were removed before they were read; "
+                "set the option failOnDataLoss to false to continue without them"
             )
     return {log: max(start.get(log, 0), extent.start) for log, extent in there.items()}
 
 
 def advanced(start: Logs, end: Logs, rows: int | None) -> dict[int, int]:
-    """At most `rows` further than `start`, and not beyond `end`; None: all the way.
+    """At most `rows` further than `start`, and not beyond `end`; None: up to `end`.
 
-    Each log gets an equal share, and what one does not need goes to the others, so that none waits for a longer one.
+    Each log gets an equal share, and what one does not need goes to the others, so that no log waits for a longer one.
     """
     waiting = {log: end[log] - start.get(log, 0) for log in end if end[log] > start.get(log, 0)}
     made = dict(start) | {log: start.get(log, 0) for log in end if log not in start}
@@ -134,7 +138,7 @@ def advanced(start: Logs, end: Logs, rows: int | None) -> dict[int, int]:
 def pieces(start: Logs, end: Logs, most: int, least: int) -> Iterator[tuple[int, int, int]]:
     """(log, from, before) of about equal size: at most `most` of them, or one for each log when there are more logs.
 
-    None is made smaller than `least` rows without need.
+    None has fewer than `least` rows, except where a log has fewer.
     """
     spans = {log: (start.get(log, 0), end[log]) for log in sorted(end) if end[log] > start.get(log, 0)}
     total = sum(stop - begin for begin, stop in spans.values())

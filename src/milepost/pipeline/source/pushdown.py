@@ -1,7 +1,7 @@
-"""Filters of Spark's as predicates of the query language, those that mean exactly the same.
+"""Translates those filters of Spark to predicates of the query language that have exactly the same meaning.
 
-The two differ over NaN, which is greater than every number for Spark and missing for the query language: of doubles
-only what is false for NaN in both is taken. What is not taken stays with Spark.
+NaN is the difference: Spark treats it as greater than every number, the query language as missing. For doubles only
+filters are taken that are false for NaN in both. The other filters stay with Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FLOATS: Final = ("float", "double")
 
 
 def predicate(each: spark.Filter, schema: Schema) -> str | None:
-    """A filter as text; None when the query language has nothing that means the same for every row."""
+    """A filter as text; None when no predicate has the same meaning for every row."""
     negated = isinstance(each, spark.Not)
     inner: Any = each.child if isinstance(each, spark.Not) else each
     found = _column(schema, inner.attribute)
@@ -48,7 +48,7 @@ def predicate(each: spark.Filter, schema: Schema) -> str | None:
     try:
         query.compile(text, schema)
     except MilepostError:
-        return None  # types that do not compare here
+        return None  # the types do not compare here
     return text
 
 
@@ -56,7 +56,7 @@ def _positive(each: Any, column: str, kind: Type, negated: bool) -> str | None:
     floats = isinstance(kind, Atom) and kind.kind in _FLOATS
     if isinstance(each, spark.EqualNullSafe) and each.value is not None:
         value = _literal(each.value, kind)
-        # Equal for sure, or not: a missing value, and NaN, which equals no number, are on the side of not.
+        # Certainly equal or not: a missing value and NaN, which equals no number, count as not equal.
         return None if value is None else f"({column} = {value}) is {'not ' if negated else ''}true"
     if isinstance(each, spark.IsNull | spark.IsNotNull | spark.EqualNullSafe):
         if floats:
@@ -88,7 +88,7 @@ def _comparison(each: Any, column: str, kind: Type, floats: bool) -> str | None:
 
 
 def _column(schema: Schema, path: tuple[str, ...]) -> tuple[str, Type] | None:
-    """A column of Spark's as a path, and the type of what is there; None for what is no field."""
+    """A column of Spark as a path, and its type; None when it is not a field."""
     kind: Type = schema.type
     text = ""
     for step in path:
@@ -113,7 +113,7 @@ def _bare(schema: Schema, kind: Type) -> Type:
 
 
 def _literal(value: Any, kind: Type) -> str | None:
-    """A value of Spark's as a literal that compares with a type as it does there; None when there is none."""
+    """A value of Spark as a literal that compares in the same way; None when there is none."""
     if not isinstance(kind, Atom):
         return None
     match kind.kind, value:
@@ -141,7 +141,7 @@ def _literal(value: Any, kind: Type) -> str | None:
 
 
 def _uuid(text: str) -> str | None:
-    """Only canonical text equals what Spark has in the column."""
+    """Only canonical text equals the text that Spark has in the column."""
     try:
         made = UUID(text)
     except ValueError:

@@ -1,12 +1,13 @@
-"""`read` of a queue: the messages that are committed and nobody's, as they are when it is read. Nothing is taken.
+"""`read` of a queue: its committed messages that no transaction has taken, at the time of the read. Nothing is
+dequeued.
 
 ::
 
     waiting = spark.read.format("milepost").option("queue", "orders").load()
 
-A queue is not a log: messages that are taken while it is read may be missing, and those that come may be there. Each
-page is one look at the database, and so whole in itself. One task reads it: a queue that is long is a queue that is
-looked at because something is wrong, and a hundred thousand messages take a few seconds.
+A queue is not a log: messages that are dequeued during the read may be missing, and new ones may be there. Each page is
+one consistent query of the database. One task reads the queue: long queues are read for diagnosis, and a hundred
+thousand messages take a few seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pyspark.sql.types import StructType
 from milepost.client.taken import TakenBatch
 from milepost.errors import ConfigError, did_you_mean
 from milepost.pipeline.source import connection, topics
-from milepost.pipeline.source.options import COMMON, Option, Options, flag, name
+from milepost.pipeline.source.options import COMMON, Option, SourceOptions, flag, name
 from milepost.pipeline.source.to_spark import ToSpark
 from milepost.pipeline.source.types import spark_schema
 from milepost.query.header import EPOCH_US, LANE_BITS
@@ -46,15 +47,15 @@ METADATA: Final = StructType(
 )
 
 
-class Found(NamedTuple):
-    """The type of the messages that are read."""
+class QueuedType(NamedTuple):
+    """The type of the messages to read."""
 
     type: str
     schema: Schema
 
 
-def found(options: Options, struct: StructType | None) -> Found:
-    """Look a queue up, and the type of its messages."""
+def found(options: SourceOptions, struct: StructType | None) -> QueuedType:
+    """Look up a queue and the type of its messages."""
     client = connection.client(options.broker, options.timeout, patient=struct is not None)
     taken = client.queue(options.queue).types
     if options.type is None and len(taken) > 1:
@@ -67,32 +68,32 @@ def found(options: Options, struct: StructType | None) -> Found:
         raise ConfigError(f"option 'type': queue {options.queue!r} takes no messages of type {kind!r}{near}")
     schema = client.types()[kind]
     topics.checked_where(options.where, schema)
-    return Found(kind, schema)
+    return QueuedType(kind, schema)
 
 
-def columns(options: Options, about: Found) -> StructType:
-    """What is read: the members of the messages and, if wanted, what the queue knows about each."""
+def columns(options: SourceOptions, about: QueuedType) -> StructType:
+    """The columns: the fields of the messages and, if wanted, the metadata of the queue."""
     made = spark_schema(about.schema)
     if not options.includeMetadata:
         return made
     for each in METADATA.fields:
         if each.name in made.names:
             raise ConfigError(
-                f"option 'includeMetadata': the messages of {about.type} have a field {each.name!r} already"
+                f"option 'includeMetadata': the messages of {about.type} already have a field {each.name!r}"
             )
     return StructType([*made.fields, *METADATA.fields])
 
 
 class QueueReader(DataSourceReader):
-    """The messages of a queue, in the order in which they came."""
+    """The messages of a queue, in the order of their arrival."""
 
-    def __init__(self, options: Options, about: Found, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, about: QueuedType, struct: StructType) -> None:
         self.options: Final = options
         self.about: Final = about
         self.struct: Final = struct
 
     def partitions(self) -> list[InputPartition]:
-        """One: see above."""
+        """One partition, as the module explains."""
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

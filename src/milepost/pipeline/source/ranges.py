@@ -1,7 +1,7 @@
 """Ranges of a topic's logs: the parts that a read is divided into, and reading one of them in a task.
 
-Planning happens in the driver and reading in a Python worker of an executor; a `Part` is what travels between them, and
-a `RangeReader` is pickled once for each query. Sources that add columns, or rows at the end of a part, subclass it.
+The driver plans, and a Python worker of an executor reads. A `ReadPart` travels between them; a `RangeReader` is
+pickled once for each query. Sources that add columns, or rows at the end of a part, subclass `RangeReader`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from milepost.pipeline.source.position import Logs, extents, pieces
 from milepost.pipeline.source.to_spark import ToSpark
 from milepost.schema import Schema
 
-BATCH_ROWS: Final = 65_536  # of a record batch for Spark: each costs it a fixed time, and this makes it small
-BATCH_BYTES: Final = 16 << 20  # the same bound where rows are long
-PARTS: Final = 64  # of one micro-batch, unless told otherwise: tasks beyond the cores only cost their start
+BATCH_ROWS: Final = 65_536  # of a record batch for Spark: each has a fixed cost, which this makes negligible
+BATCH_BYTES: Final = 16 << 20  # the same bound for long rows
+PARTS: Final = 64  # of one micro-batch by default: more tasks than cores only cost their start
 CONVERTERS_KEPT: Final = 16  # in a worker: one or two for each query that it serves
 
 
@@ -40,23 +40,23 @@ class Range:
 
     @property
     def rows(self) -> int:
-        """How many offsets there are; a predicate may leave fewer rows."""
+        """The number of offsets. A predicate may leave fewer rows."""
         return self.stop - self.start
 
 
 @dataclass
-class Part(InputPartition):
-    """What one task reads: ranges of a topic, one after the other. `note` is for those that subclass the reader."""
+class ReadPart(InputPartition):
+    """The work of one task: ranges of a topic, one after the other. `note` is for subclasses of the reader."""
 
     topic: str
     ranges: tuple[Range, ...]
     where: str | None = None
-    broker: str = ""  # the ID of what the broker stored when this was planned
+    broker: str = ""  # the store ID of the broker at the time of planning
     note: Any = None
 
     @property
     def rows(self) -> int:
-        """How many offsets there are."""
+        """The number of offsets."""
         return sum(each.rows for each in self.ranges)
 
 
@@ -69,30 +69,30 @@ def parts(
     broker: str = "",
     most: int | None = None,
     rows: int,
-) -> list[Part]:
-    """The parts of everything between two positions: about `rows` each, and at most `most`, or one for each log."""
+) -> list[ReadPart]:
+    """The parts between two positions: about `rows` each, and at most `most`, or one for each log."""
     return [
-        Part(topic, (Range(log, low, high),), where, broker)
+        ReadPart(topic, (Range(log, low, high),), where, broker)
         for log, low, high in pieces(start, stop, most or PARTS, rows)
     ]
 
 
 class RangeReader:
-    """Reads parts, as record batches of `struct`. Picklable: the converter is made where it is used, and kept there."""
+    """Reads parts as record batches of `struct`. Picklable: the converter is made and cached where it is used."""
 
     def __init__(self, broker: str, timeout: float, schema: Schema, struct: StructType, *, fail: bool = True) -> None:
         self.broker: Final = broker
-        self.fail: Final = fail  # whether rows that are gone end the query, or are passed over
+        self.fail: Final = fail  # whether removed rows end the query, or are skipped
         self.timeout: Final = timeout
         self.schema: Final = schema
         self._struct: Final = struct.json()
-        self._converter()  # what does not fit is said where the query is planned
+        self._converter()  # reports an unsuitable schema when the query is planned
 
     def _converter(self) -> ToSpark:
         return _converter(self.schema, self._struct)
 
-    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, in record batches of a good size, and then what `tail` adds."""
+    def read(self, part: ReadPart) -> Iterator[pa.RecordBatch]:
+        """The rows of a part in record batches of suitable size, then the rows of `tail`."""
         convert = self._converter()
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
@@ -111,8 +111,8 @@ class RangeReader:
         if last is not None:
             yield last
 
-    def _batches(self, client: Client, part: Part, wanted: Range) -> Iterator[LogBatch]:
-        """The rows of a range; those that were removed since it was planned are passed over without `fail`."""
+    def _batches(self, client: Client, part: ReadPart, wanted: Range) -> Iterator[LogBatch]:
+        """The rows of a range. Without `fail`, rows that were removed since planning are skipped."""
         start = wanted.start
         while True:
             try:
@@ -128,22 +128,22 @@ class RangeReader:
                 if start >= wanted.stop:
                     return
 
-    def _converted(self, convert: ToSpark, part: Part, batch: LogBatch) -> pa.RecordBatch:
+    def _converted(self, convert: ToSpark, part: ReadPart, batch: LogBatch) -> pa.RecordBatch:
         try:
             return convert(batch)
         except IncompatibleSchema as error:
             raise IncompatibleSchema(
-                f"offset {batch.offsets[0]} of topic {part.topic!r} is of a version that this query cannot read; "
-                f"start it anew to take the newest version: {error}",
+                f"offset {batch.offsets[0]} of topic {part.topic!r} has a version that this query cannot read; "
+                f"restart the query to use the newest version: {error}",
                 error.paths,
             ) from None
 
-    def columns(self, part: Part, batch: LogBatch, table: pa.RecordBatch) -> pa.RecordBatch:
-        """A hook: the rows of a batch with whatever columns a source adds."""
+    def columns(self, part: ReadPart, batch: LogBatch, table: pa.RecordBatch) -> pa.RecordBatch:
+        """A hook for sources that add columns to the rows of a batch."""
         return table
 
-    def tail(self, part: Part) -> pa.RecordBatch | None:
-        """A hook: rows that follow those of a part."""
+    def tail(self, part: ReadPart) -> pa.RecordBatch | None:
+        """A hook for sources that add rows after a part."""
         return None
 
 

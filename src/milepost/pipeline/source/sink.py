@@ -1,13 +1,12 @@
 """`writeStream` and `write` to durable topics, exactly once.
 
-Tasks *stage* their rows at the broker: stored, and seen by nobody. When all tasks of an epoch are done, the driver
-*publishes* what they staged, in one transaction that also notes the epoch. A driver that dies after that and before
-Spark has noted it repeats the epoch, and the broker recognises it.
+Tasks *stage* their rows at the broker, where they are stored but not visible. When all tasks of an epoch are done, the
+driver *publishes* the staged rows in one transaction that also stores the epoch. A driver that dies after that, and
+before Spark has noted it, repeats the epoch, and the broker recognises it.
 
-A stream's sink is named by the query's ID, which is in its checkpoint, so a repeated epoch comes under the same name.
-Spark gives `write` neither; both are among the local properties of the task that runs it. The attempt is a random
-number and not Spark's: those of a driver that starts again are the same once more, and rows that its dead forerunner
-had staged would be taken for this one's.
+The sink of a stream is named by the query's ID, which is in its checkpoint, so a repeated epoch has the same name.
+Spark does not pass ID and epoch to `write`; both are local properties of the task. The attempt is a random number, not
+Spark's: the attempt numbers of a restarted driver repeat, and would match rows that the dead driver had staged.
 """
 
 from __future__ import annotations
@@ -29,40 +28,40 @@ from milepost.client import Client
 from milepost.errors import BrokerError, ConfigError, InvalidValue, did_you_mean
 from milepost.pipeline.source import connection, topics
 from milepost.pipeline.source.from_spark import FromSpark
-from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.options import SourceOptions
 from milepost.pipeline.source.types import schema_of
 from milepost.schema import Schema
 
 QUERY_ID: Final = "sql.streaming.queryId"  # local properties that Spark sets for the tasks of a micro-batch
 BATCH_ID: Final = "streaming.sql.batchId"
-ATTEMPT_BITS: Final = 62  # of a random number: two of one part never meet, and databases count in signed 64
-STAGED_ROWS: Final = 65_536  # that are gathered before they are sent: Spark gives 10,000 at a time
+ATTEMPT_BITS: Final = 62  # of a random number: never equal for two attempts, and a signed 64-bit number for databases
+STAGED_ROWS: Final = 65_536  # gathered before they are sent: Spark passes 10,000 at a time
 STAGED_BYTES: Final = 8 << 20
-UNDER_WAY: Final = 2  # such gatherings that wait to be stored: one that is, and one that follows at once
+UNDER_WAY: Final = 2  # gatherings that wait to be stored: the current one, and the next one
 
 
 @dataclass
-class Staged(WriterCommitMessage):
-    """What a task tells the driver: where its rows are, and how much there is."""
+class StagedPart(WriterCommitMessage):
+    """The message of a task to the driver: where its rows are staged, and how many."""
 
     sink: str
     epoch: int
     part: int
     attempt: int
     rows: int = 0
-    bytes: int = 0  # of Spark's rows, as Arrow holds them
-    note: dict[str, Any] = field(default_factory=dict)  # what a subclass wants the driver to know
+    bytes: int = 0  # of Spark's rows, in Arrow's format
+    note: dict[str, Any] = field(default_factory=dict)  # data of a subclass for the driver
 
 
-class Staging:
-    """What both writers are made of: rows to topics, under a name and an epoch. Pickled to the tasks."""
+class EpochSink:
+    """The base of both writers: rows to topics, under a sink name and an epoch. Pickled to the tasks."""
 
-    chosen = True  # whether it is the user who has named the sink, where it has a name
+    chosen = True  # whether the user named the sink, where it has a name
 
-    def __init__(self, options: Options, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, struct: StructType) -> None:
         self.options: Final = options
         if (options.topic is None) is (options.routes is None):
-            raise ConfigError("option 'topic' or option 'routes' says where rows go; give one of the two")
+            raise ConfigError("rows need a destination: give either option 'topic' or option 'routes'")
         client = connection.client(options.broker, options.timeout)
         self.routes: Final[dict[str | None, str]] = {None: options.topic} if options.topic else dict(options.routes)
         self.schemas: Final[dict[str, Schema]] = {}
@@ -74,8 +73,8 @@ class Staging:
         for name in struct.names:
             if None not in self.routes and name not in self.routes and not name.startswith("_"):
                 raise ConfigError(
-                    f"option 'routes': column {name!r} goes nowhere; name its topic, or drop it "
-                    "(a name that begins with _ may go nowhere)"
+                    f"option 'routes': column {name!r} has no topic; name one, or drop the column "
+                    "(a column whose name begins with _ needs no topic)"
                 )
 
     def _schema(self, client: Client, topic: str, rows: StructType) -> Schema:
@@ -86,14 +85,14 @@ class Staging:
         try:
             return topics.found(client, topic, option).schema
         except ConfigError as error:
-            raise error if there else ConfigError(f"{error} (option 'create' = 'true' would make it)") from None
+            raise error if there else ConfigError(f"{error} (option 'create' = 'true' declares it)") from None
 
-    def stage(self, message: Staged, batches: Iterator[pa.RecordBatch]) -> None:
-        """Send the rows of a task to where they wait; counts them in the message."""
+    def stage(self, message: StagedPart, batches: Iterator[pa.RecordBatch]) -> None:
+        """Stage the rows of a task, and count them in the message."""
         options = self.options
         converters = {topic: FromSpark(schema) for topic, schema in self.schemas.items()}
         key = message.sink, message.epoch, message.part, message.attempt
-        # Storing takes the broker's time and a disk's: Spark makes the next rows meanwhile. In one thread, so in order.
+        # Storing waits for the broker and a disk; Spark makes the next rows meanwhile. One thread keeps the order.
         with connection.using(options.broker, options.timeout) as client, ThreadPoolExecutor(1) as pool:
             under_way: deque[Future[int]] = deque()
             for gathered in _gathered(batches, message):
@@ -108,14 +107,14 @@ class Staging:
             for each in under_way:
                 each.result()
 
-    def publish(self, messages: Sequence[Staged | None]) -> None:
-        """Make what the tasks of an epoch staged visible, and note the epoch; a repeated one changes nothing."""
+    def publish(self, messages: Sequence[StagedPart | None]) -> None:
+        """Publish the staged rows of an epoch, and store the epoch. A repeated epoch changes nothing."""
         told = [each for each in messages if each is not None]
         if not told:
             return
         names = {(each.sink, each.epoch) for each in told}
         if len(names) > 1:
-            raise BrokerError(f"the tasks of one epoch are of different queries or epochs: {sorted(names)}")
+            raise BrokerError(f"the tasks of one epoch belong to different queries or epochs: {sorted(names)}")
         ((sink, epoch),) = names
         extra = self.extra(told)
         staged = [(each.part, each.attempt) for each in sorted(told, key=lambda each: each.part) if each.rows]
@@ -126,13 +125,13 @@ class Staging:
                 last = client.published(sink)
                 if last is not None and last > epoch:
                     raise BrokerError(
-                        f"sink {sink!r} has published epoch {last}, and is given epoch {epoch}: the checkpoint was "
-                        "removed, or is an older copy, or that of another query; begin with a new checkpoint"
+                        f"sink {sink!r} has published epoch {last}, but got epoch {epoch}: the checkpoint was "
+                        "removed, or is an older copy, or belongs to another query; start with a new checkpoint"
                         + (", and another name in the option 'sink'" if self.options.sink and self.chosen else "")
                     )
 
-    def unstage(self, messages: Sequence[Staged | None]) -> None:
-        """Remove what was staged for an epoch that failed. Without a message from any task the broker does, in time."""
+    def unstage(self, messages: Sequence[StagedPart | None]) -> None:
+        """Remove what was staged for a failed epoch. Without a message from any task the broker removes it later."""
         names = {(each.sink, each.epoch) for each in messages if each is not None}
         with connection.using(self.options.broker, self.options.timeout) as client:
             for sink, epoch in names:
@@ -140,66 +139,69 @@ class Staging:
 
     # Hooks
 
-    def look(self, message: Staged, batch: pa.RecordBatch) -> None:
-        """A hook, in the task: see every record batch before it is staged; `message.note` goes to the driver."""
+    def look(self, message: StagedPart, batch: pa.RecordBatch) -> None:
+        """A hook in the task: called with every record batch before it is staged. `message.note` goes to the driver."""
 
-    def extra(self, messages: Sequence[Staged]) -> Mapping[str, Any] | None:
-        """A hook, in the driver: {topic: rows} to be committed with the epoch."""
+    def extra(self, messages: Sequence[StagedPart]) -> Mapping[str, Any] | None:
+        """A hook in the driver: {topic: rows} to commit with the epoch."""
         return None
 
 
-class StreamSink(Staging, DataSourceStreamArrowWriter):
-    """The end of a streaming query."""
+class StreamSink(EpochSink, DataSourceStreamArrowWriter):
+    """The sink of a streaming query."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """In a task: stage its rows."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart:
+        """Stage the rows of a task. Called in the task."""
         context = TaskContext.get()
-        assert context is not None  # Spark runs this in tasks only
+        assert context is not None  # Spark calls this in tasks only
         query, epoch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or epoch is None:
             raise BrokerError(
-                "Spark does not tell this task its query and epoch, without which rows cannot be written exactly once; "
-                "write with the micro-batch engine"
+                "Spark gives this task no query and epoch, which exactly-once writes need; use the micro-batch engine"
             )
-        message = Staged(self.options.sink or query, int(epoch), context.partitionId(), secrets.randbits(ATTEMPT_BITS))
+        message = StagedPart(
+            self.options.sink or query, int(epoch), context.partitionId(), secrets.randbits(ATTEMPT_BITS)
+        )
         self.stage(message, iterator)
         return message
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """In the driver, when all tasks are done, and again when Spark does not know that it was."""
+        """Publish the epoch. Called in the driver when all tasks are done, and again when Spark does not know that it
+        was.
+        """
         for each in messages:
             if each is not None and each.epoch != batchId:
-                raise BrokerError(f"Spark commits epoch {batchId}, and its tasks were told that it is {each.epoch}")
+                raise BrokerError(f"Spark commits epoch {batchId}, but its tasks had epoch {each.epoch}")
         self.publish(messages)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """In the driver, when a task failed."""
+        """Remove the staged rows. Called in the driver when a task failed."""
         self.unstage(messages)
 
 
-class BatchSink(Staging, DataSourceArrowWriter):
-    """The end of a job: one epoch. With `writeId` a job that is repeated is recognised, and changes nothing."""
+class BatchSink(EpochSink, DataSourceArrowWriter):
+    """The sink of a job: one epoch. With `writeId` a repeated job is recognised, and changes nothing."""
 
-    def __init__(self, options: Options, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, struct: StructType) -> None:
         super().__init__(options, struct)
         if options.sink and options.writeId:
-            raise ConfigError("option 'sink' names the sink of a stream; option 'writeId' is what a job has instead")
+            raise ConfigError("option 'sink' is for streams; use option 'writeId' for a job")
         self.sink: Final[str] = options.writeId or options.sink or f"write-{uuid.uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """In a task: stage its rows."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart:
+        """Stage the rows of a task. Called in the task."""
         context = TaskContext.get()
         assert context is not None
-        message = Staged(self.sink, 0, context.partitionId(), secrets.randbits(ATTEMPT_BITS))
+        message = StagedPart(self.sink, 0, context.partitionId(), secrets.randbits(ATTEMPT_BITS))
         self.stage(message, iterator)
         return message
 
     def commit(self, messages: list[Any]) -> None:
-        """In the driver, when all tasks are done."""
+        """Publish the job. Called in the driver when all tasks are done."""
         self.publish(messages)
 
     def abort(self, messages: list[Any]) -> None:
-        """In the driver, when a task failed."""
+        """Remove the staged rows. Called in the driver when a task failed."""
         self.unstage(messages)
 
 
@@ -209,17 +211,19 @@ def _struct_column(struct: StructType, column: str) -> StructType:
         raise ConfigError(f"option 'routes': there is no column {column!r}{near}")
     kind = struct[column].dataType
     if not isinstance(kind, StructType):
-        raise ConfigError(f"option 'routes': column {column!r} is a {kind.simpleString()}, and a message is a struct")
+        raise ConfigError(
+            f"option 'routes': column {column!r} is a {kind.simpleString()}, but a message must be a struct"
+        )
     return kind
 
 
 def _schema_name(topic: str) -> str:
-    """A name for the schema of a topic that is made."""
+    """A name for the schema of a new topic."""
     return "_".join("".join(letter if letter.isalnum() else "_" for letter in part) for part in topic.split("."))
 
 
-def _gathered(batches: Iterator[pa.RecordBatch], message: Staged) -> Iterator[pa.RecordBatch]:
-    """Record batches of a good size for staging, out of many small ones."""
+def _gathered(batches: Iterator[pa.RecordBatch], message: StagedPart) -> Iterator[pa.RecordBatch]:
+    """Join small record batches to a suitable size for staging."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -244,7 +248,7 @@ def _routed(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
     """The messages in a struct column: its rows that are not null, with its fields as columns."""
     array = batch.column(column)
     if not pa.types.is_struct(array.type):
-        raise InvalidValue(f"column {column!r} is no struct", column)
+        raise InvalidValue(f"column {column!r} is not a struct", column)
     if array.null_count == len(array):
         return batch.slice(0, 0)
     return pa.RecordBatch.from_struct_array(array.drop_null() if array.null_count else array)

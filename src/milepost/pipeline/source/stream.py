@@ -1,7 +1,7 @@
 """`readStream` from a durable topic.
 
-The driver keeps a `TopicStream` in a process of its own for the life of a query: it says how far each micro-batch
-goes (`latestOffset`), divides it (`partitions`), and lets the broker remove what Spark is done with (`commit`). Copies
+For the life of a query, the driver keeps a `TopicStream` in a process of its own. It decides how far each micro-batch
+goes (`latestOffset`), divides it (`partitions`), and lets the broker remove what Spark has processed (`commit`). Copies
 of it read the parts in the executors (`read`), and keep nothing.
 """
 
@@ -26,35 +26,35 @@ from pyspark.sql.types import StructType
 from milepost.client import Client
 from milepost.errors import BrokerError
 from milepost.pipeline.source import connection
-from milepost.pipeline.source.options import Options
+from milepost.pipeline.source.options import SourceOptions
 from milepost.pipeline.source.place import resolved
-from milepost.pipeline.source.position import Extent, Position, advanced, checked, extents
-from milepost.pipeline.source.ranges import Part, RangeReader, parts
+from milepost.pipeline.source.position import LogExtent, Position, advanced, checked, extents
+from milepost.pipeline.source.ranges import RangeReader, ReadPart, parts
 from milepost.schema import Schema
 
-NO_HOLD: Final = "none"  # as the option `hold`: let the broker remove rows whether they were read or not
+NO_HOLD: Final = "none"  # value of the option `hold`: the broker may remove rows that are not read yet
 
 
 class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The rows of a topic from `startingOffsets` on.
 
-    Rows stay at the broker until they are processed, by a *hold*, a cursor that `commit` moves. Its name is in the
-    offsets of the checkpoint, so that a query that starts again finds its own.
+    A *hold*, a cursor that `commit` moves, keeps rows at the broker until they are processed. Its name is in the
+    offsets of the checkpoint, so that a restarted query finds it.
     """
 
-    def __init__(self, options: Options, schema: Schema, struct: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: Schema, struct: StructType) -> None:
         self.options: Final = options
         self.topic: Final[str] = options.topic
         self.reader: Final = RangeReader(options.broker, options.timeout, schema, struct, fail=options.failOnDataLoss)
         self._target: Mapping[int, int] | None = None  # where AvailableNow ends
-        self._held = ""  # the hold that is known to be there
+        self._held = ""  # the hold that is known to exist
 
     def client(self, position: Position | None = None) -> Client:
-        """The broker, which must have what it had when the checkpoint was written."""
+        """The client of the broker, which must have the store that the checkpoint names."""
         expected = "" if position is None else position.broker
         return connection.client(self.options.broker, self.options.timeout, expected=expected)
 
-    # How far
+    # Offsets
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
@@ -65,11 +65,11 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(begin, client.broker_id, "" if hold == NO_HOLD else hold, initial=True).offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What a micro-batch takes; never without a bound, so that a cold start on years of rows is no accident."""
+        """The size of a micro-batch. It is always bounded, so that a first start on a huge backlog is safe."""
         return ReadMaxRows(self.options.maxRowsPerTrigger)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch: `start` itself when there is nothing new."""
+        """The end of the next micro-batch; `start` itself when there is nothing new."""
         position = Position.read(start)
         looked = self.client(position).look(self.topic)
         self._require_hold(position, looked)
@@ -81,9 +81,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position.moved(advanced(begin, end, self._most(limit, begin, end, there))).offset()
 
     def _most(
-        self, limit: ReadLimit, begin: Mapping[int, int], end: Mapping[int, int], there: Mapping[int, Extent]
+        self, limit: ReadLimit, begin: Mapping[int, int], end: Mapping[int, int], there: Mapping[int, LogExtent]
     ) -> int | None:
-        """How many rows a limit allows; None: all."""
+        """The number of rows that a limit allows; None: all."""
         waiting = sum(end[log] - begin[log] for log in end)
         match limit:
             case ReadAllAvailable():
@@ -101,16 +101,16 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return most
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read to where the topic ends now, and no further."""
+        """Read up to the current end of the topic, and no further."""
         there = extents(self.client().look(self.topic))
         self._target = {log: extent.next for log, extent in there.items()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end of the topic, for Spark's progress: what is between it and the end offset waits."""
+        """The end of the topic, for Spark's progress reports."""
         there = extents(self.client().look(self.topic))
         return {"logs": {str(log): there[log].next for log in sorted(there)}}
 
-    # Reading
+    # Rows
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The parts of a micro-batch."""
@@ -123,7 +123,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logs = checked(self.topic, logs, there, fail=False)
         return [*self.parts(logs, stop)]
 
-    def parts(self, start: Mapping[int, int], stop: Position) -> list[Part]:
+    def parts(self, start: Mapping[int, int], stop: Position) -> list[ReadPart]:
         """The parts between two positions, as the options divide them."""
         options = self.options
         return parts(
@@ -137,14 +137,16 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, in an executor."""
-        assert isinstance(partition, Part)
+        """The rows of a part. Called in an executor."""
+        assert isinstance(partition, ReadPart)
         return self.reader.read(partition)
 
-    # Holding
+    # Hold
 
     def _hold(self, client: Client, position: Position, logs: Mapping[int, int]) -> None:
-        """Make the hold, once. Not before the offsets are in the checkpoint: a name nobody knows holds for ever."""
+        """Create the hold, once, and not before the offsets are in the checkpoint: an unknown hold would keep rows
+        forever.
+        """
         name = self.hold_of(position)
         if name and name != self._held:
             self._require_hold(position, client.look(self.topic))
@@ -152,16 +154,16 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._held = name
 
     def _require_hold(self, position: Position, looked: Mapping[str, Any]) -> None:
-        """A hold that was made and is gone tells of a topic that was deleted, also when the new one is longer."""
+        """A missing hold means that the topic was deleted, even when the new topic is longer."""
         name = self.hold_of(position)
-        made = not position.initial and position.begun is None  # the end of the first micro-batch is written before it
+        made = not position.initial and position.begun is None  # Spark writes the first end before the hold exists
         if not name or not made or not self.options.failOnDataLoss:
             return
         if all(each["name"] != name for each in looked["subscriptions"]):
             raise BrokerError(
-                f"topic {self.topic!r} has no hold {name!r}: the topic was deleted and made anew, or somebody removed "
-                "the hold; begin with a new checkpoint, or set the option failOnDataLoss to false to go on at the same "
-                "offsets"
+                f"topic {self.topic!r} has no hold {name!r}: the topic was deleted and declared again, or the hold "
+                "was removed; start with a new checkpoint, or set the option failOnDataLoss to false to continue at "
+                "the same offsets"
             )
 
     def hold_of(self, position: Position) -> str:
@@ -177,11 +179,11 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._held = name
 
     def stop(self) -> None:
-        """The query has ended; its hold stays, for when it starts again."""
+        """The query has ended. Its hold stays, for a restart."""
         connection.drop(self.options.broker)
 
 
-def _rows_of(size: int, there: Mapping[int, Extent]) -> int:
-    """How many rows have about so many bytes, as those that are there are on average; at least one."""
+def _rows_of(size: int, there: Mapping[int, LogExtent]) -> int:
+    """The number of rows with about so many bytes, by the average of the existing rows; at least one."""
     rows, total = (sum(getattr(each, what) for each in there.values()) for what in ("rows", "bytes"))
     return max(1, size * rows // total) if total else size

@@ -1,8 +1,8 @@
-"""Batches of messages -> the Arrow record batches that Spark takes from a source.
+"""Converts batches of messages to the Arrow record batches that Spark takes from a source.
 
-Spark compares the schema of the first record batch with what it expects, down to which parts may be null, and
-understands neither unions nor unsigned numbers. Most columns are passed on where they lie; what must change is
-changed a column at a time.
+Spark compares the schema of the first record batch with what it expects, including which parts may be null, and
+supports neither unions nor unsigned numbers. Most columns are passed on without a copy; the others are converted a
+column at a time.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _MS_US: Final = 1_000
 class ToSpark:
     """Converts batches of one schema, or of other versions of it, to record batches of one Spark schema.
 
-    `struct` may have fewer columns than the messages, in any order, and the columns of `METADATA`; anything else in it
-    is a `ConfigError`, and so is a type that is not that of the messages.
+    `struct` may have a subset of the messages' columns, in any order, and the columns of `METADATA`. Other columns and
+    other types raise `ConfigError`.
     """
 
     def __init__(self, schema: Schema, struct: StructType) -> None:
@@ -61,7 +61,7 @@ class ToSpark:
                 raise ConfigError(f"schema: the messages of {schema.name} have no field {field.name!r}{near}")
 
     def __call__(self, batch: Batch) -> pa.RecordBatch:
-        """The rows of a batch. `IncompatibleSchema` when its version cannot be read as this one."""
+        """The rows of a batch. Raises `IncompatibleSchema` when its version cannot be read as this one."""
         extra = _metadata(batch) if self.with_metadata else {}
         if batch.schema is not self.schema and batch.schema != self.schema:
             batch = batch.read_as(self.schema)
@@ -74,7 +74,7 @@ class ToSpark:
 
 
 def _metadata(batch: Batch) -> dict[str, pa.Array]:
-    """The columns of `METADATA`. A batch that is not of a log has no places, and one without IDs no IDs."""
+    """The columns of `METADATA`. A batch that is not from a log has no offsets, and a batch without IDs no IDs."""
     count = len(batch)
     log: Any = pa.nulls(count, pa.int64())
     offsets: Any = log
@@ -105,7 +105,7 @@ def _metadata(batch: Batch) -> dict[str, pa.Array]:
 
 
 def _converter(cases: SuperVariant, kind: Type, target: pa.DataType, path: str) -> Convert | None:
-    """What makes Spark's column of a message's; None when it is that already."""
+    """A function that converts a column of a message for Spark; None when no conversion is needed."""
     kind = cases.inline(kind)
     if isinstance(kind, Optional):
         kind = cases.inline(kind.type)
@@ -126,8 +126,8 @@ def _converter(cases: SuperVariant, kind: Type, target: pa.DataType, path: str) 
             if (kind.kind, target) in _CAST:
                 return lambda array: array.cast(target)
         case _ if pa.types.is_string(target):
-            return _json  # dynamic values, and references that lead back to themselves
-    raise ConfigError(f"schema: {path} is a {kind} in the messages, and cannot be read as {target}")
+            return _json  # dynamic values, and recursive references
+    raise ConfigError(f"schema: {path} is a {kind} in the messages, which cannot be read as {target}")
 
 
 _CAST: Final = {
@@ -165,7 +165,7 @@ def _list(inner: Convert | None, target: pa.DataType) -> Convert:
 
 
 def _variant(cases: SuperVariant, inside: dict[str, Type], target: pa.DataType, path: str) -> Convert:
-    """A union as a struct: the name of the case, and a column for each that carries something."""
+    """A union as a struct: the name of the case, and a column for each case with a value."""
     carried = [target.field(number) for number in range(1, target.num_fields)]
     converters = [
         _converter(cases, inside[field.name], field.type, f"{path}.{field.name}") if field.name in inside else None
@@ -194,17 +194,17 @@ def _variant(cases: SuperVariant, inside: dict[str, Type], target: pa.DataType, 
 
 
 def _whole(array: pa.Array) -> pa.Array:
-    """An array that is no slice of another, whose buffers mean what they say."""
+    """An array that is not a slice, so that its buffers start at offset 0."""
     if array.offset or (isinstance(array, pa.UnionArray) and len(array.type_codes) != len(array)):
         return array.take(pa.array(np.arange(len(array))))
     return array
 
 
 def _json(array: pa.Array) -> pa.Array:
-    """Values of schemas that are not known here, as the command line prints them."""
+    """Values of schemas that are not known here, in the form that the command line prints."""
 
     def one(data: bytes | None) -> str | None:
-        if not data:  # absent; what an absent tuple has in its place is empty
+        if not data:  # absent; an absent tuple has an empty value in its place
             return None
         value = DynamicValue.read(data)
         return json.dumps({"fingerprint": f"{value.fingerprint:016x}", "data": base64.b64encode(data).decode()})

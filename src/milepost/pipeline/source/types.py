@@ -1,8 +1,8 @@
-"""Message schemas and Spark's, both ways.
+"""Converts between message schemas and Spark schemas.
 
-`struct_type` of `milepost.query.spark` fixes which Spark type a message type has. What Spark cannot say (a uint32 is a
-long there, a uuid a string, a variant a struct) is kept as text in the metadata of a column, which Spark hands on with
-it; so a topic that is made from such a column gets the type back.
+`struct_type` of `milepost.query.spark` defines the Spark type of each message type. What Spark cannot express (a uint32
+is a long there, a uuid a string, a variant a struct) is kept as text in the metadata of a column, which Spark passes
+on. So a topic that is made from such a column gets the original type.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ METADATA: Final = spark.StructType(
         spark.StructField("_id", spark.StringType()),  # the message ID, 32 hexadecimal digits
         spark.StructField("_log", spark.LongType()),
         spark.StructField("_offset", spark.LongType()),
-        spark.StructField("_time", spark.TimestampType()),  # when the publisher put it, by its clock
+        spark.StructField("_time", spark.TimestampType()),  # when the publisher put it, by the publisher's clock
         spark.StructField("_publisher", spark.LongType()),
     ]
 )
 
 
 def spark_schema(schema: Schema, *, metadata: bool = False) -> spark.StructType:
-    """What a source of messages returns to Spark; with `metadata`, also who put each message, when and where it is."""
+    """The columns that a source gives to Spark; with `metadata`, also the publisher, time and place of each message."""
     made = struct_type(schema)
     kinds = dict(_fields(schema))
     fields = [_column(schema, each, kinds.get(each.name)) for each in made.fields]
@@ -41,7 +41,7 @@ def spark_schema(schema: Schema, *, metadata: bool = False) -> spark.StructType:
         for each in METADATA.fields:
             if each.name in taken:
                 raise ConfigError(
-                    f"option 'includeMetadata': the messages of {schema.name} have a field {each.name!r} already"
+                    f"option 'includeMetadata': the messages of {schema.name} already have a field {each.name!r}"
                 )
         fields += METADATA.fields
     return spark.StructType(fields)
@@ -62,7 +62,7 @@ def _column(schema: Schema, field: spark.StructField, kind: Type | None) -> spar
 
 
 def nullable(kind: Any) -> Any:
-    """The same type, with everything in it nullable."""
+    """The same type, with all its parts nullable."""
     match kind:
         case spark.StructType():
             return spark.StructType(
@@ -78,7 +78,7 @@ def _bare(kind: Type) -> Type:
 
 
 def _whole(schema: Schema, kind: Type) -> Type | None:
-    """A type with its references followed; None where one leads back to itself."""
+    """A type with its references resolved; None when one is recursive."""
     match kind:
         case Ref(name):
             return None if name in schema.recursive else _whole(schema, schema.resolve(kind))
@@ -96,13 +96,13 @@ def _whole(schema: Schema, kind: Type) -> Type | None:
     return kind
 
 
-# From Spark
+# From Spark to Milepost
 
 
 def schema_of(struct: spark.StructType, name: str) -> Schema:
-    """A message schema for the rows of a DataFrame, for a topic that is to be made; `SchemaError` names the column.
+    """A message schema for the rows of a DataFrame, for a new topic. `SchemaError` names the column.
 
-    What is nullable in Spark is optional.
+    Nullable columns become optional fields.
     """
     return Schema(name, _tuple(struct, ""))
 
@@ -112,7 +112,9 @@ def _tuple(struct: spark.StructType, path: str) -> Tuple:
     for each in struct.fields:
         inside = f"{path}.{each.name}" if path else each.name
         if not message.FIELD_NAME.match(each.name):
-            raise SchemaError(f"column {inside!r} is no field name: use letters, digits and _; rename it with alias()")
+            raise SchemaError(
+                f"column {inside!r} is not a valid field name: use letters, digits and _; rename it with alias()"
+            )
         noted = (each.metadata or {}).get(TYPE_KEY)
         kind = _kind(each.dataType, inside) if noted is None else _noted(noted, each.dataType, inside)
         fields.append(Field(each.name, _optional(kind) if each.nullable else kind))
@@ -120,7 +122,7 @@ def _tuple(struct: spark.StructType, path: str) -> Tuple:
 
 
 def _noted(text: str, data: Any, path: str) -> Type:
-    """The type in a column's metadata, if it is still that of its values: a cast may have kept the metadata."""
+    """The type in a column's metadata, if it still matches the values: a cast may have kept the metadata."""
     schema = notation.parse(f"noted: [it: {text}]")
     made = struct_type(schema).fields[0].dataType
     if made != nullable(data):
@@ -146,7 +148,7 @@ def _kind(data: Any, path: str) -> Type:
     found = _ATOMS.get(type(data))
     if found is None:
         raise SchemaError(
-            f"column {path!r} is a {data.simpleString()}, which messages do not have; "
+            f"column {path!r} is a {data.simpleString()}, which messages do not support; "
             "cast it, or turn it into structs and arrays"
         )
     return found

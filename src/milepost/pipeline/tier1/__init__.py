@@ -2,11 +2,11 @@
 
 ::
 
-    applying     the steps of a checked pipeline, one after the other, on a DataFrame
-    enriching    the join with a table, by key or by the longest prefix
-    prefix       addresses and networks as keys of equal joins
+    steps        the steps of a checked pipeline, one after the other, on a DataFrame
+    enrichment   the join with a table, by key or by the longest prefix
+    prefix       addresses and networks as keys of equi-joins
 """
 
-from milepost.pipeline.tier1.applying import apply, reject_type
+from milepost.pipeline.tier1.steps import apply, reject_type
 
 __all__ = ["apply", "reject_type"]

@@ -1,4 +1,4 @@
-"""Addresses and networks as keys of equal joins: an address is in a network when their first bits are the same."""
+"""Addresses and networks as keys of equi-joins: a network contains an address when their first bits are equal."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ DIGITS: Final = 32
 
 @dataclass(frozen=True)
 class PrefixGroup:
-    """The networks of one IP version and one length of prefix."""
+    """The networks of one IP version and one prefix length."""
 
     version: int
     length: int
-    key: Column  # what of an event's address must equal a network's key; over the columns V4 and V6
+    key: Column  # the part of an event's address that must equal a network's key; over the columns V4 and V6
     keys: pa.Array
-    rows: pa.Array  # which rows of the table these are
+    rows: pa.Array  # the rows of the table with these networks
 
 
 def address(name: str) -> tuple[Column, Column]:
     """The columns V4 and V6 of a column of text.
 
-    Of a column and not of an expression, which is written several times here: Spark's way to write it once runs
-    outside the code that it generates.
+    The argument is a column, not an expression, because it is used several times here: Spark's way to compute an
+    expression once runs outside its generated code.
     """
     given = Value(named(name), STRING, leaf=True)
     return v4_number(given).column, v6_digits(given).column
 
 
 def groups(networks: Iterable[Network]) -> list[PrefixGroup]:
-    """The longest prefixes first, so that the first that is found is the smallest network."""
+    """The longest prefixes first, so that the first match is the smallest network."""
     rows: dict[tuple[int, int], list[int]] = {}
     known = list(networks)
     for row, network in enumerate(known):
@@ -63,7 +63,7 @@ def groups(networks: Iterable[Network]) -> list[PrefixGroup]:
 
 
 def _first_bits(length: int) -> Column:
-    """The first bits of V6 as hexadecimal digits, the last one with the bits behind the prefix cleared."""
+    """The first bits of V6 as hexadecimal digits, with the bits behind the prefix cleared in the last digit."""
     whole, rest = divmod(length, DIGIT_BITS)
     first = f.substr(named(V6), f.lit(1), f.lit(whole))
     if not rest:

@@ -1,13 +1,13 @@
-"""Tier 2: rules about several events, over rows in time order. Pure: no Spark, no broker, no clock.
+"""Tier 2: rules about several events, over rows in time order. Pure, except for `plan` and `packed`, which use Spark.
 
-Reading order: `rules` (what can be asked), `engine` (one micro-batch in, alerts out), `windows` and `panes` with
-`partials`, `exact` and `sketch` (windows and monitors), `pairs` (sequences and absences), `keys` and `columns` (what
-all of them stand on), `state` and `pack` (bytes).
+Reading order: `rules` (the kinds of rules), `engine` (one micro-batch in, emitted rows out), `windows` and `panes` with
+`partials`, `exact` and `sketch` (windows and monitors), `pairs` (sequences and absences), `keys` and `columns` (shared
+basics), `state` and `pack` (bytes), `plan` and `packed` (tier 2 as a Spark query).
 """
 
 from __future__ import annotations
 
-from milepost.pipeline.tier2.engine import LAST_TIME, STATE_BYTES, STATE_ROWS, Engine
+from milepost.pipeline.tier2.engine import LAST_TIME, STATE_BYTES, STATE_ROWS, RuleEngine
 from milepost.pipeline.tier2.pack import pack, shard, unpack
 from milepost.pipeline.tier2.rules import (
     FIRST,
@@ -18,14 +18,14 @@ from milepost.pipeline.tier2.rules import (
     Monitor,
     Rule,
     Sequence,
-    Window,
+    TimeWindow,
     quantile_name,
 )
 
 __all__ = [
-    "Engine",
+    "RuleEngine",
     "Rule",
-    "Window",
+    "TimeWindow",
     "Aggregate",
     "Sequence",
     "Absence",

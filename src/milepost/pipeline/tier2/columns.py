@@ -1,6 +1,6 @@
 """Arrow columns as the engine reads them: one array each, NaN as null, and their numbers for NumPy.
 
-What a query calls equal is equal here: NaN reads as null, and -0.0 is 0.0.
+Equality is as in queries: NaN reads as null, and -0.0 is 0.0.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 def comparable(kind: pa.DataType) -> bool:
-    """Whether values of this type are told apart and ordered: not those with parts, and not what Arrow cannot sort."""
+    """Whether values of this type can be compared and sorted. False for types with parts, and where Arrow cannot
+    sort.
+    """
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind) or pa.types.is_union(kind):
         return False
     return not (pa.types.is_float16(kind) or pa.types.is_interval(kind))
 
 
 def column(table: pa.Table, name: str) -> pa.Array:
-    """A column in one piece, out of its dictionary, with NaN as null."""
+    """A column as one array, without its dictionary, with NaN as null."""
     return readable(whole(table.column(name)))
 
 
 def whole(chunked: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece, out of its dictionary."""
+    """A column as one array, without its dictionary."""
     array = chunked.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # strings of more than 2 GiB: Arrow leaves them in pieces
+    if isinstance(array, pa.ChunkedArray):  # strings of more than 2 GiB, which Arrow leaves in chunks
         raise OverflowError("a column of more than 2 GiB in one micro-batch; admit fewer rows")
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
@@ -46,7 +48,7 @@ def readable(array: pa.Array) -> pa.Array:
 
 
 def numbers(array: pa.Array) -> npt.NDArray[Any]:
-    """The values of a fixed-width column but a decimal; 0 where it is null. Times are their count of units."""
+    """The values of a fixed-width column except decimals; 0 where it is null. Times are their number of units."""
     kind = array.type
     if pa.types.is_temporal(kind):
         array = array.view(pa.int64() if kind.bit_width == 64 else pa.int32())
@@ -59,7 +61,7 @@ def numbers(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def as_type(values: npt.NDArray[Any], kind: pa.DataType, missing: Bools | None = None) -> pa.Array:
-    """The opposite of `numbers`."""
+    """The inverse of `numbers`."""
     if pa.types.is_boolean(kind):
         return pa.array(values.astype(np.bool_), mask=missing)
     array = pa.array(values, mask=missing)
@@ -67,7 +69,7 @@ def as_type(values: npt.NDArray[Any], kind: pa.DataType, missing: Bools | None =
 
 
 def valid(array: pa.Array) -> Bools | None:
-    """Which values are not null; None when all are not."""
+    """Which values are not null; None when no value is null."""
     if not array.null_count:
         return None
     found: Bools = array.is_valid().to_numpy(zero_copy_only=False)
@@ -75,7 +77,7 @@ def valid(array: pa.Array) -> Bools | None:
 
 
 def ints(array: pa.Array) -> Ints:
-    """The values of an int64 column without nulls, uncopied."""
+    """The values of an int64 column without nulls, without a copy."""
     found: Ints = array.to_numpy(zero_copy_only=True)
     return found
 
@@ -86,12 +88,12 @@ def taken(array: pa.Array, rows: Ints, missing: Bools | None = None) -> pa.Array
 
 
 def joined(arrays: list[pa.Array]) -> pa.Array:
-    """One column behind the other."""
+    """The columns concatenated."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def ranges(starts: Ints, stops: Ints) -> Ints:
-    """All numbers of the ranges, one after the other."""
+    """All numbers of the ranges, one range after the other."""
     lengths = stops - starts
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0

@@ -1,7 +1,7 @@
-"""The engine: rules, a state and the rows of one micro-batch in; the next state and what the rules emit out.
+"""The engine: rules, a state and the rows of one micro-batch in; the next state and the emitted rows out.
 
-It is a function. It keeps nothing between two runs but what it has derived from schemas, reads no clock, and gives the
-same bytes for the same input. How a stream was cut into micro-batches does not show in what is emitted, taken together.
+It is a pure function. Between runs it keeps only what it has derived from schemas, it reads no clock, and it gives the
+same bytes for the same input. All emitted rows together do not depend on how the stream is cut into micro-batches.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from milepost.pipeline.tier2 import partials
 from milepost.pipeline.tier2.columns import ints, whole
 from milepost.pipeline.tier2.operator import Operator, field
 from milepost.pipeline.tier2.pairs import PairOperator
-from milepost.pipeline.tier2.rules import TIME, Monitor, Rule, Window, fingerprint
+from milepost.pipeline.tier2.rules import TIME, Monitor, Rule, TimeWindow, fingerprint
 from milepost.pipeline.tier2.state import read, write
 from milepost.pipeline.tier2.windows import MonitorOperator, WindowOperator
 
-LAST_TIME: Final = 1 << 61  # microseconds either side of the epoch: 73,000 years, and sums of two times fit 64 bits
-# A state is one value of Spark's store. It is read, checked and written at every micro-batch, and held three times
-# while that goes on. At half a gigabyte that takes a second and most of an executor's usual memory.
+LAST_TIME: Final = (
+    1 << 61
+)  # microseconds on either side of the epoch: 73,000 years, and the sum of two times fits 64 bits
+# A state is one value in Spark's store. Each micro-batch reads, checks and writes it, and holds it three times
+# meanwhile. At half a gigabyte that takes a second and most of an executor's usual memory.
 STATE_BYTES: Final = 1 << 29
-STATE_ROWS: Final = 20_000_000  # of one rule: As that wait, panes of keys, and values in their sketches and sets
+STATE_ROWS: Final = 20_000_000  # of one rule: waiting As, panes of keys, and values in sketches and sets
 
 
-class Engine:
+class RuleEngine:
     """Inter-event rules over rows in time order."""
 
     def __init__(self, rules: Iterable[Rule], *, state_rows: int = STATE_ROWS, state_bytes: int = STATE_BYTES) -> None:
@@ -42,17 +44,18 @@ class Engine:
         self._operators: dict[str, tuple[pa.Schema, Operator]] = {}
 
     def output_schema(self, rule: str, input_schema: pa.Schema) -> pa.Schema:
-        """Of what `rule` emits for rows of `input_schema`; `ConfigError` when it cannot run on them."""
+        """The schema of what `rule` emits for rows of `input_schema`. Raises `ConfigError` when it cannot run on
+        them.
+        """
         return self._operator(self._rule(rule), input_schema).output()
 
     def run(
         self, state: bytes | None, tables: Mapping[str, pa.Table], watermark_us: int
     ) -> tuple[bytes, dict[str, pa.Table]]:
-        """Takes the rows with times in (last watermark, `watermark_us`], for each rule a table of its own.
+        """Process the rows with times in (last watermark, `watermark_us`], one table for each rule.
 
-        A rule that is not among `tables` has no new rows. Emitted rows come in time order. A rule of which no table
-        was ever seen has no columns, and is left out of what is emitted. An error leaves everything as it was: the
-        state that went in can be used again.
+        A rule without a table has no new rows. Emitted rows are in time order. A rule that never had a table has no
+        columns, and is left out of the result. An error changes nothing: the old state can be used again.
         """
         if not -LAST_TIME <= watermark_us <= LAST_TIME:
             raise InvalidValue(f"watermark {watermark_us} is beyond {LAST_TIME} microseconds from the epoch")
@@ -63,7 +66,7 @@ class Engine:
             found = read(state, self._fingerprint)
             before, stored = found.watermark, found.tables
             if watermark_us < before:
-                raise InvalidValue(f"watermark {watermark_us} is before {before}, which the state has seen")
+                raise InvalidValue(f"watermark {watermark_us} is before {before}, the watermark of the state")
         kept: dict[str, pa.Table] = {}
         emitted: dict[str, pa.Table] = {}
         for number, rule in enumerate(self.rules):
@@ -96,7 +99,7 @@ class Engine:
         if field(rule.rule, schema, TIME) != pa.int64():
             raise ConfigError(f"rule {rule.rule!r}: {TIME} must be int64 microseconds, not {schema.field(TIME).type}")
         operator: Operator
-        if isinstance(rule, Window):
+        if isinstance(rule, TimeWindow):
             operator = WindowOperator(rule, schema)
         elif isinstance(rule, Monitor):
             operator = MonitorOperator(rule, schema)
@@ -114,7 +117,7 @@ class Engine:
                     int(lengths.sum()) for chunk in chunked.chunks if (lengths := partials.weight(chunk)) is not None
                 )
         if rows > self._state_rows:
-            what = f"rows that rule {rule!r} keeps (a shorter window, fewer keys or more shards keep fewer)"
+            what = f"rows that rule {rule!r} keeps (use a shorter window, fewer keys or more shards)"
             raise LimitExceeded("STATE_ROWS", rows, self._state_rows, what)
 
     def _bound_bytes(self, kept: dict[str, pa.Table]) -> None:
@@ -124,7 +127,7 @@ class Engine:
         total = sum(sizes.values())
         if total > self._state_bytes:
             largest = self._names[max(sizes, key=lambda number: sizes[number])]
-            what = f"bytes of state, most of rule {largest!r} (a shorter window, fewer keys or more shards keep fewer)"
+            what = f"bytes of state, most of rule {largest!r} (use a shorter window, fewer keys or more shards)"
             raise LimitExceeded("STATE_BYTES", total, self._state_bytes, what)
 
 
@@ -141,4 +144,4 @@ def _check(rule: str, rows: pa.Table, before: int | None, watermark: int) -> Non
         raise InvalidValue(f"rule {rule!r}: a row at {times[-1]} is after the watermark, {watermark}")
     if times[0] < -LAST_TIME or (before is not None and times[0] <= before):
         seen = -LAST_TIME if before is None else before
-        raise InvalidValue(f"rule {rule!r}: a row at {times[0]} is late: all up to {seen} was seen before")
+        raise InvalidValue(f"rule {rule!r}: a row at {times[0]} is late: rows up to {seen} were processed before")

@@ -1,8 +1,8 @@
-"""Exact sums of integers and decimals, of any number of rows, with NumPy's 64 bits.
+"""Exact sums of integers and decimals, over any number of rows, with NumPy's 64 bits.
 
-A number is cut into limbs of 32 bits, the lowest first, the highest with the sign. Limbs are added apart, in int64,
-which holds the sum of 2³¹ of them, and then carried. So only the result decides about overflow, never what a sum
-went through, as docs/query.md wants it.
+A number is split into limbs of 32 bits, the lowest first, the highest with the sign. Limbs are added separately in
+int64, which holds the sum of 2³¹ of them, and then carried. So only the final result decides about overflow, never an
+intermediate sum, as docs/query.md requires.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ assert sys.byteorder == "little", "Arrow's decimals are read as they lie in memo
 
 
 def limbs_of(kind: pa.DataType) -> int:
-    """How many limbs a sum of such values has; 0 when there is no exact sum of them."""
+    """The number of limbs of a sum of such values; 0 when there is no exact sum."""
     if pa.types.is_integer(kind):
         return 2
     return 4 if pa.types.is_decimal(kind) and kind.bit_width <= 128 else 0
@@ -55,7 +55,7 @@ def carry(limbs: list[Ints]) -> list[Ints]:
 
 
 def to_arrow(limbs: list[Ints], kind: pa.DataType, missing: Bools) -> pa.Array:
-    """The sums, null where `missing` and where they do not fit: int64, or 38 digits with the scale of `kind`."""
+    """The sums as int64, or as 38 digits with the scale of `kind`. Null where `missing`, and where they do not fit."""
     if pa.types.is_integer(kind):
         low, high = limbs
         outside = missing | (high < -(1 << 31)) | (high >= 1 << 31)

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from milepost.errors import ConfigError
 from milepost.pipeline.tier2.columns import Ints, as_type, comparable, numbers, valid
 
-_ROOM = 1 << 62  # combined codes of two columns stay below: int64 without a sign
+_ROOM = 1 << 62  # bound of the combined codes of two columns: int64 without the sign
 
 
-class Groups(NamedTuple):
-    """The group of each row, numbered from 0 as they first occur, and the first row of each group."""
+class RowGroups(NamedTuple):
+    """The group of each row, numbered from 0 in the order of first occurrence, and the first row of each group."""
 
     codes: Ints
     firsts: Ints
@@ -26,15 +26,15 @@ class Groups(NamedTuple):
 
 
 def check_key(rule: str, name: str, kind: pa.DataType) -> None:
-    """Refuses what has parts, and the few other types that Arrow does not hash."""
+    """Refuse types with parts, and the few other types that Arrow does not hash."""
     if not comparable(kind):
-        raise ConfigError(f"rule {rule!r}: {name!r} is a {kind}, which cannot be a key; take a field of it")
+        raise ConfigError(f"rule {rule!r}: {name!r} is a {kind}, which cannot be a key; use a field of it")
 
 
-def group(keys: list[pa.Array], rows: int) -> Groups:
-    """Groups the rows by their keys. Without keys all are one group."""
+def group(keys: list[pa.Array], rows: int) -> RowGroups:
+    """Group the rows by their keys. Without keys all rows are one group."""
     if not keys:
-        return Groups(np.zeros(rows, np.int64), np.zeros(min(rows, 1), np.int64))
+        return RowGroups(np.zeros(rows, np.int64), np.zeros(min(rows, 1), np.int64))
     codes, size = _encoded(keys[0])
     for key in keys[1:]:
         more, other = _encoded(key)
@@ -43,17 +43,17 @@ def group(keys: list[pa.Array], rows: int) -> Groups:
         codes, size = codes * other + more, size * other
     if len(keys) > 1:
         return group_codes(codes)
-    return Groups(codes, _firsts(codes, size))
+    return RowGroups(codes, _firsts(codes, size))
 
 
-def group_codes(codes: Ints) -> Groups:
-    """Groups rows by a number that each has."""
+def group_codes(codes: Ints) -> RowGroups:
+    """Group rows by a number that each row has."""
     found, size = _encoded(pa.array(codes))
-    return Groups(found, _firsts(found, size))
+    return RowGroups(found, _firsts(found, size))
 
 
 def canonical(key: pa.Array) -> pa.Array:
-    """The key with one zero: -0.0 and 0.0 are one group, and which came first must not matter."""
+    """The key with one zero: -0.0 and 0.0 are one group, whichever came first."""
     if pa.types.is_floating(key.type) and len(key):
         present = valid(key)
         return as_type(numbers(key), key.type, None if present is None else ~present)
@@ -61,7 +61,7 @@ def canonical(key: pa.Array) -> pa.Array:
 
 
 def order_by(codes: Ints, size: int) -> npt.NDArray[np.intp]:
-    """Stable order by codes below `size`: 16 bits at a time, as NumPy sorts those by counting."""
+    """Stable order by codes below `size`: 16 bits at a time, which NumPy sorts by counting."""
     order = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
     shift = 16
     while size > 1 << shift:

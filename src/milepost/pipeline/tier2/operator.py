@@ -1,4 +1,4 @@
-"""What every kind of rule is to the engine: tables of state and new rows in, new tables and emitted rows out."""
+"""The interface of a kind of rule for the engine: state and new rows in, new state and emitted rows out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from milepost.errors import ConfigError, did_you_mean
 
 State = dict[str, pa.Table]
-MOMENT: Final = pa.timestamp("us", tz="UTC")  # of every time that is emitted
+MOMENT: Final = pa.timestamp("us", tz="UTC")  # the type of every emitted time
 
 
 class Operator(ABC):
@@ -18,15 +18,15 @@ class Operator(ABC):
 
     @abstractmethod
     def output(self) -> pa.Schema:
-        """Of what it emits."""
+        """The schema of what it emits."""
 
     @abstractmethod
     def run(self, state: State, rows: pa.Table, before: int | None, watermark: int) -> tuple[State, pa.Table]:
-        """Takes the rows in (before, watermark]; `before` is None, and the state empty, in the beginning."""
+        """Process the rows in (before, watermark]. At the beginning `before` is None and the state is empty."""
 
 
 def field(rule: str, schema: pa.Schema, name: str) -> pa.DataType:
-    """The type of a column's values; `ConfigError` when there is no such column."""
+    """The type of a column's values. Raises `ConfigError` when there is no such column."""
     if schema.names.count(name) != 1:
         raise ConfigError(f"rule {rule!r}: its rows have no column {name!r}{did_you_mean(name, schema.names)}")
     kind = schema.field(name).type
@@ -36,5 +36,5 @@ def field(rule: str, schema: pa.Schema, name: str) -> pa.DataType:
 
 
 def moments(values: object) -> pa.Array:
-    """Microseconds as what is emitted."""
+    """Microseconds as the type of emitted times."""
     return pa.array(values, pa.int64()).view(MOMENT)

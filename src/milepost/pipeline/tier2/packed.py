@@ -1,7 +1,7 @@
-"""What runs in Python workers for tier 2: rows packed by shard, the engine, and its results unpacked.
+"""The part of tier 2 that runs in Python workers: pack rows by shard, run the engine, unpack its results.
 
-A rule's rows travel as Arrow tables in one value, so that Spark shuffles a few rows and not each event. Every shard
-gets a row with the watermark in every micro-batch, also when it has no events: time goes on for all of them.
+The rows of a rule travel as Arrow tables in one value, so that Spark shuffles a few rows and not each event. Every
+shard gets a row with the watermark in every micro-batch, even without events, because time advances for all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from milepost.pipeline.definition.shape import MONITOR
-from milepost.pipeline.tier2.engine import Engine
+from milepost.pipeline.tier2.engine import RuleEngine
 from milepost.pipeline.tier2.pack import pack, shard, unpack
 from milepost.pipeline.tier2.rules import Monitor, Rule
 
@@ -30,25 +30,25 @@ STATE: Final = "state binary"
 _PACKED: Final = pa.schema(
     [("shard", pa.int32()), ("place", pa.int32()), ("carried", pa.int32()), ("data", pa.binary())]
 )
-END: Final = -1  # instead of the number of a carried column: the row that ends a micro-batch
+END: Final = -1  # in place of the number of a carried column: the row that ends a micro-batch
 
 
 @dataclass(frozen=True)
 class Stateful:
-    """A rule with a memory: the column that is packed for it, and its specification for the engine."""
+    """A rule with state: the column that is packed for it, and its specification for the engine."""
 
     column: str
     spec: Rule
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that its rows are dealt out by."""
+        """The columns by which its rows are assigned to shards."""
         return () if isinstance(self.spec, Monitor) else self.spec.keys
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Struct columns to packed tables: of each record batch and column, one for each shard that has rows."""
+    """Struct columns to packed tables: for each record batch and column, one table for each shard with rows."""
 
     carried: tuple[str, ...]
     stateful: tuple[Stateful, ...]
@@ -71,9 +71,9 @@ class Packing:
                 else:
                     rows.append((number % self.shards, place, number, pack(table)))
                 place += 1
-            marks = batch.column("_mark")
-            if marks.null_count < len(marks):
-                told = {"mark": _plain(marks.drop_null()[-1].as_py()), "monitor": self._monitor(batch)}
+            progress = batch.column("_progress")
+            if progress.null_count < len(progress):
+                told = {"progress": _plain(progress.drop_null()[-1].as_py()), "monitor": self._monitor(batch)}
                 rows += [(where, place, END, json.dumps(told).encode()) for where in range(self.shards)]
                 place += 1
             if rows:
@@ -83,25 +83,25 @@ class Packing:
                 yield pa.RecordBatch.from_arrays(columns, schema=_PACKED)
 
     def _monitor(self, batch: pa.RecordBatch) -> Any:
-        """The monitors' values, which are the same in all rows of a micro-batch, the mark row included."""
+        """The values of the monitors, which are the same in all rows of a micro-batch, including the progress row."""
         return batch.column(MONITOR)[len(batch) - 1].as_py() if MONITOR in batch.schema.names else None
 
 
-def _plain(mark: dict[str, Any]) -> dict[str, Any]:
-    """A mark as JSON can hold it: its time in microseconds."""
-    time = mark["time"]
-    return {**mark, "time": None if time is None else round(time.timestamp() * 1_000_000)}
+def _plain(progress: dict[str, Any]) -> dict[str, Any]:
+    """Progress as JSON can hold it: its time in microseconds."""
+    time = progress["time"]
+    return {**progress, "time": None if time is None else round(time.timestamp() * 1_000_000)}
 
 
 @lru_cache(maxsize=8)
-def _engine(specs: tuple[Rule, ...]) -> Engine:
-    """Kept in a worker: what an engine derives from schemas is then derived once."""
-    return Engine(specs)
+def _engine(specs: tuple[Rule, ...]) -> RuleEngine:
+    """Cached in a worker, so that an engine derives its data from schemas once."""
+    return RuleEngine(specs)
 
 
 @dataclass(frozen=True)
 class Running:
-    """One shard and micro-batch through the engine; what belongs to no rule with a memory passes."""
+    """Runs the engine for one shard and micro-batch. Rows for rules without state pass through."""
 
     carried: tuple[str, ...]
     stateful: tuple[Stateful, ...]
@@ -125,11 +125,11 @@ class Running:
             else:
                 passed.append((int(number), bytes(data)))
         if note is None:
-            raise AssertionError("a micro-batch has no mark row")
+            raise AssertionError("a micro-batch has no progress row")
         before = bytes(state.get[0]) if state.exists else None
         engine = _engine(tuple(each.spec for each in self.stateful))
         joined = {name: pa.concat_tables(parts).combine_chunks() for name, parts in tables.items()}
-        after, emitted = engine.run(before, joined, note["mark"]["time"])
+        after, emitted = engine.run(before, joined, note["progress"]["time"])
         state.update((after,))
         for number, name in enumerate(self.carried):
             table = emitted.get(rules.get(name, ""))
@@ -148,7 +148,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Unpacking:
-    """Packed tables to struct columns: each row has one of them. `struct` is the JSON of what it gives to Spark."""
+    """Packed tables to struct columns: each row has one of them. `struct` is the JSON of the resulting schema."""
 
     carried: tuple[str, ...]
     struct: str
@@ -163,8 +163,8 @@ class Unpacking:
                 strict=True,
             ):
                 if number == END:
-                    mark = json.loads(data.as_py())["mark"]
-                    yield _row_of(schema, "_mark", pa.array([mark], schema.field("_mark").type))
+                    progress = json.loads(data.as_py())["progress"]
+                    yield _row_of(schema, "_progress", pa.array([progress], schema.field("_progress").type))
                 else:
                     name = self.carried[number]
                     beside = {MONITOR: json.loads(monitor)}
@@ -180,7 +180,7 @@ def _arrow(struct: str) -> pa.Schema:
 
 
 def _structs(table: pa.Table, kind: pa.StructType, beside: Mapping[str, Any]) -> pa.Array:
-    """The rows of a table as structs of a type; fields that it does not have are what stands `beside`, or null."""
+    """The rows of a table as structs of a type. Missing fields come from `beside`, or are null."""
     arrays = []
     for field in kind:
         if field.name in table.schema.names:

@@ -1,6 +1,6 @@
-"""Sequences and absences: each A with the first B of its key that is later.
+"""Sequences and absences: each A with the first later B of its key.
 
-State: ``pending``, the As that still wait, in time order, with all their columns but the flags.
+State: ``pending``, the As that still wait, in time order, with all their columns except the flags.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from milepost.pipeline.tier2.rules import FIRST, THEN, TIME, Absence, Sequence
 
 
 class Paired(NamedTuple):
-    """Of each A, by key and then in time order: its row, the row of the next B of its key, and whether there is one."""
+    """For each A, by key and then in time order: its row, the row of the next B of its key, and whether there is
+    one.
+    """
 
     firsts: Ints
     thens: Ints
@@ -26,16 +28,18 @@ class Paired(NamedTuple):
 
 
 def pair(keys: Ints, size: int, times: Ints, first: Bools, then: Bools) -> Paired:
-    """Rows must be in time order. A B at the very time of an A is not after it. `thens` counts where `found`."""
+    """Pair rows, which must be in time order. A B at the same time as an A is not after it. `thens` is valid where
+    `found`.
+    """
     order = order_by(keys, size)  # stable, so in time order within a key
     count = len(order)
     keys, times = keys[order], times[order]
-    # Rows of one key and time are a run. For an A, the search for a B starts where its run ends.
+    # Rows of one key and time are a run. For an A, the search for a B starts after its run.
     change = np.flatnonzero((keys[1:] != keys[:-1]) | (times[1:] != times[:-1])) + 1
     ends = np.append(change, count)
     lengths = np.diff(ends, prepend=0)
-    upcoming = np.append(np.where(then[order], np.arange(count), count), count)  # this row if it is a B, else nobody
-    upcoming = np.minimum.accumulate(upcoming[::-1])[::-1]  # the first B at this row or behind it
+    upcoming = np.append(np.where(then[order], np.arange(count), count), count)  # this row if it is a B, else none
+    upcoming = np.minimum.accumulate(upcoming[::-1])[::-1]  # the first B at this row or after it
     after = np.repeat(upcoming[ends], lengths)
     places = np.flatnonzero(first[order])
     target = after[places]
@@ -89,7 +93,7 @@ class PairOperator(Operator):
             emitted = self._missed(everything, times, missed)
         else:
             if self.rule.each == "last":
-                hit[:-1] &= thens[:-1] != thens[1:]  # As of one key, side by side: the last of those with one B
+                hit[:-1] &= thens[:-1] != thens[1:]  # neighbouring As of one key: the last A of those with the same B
             firsts, thens = firsts[hit], thens[hit]
             order = np.lexsort((firsts, thens))
             emitted = self._met(everything, times, firsts[order], thens[order])
@@ -118,7 +122,7 @@ class PairOperator(Operator):
         names = [name for name, _ in columns]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"rule {self.rule.rule!r} would emit {name!r} twice: rename the column behind it")
+                raise ConfigError(f"rule {self.rule.rule!r} would emit {name!r} twice; rename one of the columns")
         return pa.schema(columns)
 
     def _pending(self, state: State) -> pa.Table:
@@ -135,7 +139,7 @@ class PairOperator(Operator):
         added = [
             pending.column(each.name) if each.name in pending.schema.names else pa.nulls(pending.num_rows, each.type)
             for each in self._kept
-        ]  # a column that is new: rows from before do not have it
+        ]  # a new column, which older rows do not have
         return pa.table(added, schema=self._kept)
 
 

@@ -1,13 +1,13 @@
-"""Windows over panes: rows are folded once, into pieces of time that no window's edge cuts.
+"""Windows over panes: rows are folded once, into intervals of time that no edge of a window cuts.
 
-Windows start every `slide` and take `size`. Their edges, starts and ends, cut time into panes, at most two in each
-slide; with r = size mod slide::
+Windows start every `slide` and have the length `size`. Their edges, starts and ends, cut time into panes, at most two
+in each slide; with r = size mod slide::
 
-        |  2q  |   2q+1    | 2q+2 |   2q+3    |      window q takes `span` panes from 2q on
+        |  2q  |   2q+1    | 2q+2 |   2q+3    |      window q has `span` panes from 2q on
         ^      ^
      q * slide  q * slide + r: where an earlier window ends (when r is 0, there are no even panes)
 
-So a state of a window with a slide of 999 ms and a size of 1 s holds two partials a second for each key, not a
+So the state of a window with a slide of 999 ms and a size of 1 s holds two partials a second for each key, not a
 thousand as with panes of the greatest common divisor.
 """
 
@@ -42,7 +42,7 @@ class Grid:
         return windows * self.slide + self.offset
 
     def closed(self, watermark: int) -> int:
-        """The last window into which no row can fall any more."""
+        """The last window that can get no more rows."""
         return (watermark + 1 - self.size - self.offset) // self.slide
 
     def done(self, closed: int) -> int:
@@ -50,17 +50,17 @@ class Grid:
         return 2 * (closed + 1)
 
     def windows(self, panes: Ints, after: int | None, until: int) -> Ints:
-        """The windows that have any of these ascending panes, of those behind `after` and up to `until`."""
+        """The windows with any of these ascending panes, after `after` and up to `until`."""
         panes = panes[np.r_[True, panes[1:] != panes[:-1]][: len(panes)]]
         starts, stops = (panes - self.span) // 2 + 1, np.minimum((panes >> 1) + 1, until + 1)
         if after is not None:
             starts = np.maximum(starts, after + 1)
-        # Neighbouring panes share windows. Each brings those that the ones before it have not brought.
+        # Neighbouring panes share windows. Each adds the windows that the panes before it have not added.
         starts[1:] = np.maximum(starts[1:], stops[:-1])
         some = stops > starts
         starts, stops = starts[some], stops[some]
         return ranges(starts, stops)
 
     def rows(self, panes: Ints, windows: Ints) -> tuple[Ints, Ints]:
-        """Of rows sorted by pane, where each window starts and stops."""
+        """For rows sorted by pane, where each window starts and stops."""
         return np.searchsorted(panes, 2 * windows), np.searchsorted(panes, 2 * windows + self.span)

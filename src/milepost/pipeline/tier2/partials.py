@@ -1,10 +1,10 @@
-"""What is kept of rows instead of the rows: one partial result for each group and aggregate.
+"""Partial results, kept instead of rows: one for each group and aggregate.
 
-A partial is one to five columns. `lift` makes those of single rows, `merge` puts together those of a group, in the
-order given, `finish` makes the answer. Everything an aggregate does with time, state and micro-batches is `merge`, and
-it is a fold from the left with a neutral start: merging a stored partial with the rows that come later gives, bit for
-bit, what merging all the rows at once gives. That is why no result depends on how a stream was cut. (Sums of doubles
-are sums in the order of the rows, for the same reason, and not the better rounded ones of a tree.)
+A partial is one to five columns. `lift` makes the partials of single rows, `merge` combines the partials of a group in
+the given order, and `finish` computes the result. `merge` is a fold from the left with a neutral start: merging a
+stored partial with later rows gives, bit for bit, the same as merging all rows at once. So no result depends on how a
+stream is cut into micro-batches. (For the same reason sums of doubles are in the order of the rows, and not the more
+accurate sums of a tree.)
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ class Partial(ABC):
     @property
     @abstractmethod
     def types(self) -> list[pa.DataType]:
-        """Of its columns."""
+        """The types of its columns."""
 
     @abstractmethod
     def lift(self, column: pa.Array) -> Parts:
-        """The partial of each row by itself."""
+        """The partial of each single row."""
 
     @abstractmethod
     def merge(self, parts: Parts, codes: Ints, groups: int) -> Parts:
-        """One partial for each of the groups; `codes` says to which one each given partial belongs."""
+        """One partial for each group; `codes` has the group of each given partial."""
 
     def result(self, function: str) -> pa.DataType:
-        """The type of the answer to `function`."""
+        """The type of the result of `function`."""
         return self.kind
 
     def finish(self, parts: Parts, function: str, quantile: float | None) -> pa.Array:
         return parts[0]
 
 
-class Count(Partial):
-    """How many values there are."""
+class ValueCount(Partial):
+    """The number of values."""
 
     @property
     def types(self) -> list[pa.DataType]:
@@ -69,7 +69,7 @@ class Count(Partial):
 
 
 class Sum(Partial):
-    """Sum and number of values, for `sum` and `avg`: exact limbs of integers and decimals, a double of floats."""
+    """Sum and number of values, for `sum` and `avg`: exact limbs for integers and decimals, a double for floats."""
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)
@@ -149,7 +149,7 @@ class Extreme(Partial):
         return np.iinfo(dtype).max if self._sign > 0 else np.iinfo(dtype).min
 
     def _ranked(self, values: pa.Array, codes: Ints, groups: int) -> pa.Array:
-        """Of types that NumPy does not compare: by the places of the different values in their order."""
+        """For types that NumPy does not compare: by the ranks of the distinct values."""
         encoded = values.dictionary_encode()
         order = pc.array_sort_indices(encoded.dictionary)
         rank = np.empty(len(order), np.int64)
@@ -184,7 +184,7 @@ class End(Partial):
 
 
 class Sketch(Partial):
-    """A sketch: lists of the buckets in use and of what is in them."""
+    """A sketch: lists of the used buckets and their counts."""
 
     @property
     def types(self) -> list[pa.DataType]:
@@ -215,7 +215,7 @@ class Sketch(Partial):
 
 
 class Distinct(Partial):
-    """The different values themselves: exact, and bounded by the bound of the whole state."""
+    """The distinct values themselves: exact, and bounded by the bound of the whole state."""
 
     @property
     def types(self) -> list[pa.DataType]:
@@ -242,10 +242,10 @@ class Distinct(Partial):
 
 
 def partial(function: str, kind: pa.DataType) -> Partial:
-    """What `function` over a column of type `kind` needs; `ConfigError` when there is no such thing."""
+    """The partial that `function` over a column of type `kind` needs. Raises `ConfigError` when there is none."""
     number = pa.types.is_floating(kind) or bool(exact.limbs_of(kind))
     if function == "count":
-        return Count(kind)
+        return ValueCount(kind)
     if function in ("first", "last"):
         return End(kind, 1 if function == "first" else -1)
     if function in ("sum", "avg") and number:
@@ -260,17 +260,17 @@ def partial(function: str, kind: pa.DataType) -> Partial:
 
 
 def family(function: str) -> str:
-    """Functions of one family over one column share a partial."""
+    """The family of a function. Functions of one family over one column share a partial."""
     return {"avg": "sum"}.get(function, function)
 
 
 def weight(part: pa.Array) -> Ints | None:
-    """How many values each list of a column of lists has; None of other columns."""
+    """The number of values in each list of a column of lists; None for other columns."""
     return _lengths(part) if pa.types.is_list(part.type) else None
 
 
 def take(part: pa.Array, rows: Ints) -> pa.Array:
-    """Some rows of a partial's column. Lists of numbers are gathered by NumPy, which is faster than Arrow there."""
+    """Some rows of a partial's column. NumPy gathers lists of numbers, because it is faster than Arrow at that."""
     if not pa.types.is_list(part.type) or part.null_count:
         return taken(part, rows)
     offsets = part.offsets.to_numpy().astype(np.int64)

@@ -1,7 +1,7 @@
-"""The four kinds of inter-event rules, as the engine takes them: names of columns and times in microseconds.
+"""The four kinds of inter-event rules as the engine takes them: column names, and times in microseconds.
 
-What a rule says about content (predicates, keys, payload) has become columns before the engine sees it. A rule that
-cannot be is refused when it is made, with `ConfigError` and the rule's name.
+The content of a rule (predicates, keys, payload) has become columns before the engine sees it. An impossible rule is
+refused when it is made, with `ConfigError` and the rule's name.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ TIME: Final = "_time"  # int64 microseconds since the epoch, never null, ascendi
 FIRST: Final = "_first"  # boolean: the row is an A of a sequence or an absence; null is false
 THEN: Final = "_then"  # boolean: it is a B
 
-LONGEST_US: Final = 100 * 366 * 86_400_000_000  # of a window or a wait: a century; sums of times stay far from 64 bits
-OVERLAP: Final = 10_000  # windows that one row may be in; each window is put together from that many panes
+LONGEST_US: Final = 100 * 366 * 86_400_000_000  # of a window or a wait: a century; sums of times stay far below 64 bits
+OVERLAP: Final = 10_000  # most windows that one row may be in; each window is assembled from that many panes
 QUANTILES: Final = 100  # of one monitor: each is a column
 KEYS: Final = 64  # of one rule
-AGGREGATES: Final = 1_000  # of one window: each is a column, and one to three in the state
+AGGREGATES: Final = 1_000  # of one window: each is a column, with one to three columns in the state
 NAME_CHARS: Final = 255  # of a rule or a column
 
 Function = Literal["count", "sum", "min", "max", "avg", "first", "last", "quantile", "distinct"]
@@ -34,8 +34,8 @@ FUNCTIONS: Final[tuple[str, ...]] = get_args(Function)
 class Aggregate:
     """One column of a window: `function` over the values of `column` that are not null.
 
-    `name` is the column's name in what the window emits. Only ``count`` may do without a column: it counts rows then.
-    ``distinct`` is the number of different values, exactly. ``quantile`` needs `quantile`, from 0 to 1.
+    `name` is the name of the emitted column. Only ``count`` may have no column: then it counts rows. ``distinct`` is
+    the exact number of different values. ``quantile`` needs `quantile`, from 0 to 1.
     """
 
     name: str
@@ -47,23 +47,23 @@ class Aggregate:
         what = f"aggregate {self.name!r}"
         _name(self.name, "an aggregate")
         if self.function not in FUNCTIONS:
-            raise ConfigError(f"{what}: no function {self.function!r}{did_you_mean(self.function, FUNCTIONS)}")
+            raise ConfigError(f"{what}: unknown function {self.function!r}{did_you_mean(self.function, FUNCTIONS)}")
         if self.column is None and self.function != "count":
             raise ConfigError(f"{what}: {self.function} needs a column")
         if self.column is not None:
             _name(self.column, f"{what}: a column")
         if (self.quantile is not None) != (self.function == "quantile"):
-            raise ConfigError(f"{what}: quantile= goes with the function 'quantile', and only with it")
+            raise ConfigError(f"{what}: quantile= is for the function 'quantile' only, which needs it")
         if self.quantile is not None:
             _quantile(self.quantile, what)
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeWindow:
     """Rows of each key in windows ``[n * slide_us, n * slide_us + size_us)``, counted from the epoch.
 
-    A window is emitted once, when the watermark has reached its last microsecond, for every key with rows in it.
-    Emits: the keys, ``window_start``, ``window_end``, ``count`` (rows), and the aggregates.
+    A window is emitted once, when the watermark has reached its last microsecond, for every key with rows in it. It
+    emits the keys, ``window_start``, ``window_end``, ``count`` (rows), and the aggregates.
     """
 
     rule: str
@@ -81,23 +81,23 @@ class Window:
         if not isinstance(self.aggregates, tuple) or not all(isinstance(each, Aggregate) for each in self.aggregates):
             raise ConfigError(f"{what}: aggregates must be a tuple of Aggregate")
         if len(self.aggregates) > AGGREGATES:
-            raise ConfigError(f"{what}: {len(self.aggregates)} aggregates; at most {AGGREGATES} are kept")
+            raise ConfigError(f"{what}: {len(self.aggregates)} aggregates; at most {AGGREGATES} are allowed")
         names = [*self.keys, "window_start", "window_end", "count", *(each.name for each in self.asked)]
         _different(names, f"{what} would emit")
 
     @property
     def asked(self) -> tuple[Aggregate, ...]:
-        """The aggregates but one that is the ``count`` which every window has, by this very name."""
+        """The aggregates, without one that equals the ``count`` that every window has under this name."""
         return tuple(each for each in self.aggregates if each != _COUNT)
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """An A, and then a B of the same key, later, and within `within_us` of it.
+    """An A, followed by a B of the same key, later and within `within_us`.
 
-    Each A meets the first B after it. With ``each="last"`` a B meets only the latest A before it, and the older ones
-    of its key are done with as well. Emits, at the time of the B: the keys, ``first_time``, ``then_time``, the other
-    columns of A as ``first_…`` and those of B as ``then_…``.
+    Each A is paired with the first B after it. With ``each="last"`` a B is paired only with the latest A before it, and
+    older As of its key are dropped. At the time of the B it emits the keys, ``first_time``, ``then_time``, and the
+    other columns of A as ``first_…`` and of B as ``then_…``.
     """
 
     rule: str
@@ -115,9 +115,9 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Absence:
-    """An A that no B of the same key follows within `within_us`.
+    """An A that is not followed by a B of the same key within `within_us`.
 
-    Emits, when the watermark has reached the deadline: the keys, ``first_time``, ``deadline``, and the other columns
+    When the watermark has reached the deadline, it emits the keys, ``first_time``, ``deadline``, and the other columns
     of A as ``first_…``.
     """
 
@@ -135,10 +135,10 @@ class Absence:
 class Monitor:
     """Statistics over the last `window_us`, every `every_us` of event time, counted from the epoch.
 
-    Emits: ``window_start``, ``window_end``, ``count`` (rows), ``rate`` (rows a second, over the whole window also while
-    the stream is younger than that), and of the values of `column` ``mean``, ``min``, ``max`` and the quantiles, named
-    by `quantile_name`, all as doubles. Without a column: count and rate. An empty window is emitted too, with count 0
-    and nulls, but at most `windows.EMPTY_IN_A_ROW` in a row.
+    It emits ``window_start``, ``window_end``, ``count`` (rows), ``rate`` (rows a second over the whole window, even
+    while the stream is shorter than that), and for the values of `column` ``mean``, ``min``, ``max`` and the quantiles,
+    named by `quantile_name`, all as doubles. Without a column it emits count and rate only. Empty windows are emitted
+    too, with count 0 and nulls, but at most `windows.EMPTY_IN_A_ROW` in a row.
     """
 
     rule: str
@@ -163,7 +163,7 @@ class Monitor:
         _different([quantile_name(each) for each in self.quantiles], f"{what} would emit")
 
 
-Rule: TypeAlias = Window | Sequence | Absence | Monitor
+Rule: TypeAlias = TimeWindow | Sequence | Absence | Monitor
 
 
 def quantile_name(quantile: float) -> str:
@@ -172,9 +172,18 @@ def quantile_name(quantile: float) -> str:
     return "p" + percent.replace(".", "_")
 
 
+# A stored state holds the fingerprint of its rules, so these names stay when a class is renamed.
+_STORED_NAMES: Final[dict[type[Rule], str]] = {
+    TimeWindow: "Window",
+    Sequence: "Sequence",
+    Absence: "Absence",
+    Monitor: "Monitor",
+}
+
+
 def fingerprint(rules: Iterable[Rule]) -> bytes:
-    """16 bytes that differ when rules differ in anything: a state belongs to the rules that made it."""
-    told = [[type(rule).__name__, asdict(rule)] for rule in rules]
+    """16 bytes that identify the rules: a state belongs to the rules that made it."""
+    told = [[_STORED_NAMES[type(rule)], asdict(rule)] for rule in rules]
     return blake2b(json.dumps(told, sort_keys=True, separators=(",", ":")).encode(), digest_size=16).digest()
 
 
@@ -194,7 +203,7 @@ def _keys(keys: object, what: str) -> None:
     for key in keys:
         _name(key, f"{what}: a key")
         if key in (TIME, FIRST, THEN):
-            raise ConfigError(f"{what}: {key} cannot be a key, the engine reads it itself")
+            raise ConfigError(f"{what}: {key} cannot be a key, because the engine uses it")
     _different(list(keys), f"{what} would group by")
 
 
@@ -204,10 +213,12 @@ def _duration(value: object, what: str, field: str) -> None:
 
 
 def _overlap(size: int, slide: int, what: str, sized: str, slid: str) -> None:
-    if slide > size:  # the rows between two windows would be in none, and nobody would notice
+    if slide > size:  # rows between two windows would silently be in none
         raise ConfigError(f"{what}: {slid} ({slide}) must not be more than {sized} ({size})")
     if size > slide * OVERLAP:
-        raise ConfigError(f"{what}: {sized} ({size}) is over {OVERLAP} times {slid} ({slide}); let it move less often")
+        raise ConfigError(
+            f"{what}: {sized} ({size}) is more than {OVERLAP} times {slid} ({slide}); use a longer {slid}"
+        )
 
 
 def _quantile(value: object, what: str) -> None:
@@ -221,4 +232,4 @@ def _different(names: list[str], what: str) -> None:
         raise ConfigError(f"{what} the column {twice[0]!r} twice; give one of them another name")
 
 
-_COUNT: Final = Aggregate("count", "count")  # here at the end, as making it calls the checks
+_COUNT: Final = Aggregate("count", "count")  # at the end of the module, because making it calls the checks

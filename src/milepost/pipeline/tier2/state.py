@@ -1,4 +1,4 @@
-"""The state of an engine as bytes: what Spark keeps for a shard between two micro-batches.
+"""The state of an engine as bytes, which Spark keeps for a shard between two micro-batches.
 
 ::
 
@@ -10,10 +10,10 @@
     32  4  number of sections
     36  4  CRC-32 of all that follows
     40     sections, each: 4 bytes length of its name, 4 bytes 0, 8 bytes length of its data, name, data.
-           Name and data are filled up with zeros to multiples of 8, so that Arrow reads numbers where they lie.
+           Name and data are padded with zeros to multiples of 8, so that Arrow reads numbers without a copy.
 
-Little-endian. The data of a section is an Arrow IPC stream. Bytes that are not this are `MalformedBatch`; a state of
-other rules is `ConfigError`, as it is the pipeline or its checkpoint that has to change.
+Little-endian. The data of a section is an Arrow IPC stream. Other bytes raise `MalformedBatch`. A state of other rules
+raises `ConfigError`, because the pipeline or its checkpoint has to change.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _SECTION: Final = struct.Struct("<IIQ")
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What a state says: the watermark it was made at, and tables by name."""
+class StoredState:
+    """The content of a state: its watermark, and tables by name."""
 
     watermark: int
     tables: dict[str, pa.Table]
 
 
 def write(fingerprint: bytes, watermark: int, tables: dict[str, pa.Table]) -> bytes:
-    """The bytes of a state; the same for the same tables."""
+    """The bytes of a state; equal for equal tables."""
     pieces: list[bytes | memoryview] = []
     for name, table in tables.items():
         label, data = name.encode(), stream(table)
@@ -54,18 +54,18 @@ def write(fingerprint: bytes, watermark: int, tables: dict[str, pa.Table]) -> by
     return b"".join([_HEADER.pack(_MAGIC, _VERSION, 0, fingerprint, watermark, len(tables), check), *pieces])
 
 
-def read(state: bytes, fingerprint: bytes) -> Stored:
-    """The tables, read where they lie in `state`."""
+def read(state: bytes, fingerprint: bytes) -> StoredState:
+    """The tables, read from `state` without a copy."""
     view = memoryview(state)
     if len(view) < _HEADER.size or bytes(view[:4]) != _MAGIC:
         raise MalformedBatch("these bytes are not a state of tier 2; start from a new checkpoint")
     _, version, _, rules, watermark, sections, check = _HEADER.unpack_from(view)
     if version != _VERSION:
         raise MalformedBatch(
-            f"a state of version {version}, and this program reads {_VERSION}; use the one that wrote it"
+            f"this state of tier 2 has version {version}, not {_VERSION}; use the program that wrote it"
         )
     if rules != fingerprint:
-        raise ConfigError("this state was made by other rules; give the pipeline the rules it had, or a new checkpoint")
+        raise ConfigError("this state was made by other rules; use the previous rules, or a new checkpoint")
     if zlib.crc32(view[_HEADER.size :]) != check:
         raise MalformedBatch("this state of tier 2 is damaged: its checksum is wrong; restore its checkpoint")
     tables: dict[str, pa.Table] = {}
@@ -81,8 +81,8 @@ def read(state: bytes, fingerprint: bytes) -> Stored:
             raise MalformedBatch("this state of tier 2 ends in the middle of a section")
         tables[bytes(view[name : name + label]).decode(errors="replace")] = unpack(view[data : data + length])
     if at != len(view):
-        raise MalformedBatch("this state of tier 2 has bytes behind its last section")
-    return Stored(watermark, tables)
+        raise MalformedBatch("this state of tier 2 has bytes after its last section")
+    return StoredState(watermark, tables)
 
 
 def _filling(length: int) -> bytes:

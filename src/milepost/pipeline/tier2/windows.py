@@ -1,8 +1,8 @@
-"""Windows and monitors: rows folded into panes, panes into windows.
+"""Windows and monitors: rows are folded into panes, and panes into windows.
 
-State, sorted by pane and then by the first row of a key in it: ``panes`` (key number, pane, rows, partials) and
-``keys``, the keys that these number. A micro-batch touches the last stored pane at most, as its rows are later than the
-watermark before; the others are carried over.
+The state is sorted by pane, and then by the first row of a key in it: ``panes`` (key number, pane, rows, partials) and
+``keys``, the keys of these numbers. A micro-batch changes at most the last stored pane, since its rows are later than
+the previous watermark; the other panes are kept unchanged.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from milepost.pipeline.tier2.columns import Ints, column, ints, joined, ranges, 
 from milepost.pipeline.tier2.keys import canonical, check_key, group, group_codes
 from milepost.pipeline.tier2.operator import MOMENT, Operator, State, field, moments
 from milepost.pipeline.tier2.panes import Grid
-from milepost.pipeline.tier2.rules import TIME, Aggregate, Monitor, Window, quantile_name
+from milepost.pipeline.tier2.rules import TIME, Aggregate, Monitor, TimeWindow, quantile_name
 
-EMPTY_IN_A_ROW: Final = 60  # empty windows of a monitor; then it is silent until rows come: an idle year costs nothing
-_AT_ONCE: Final = 4_000_000  # rows and list elements of panes put together at a time: some 100 MB for a few aggregates
+EMPTY_IN_A_ROW: Final = (
+    60  # empty windows of a monitor; then it is silent until rows come, so that an idle year costs nothing
+)
+_AT_ONCE: Final = (
+    4_000_000  # rows and list elements of panes that are merged at a time: about 100 MB for a few aggregates
+)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An aggregate, and which partial it is made of."""
+class PlannedAggregate:
+    """An aggregate, and the partial from which it is computed."""
 
     aggregate: Aggregate
     partial: int
@@ -36,7 +40,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Folded:
-    """Panes, or windows: the key of each, which one it is, its rows, and its partials' columns."""
+    """Panes or windows: the key of each, its number, its rows, and the columns of its partials."""
 
     keys: Ints
     places: Ints
@@ -45,9 +49,9 @@ class Folded:
 
 
 class WindowOperator(Operator):
-    """A `Window` over rows of one schema."""
+    """A `TimeWindow` over rows of one schema."""
 
-    def __init__(self, rule: Window, schema: pa.Schema, offset: int = 0) -> None:
+    def __init__(self, rule: TimeWindow, schema: pa.Schema, offset: int = 0) -> None:
         self.rule = rule
         self.grid = Grid(rule.size_us, rule.slide_us, offset)
         self.key_types = [field(rule.rule, schema, key) for key in rule.keys]
@@ -55,11 +59,11 @@ class WindowOperator(Operator):
             check_key(rule.rule, key, kind)
         self.partials: list[partials.Partial] = []
         self.sources: list[str] = []
-        self.answers: list[Answer] = []
+        self.answers: list[PlannedAggregate] = []
         shared: dict[tuple[str, str], int] = {}
         for aggregate in rule.asked:
             if aggregate.column is None:
-                self.answers.append(Answer(aggregate, -1))
+                self.answers.append(PlannedAggregate(aggregate, -1))
                 continue
             kind = field(rule.rule, schema, aggregate.column)
             name = (partials.family(aggregate.function), aggregate.column)
@@ -70,7 +74,7 @@ class WindowOperator(Operator):
                 except ConfigError as error:
                     raise ConfigError(f"rule {rule.rule!r}, aggregate {aggregate.name!r}: {error}") from None
                 self.sources.append(aggregate.column)
-            self.answers.append(Answer(aggregate, shared[name]))
+            self.answers.append(PlannedAggregate(aggregate, shared[name]))
 
     def output(self) -> pa.Schema:
         columns = list(zip(self.rule.keys, self.key_types, strict=True))
@@ -87,7 +91,7 @@ class WindowOperator(Operator):
         return self._stored(keys, panes, self.grid.done(closed)), pa.concat_tables([schema.empty_table(), *emitted])
 
     def _fold(self, state: State, rows: pa.Table) -> tuple[list[pa.Array], Folded]:
-        """All keys, and all panes with the new rows in them."""
+        """All keys, and all panes including the new rows."""
         keys, old = self._loaded(state)
         if not rows.num_rows:
             return keys, old
@@ -120,7 +124,7 @@ class WindowOperator(Operator):
         )
 
     def _windows(self, panes: Folded, windows: Ints, keys: int) -> Iterator[Folded]:
-        """The windows put together from their panes, a bounded number of them at a time, in time order."""
+        """Assemble windows from their panes, a bounded number at a time, in time order."""
         starts, stops = self.grid.rows(panes.places, windows)
         weights = np.ones(len(panes.places), np.int64)
         for part in (part for parts in panes.parts for part in parts):
@@ -135,7 +139,7 @@ class WindowOperator(Operator):
             ranks = np.repeat(np.arange(len(chosen)), stops[chosen] - starts[chosen])
             merged = [[partials.take(part, rows) for part in parts] for parts in panes.parts]
             numbers, counts = panes.keys[rows], panes.rows[rows]
-            if self.grid.size > self.grid.slide:  # else a window is a pane
+            if self.grid.size > self.grid.slide:  # otherwise a window is a pane
                 groups = group_codes(ranks * keys + numbers)
                 merged = [
                     each.merge(parts, groups.codes, len(groups))
@@ -155,13 +159,13 @@ class WindowOperator(Operator):
             columns.append(self._finished(answer, windows))
         return pa.table(columns, schema=self.output())
 
-    def _finished(self, answer: Answer, windows: Folded) -> pa.Array:
+    def _finished(self, answer: PlannedAggregate, windows: Folded) -> pa.Array:
         if answer.partial < 0:
             return pa.array(windows.rows)
         function, quantile = answer.aggregate.function, answer.aggregate.quantile
         return self.partials[answer.partial].finish(windows.parts[answer.partial], function, quantile)
 
-    def _result(self, answer: Answer) -> pa.DataType:
+    def _result(self, answer: PlannedAggregate) -> pa.DataType:
         if answer.partial < 0:
             return pa.int64()
         return self.partials[answer.partial].result(answer.aggregate.function)
@@ -180,7 +184,9 @@ class WindowOperator(Operator):
             }
         panes = state["panes"]
         if panes.schema != self._schema():
-            raise ConfigError(f"rule {self.rule.rule!r}: the types of its columns are not those of its state any more")
+            raise ConfigError(
+                f"rule {self.rule.rule!r}: the types of its columns differ from its state; start with a new checkpoint"
+            )
         columns = [whole(each) for each in panes.columns]
         parts, at = [], 3
         for each in self.partials:
@@ -188,11 +194,13 @@ class WindowOperator(Operator):
             at += len(each.types)
         keys = [whole(each) for each in state["keys"].columns]
         if [key.type for key in keys] != self.key_types:
-            raise ConfigError(f"rule {self.rule.rule!r}: the types of its keys are not those of its state any more")
+            raise ConfigError(
+                f"rule {self.rule.rule!r}: the types of its keys differ from its state; start with a new checkpoint"
+            )
         return keys, Folded(ints(columns[0]), ints(columns[1]), ints(columns[2]), parts)
 
     def _stored(self, keys: list[pa.Array], panes: Folded, done: int) -> State:
-        """Without the panes before `done`, and without keys that no pane has."""
+        """The state without the panes before `done`, and without keys that no pane uses."""
         kept = int(np.searchsorted(panes.places, done))
         numbers = panes.keys[kept:]
         if keys:
@@ -210,7 +218,7 @@ def _numbered(keys: list[pa.Array]) -> pa.Table:
 
 
 class MonitorOperator(Operator):
-    """A `Monitor`: a window without keys whose ends are counted from the epoch, with the empty ones put in."""
+    """A `Monitor`: a window without keys whose ends are counted from the epoch, including empty windows."""
 
     def __init__(self, rule: Monitor, schema: pa.Schema) -> None:
         self.rule = rule
@@ -221,7 +229,7 @@ class MonitorOperator(Operator):
                 raise ConfigError(f"rule {rule.rule!r}: {rule.column!r} is a {kind}; a monitor needs numbers")
             asked = [Aggregate(name, function, "value") for name, function in _STATISTICS]
             asked += [Aggregate(quantile_name(each), "quantile", "value", each) for each in rule.quantiles]
-        window = Window(rule.rule, (), rule.window_us, rule.every_us, tuple(asked))
+        window = TimeWindow(rule.rule, (), rule.window_us, rule.every_us, tuple(asked))
         inner = pa.schema([(TIME, pa.int64()), ("value", pa.float64())])
         self._window = WindowOperator(window, inner, -rule.window_us % rule.every_us)
 
@@ -253,7 +261,7 @@ class MonitorOperator(Operator):
         return state, together.take(pa.array(np.argsort(np.concatenate([filled, empty]), kind="stable")))
 
     def _empty(self, filled: Ints, closed: int) -> Ints:
-        """The empty windows to emit: after each that had rows, up to the next, or so many of them."""
+        """The empty windows to emit: after each window with rows up to the next one, but at most a fixed number."""
         starts = filled + 1
         stops = np.minimum(np.append(filled[1:], closed + 1)[: len(filled)], starts + EMPTY_IN_A_ROW)
         return ranges(starts, np.maximum(stops, starts))

@@ -1,4 +1,4 @@
-"""Did every message arrive, once and in order? A ledger of what was attempted and what came out decides.
+"""Checks that every message arrived, once and in order, by a ledger of what was attempted and what was delivered.
 
 ::
 
@@ -10,8 +10,8 @@
     verdict = ledger.verdict()
     assert verdict, verdict
 
-Programs that may be killed at any moment write the same with a `Recorder` into files of their own, which the ledger
-reads when all is over.
+Programs that may be killed at any moment write the same events with a `Recorder` to files, which the ledger reads at
+the end.
 """
 
 from milepost.testing.ledger.ledger import Ledger

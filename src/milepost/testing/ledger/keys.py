@@ -1,4 +1,4 @@
-"""Messages as sorted numbers: a publisher's code in the upper bits, a sequence in the lower 47."""
+"""Messages as sorted numbers: the code of a publisher in the upper bits, a sequence in the lower 47."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ PUBLISHERS: Final = 1 << (63 - SEQUENCE_BITS)
 NEVER: Final = (1 << 63) - 1  # a time after all others
 
 Keys: TypeAlias = npt.NDArray[np.int64]
-Window: TypeAlias = tuple[int, int, int]  # of a death: reached at, dead by, how many may have been in hand
+Window: TypeAlias = tuple[int, int, int]  # of a death: time of the reach, time of death, most messages in hand
 
 
 def numbers(column: array[int]) -> Keys:
-    """A column as an array of its own."""
+    """A column as a separate array."""
     return np.frombuffer(column, np.int64).copy() if len(column) else np.empty(0, np.int64)
 
 
 def among(keys: Keys, others: Keys) -> Keys:
-    """Of sorted keys, those that are in `others`, which are sorted too."""
+    """The sorted keys that are in `others`, which are sorted too."""
     return keys[is_in(keys, others)]
 
 
 def without(keys: Keys, others: Keys) -> Keys:
-    """Of sorted keys, those that are not in `others`, which are sorted too."""
+    """The sorted keys that are not in `others`, which are sorted too."""
     return keys[~is_in(keys, others)]
 
 
 def is_in(keys: Keys, others: Keys) -> npt.NDArray[np.bool_]:
-    """Which keys are among others, which are sorted."""
+    """Which keys are in `others`, which are sorted."""
     if not len(others):
         return np.zeros(len(keys), np.bool_)
     found: npt.NDArray[np.bool_] = others[np.minimum(np.searchsorted(others, keys), len(others) - 1)] == keys
@@ -41,7 +41,7 @@ def is_in(keys: Keys, others: Keys) -> npt.NDArray[np.bool_]:
 
 
 def late(done_keys: Keys, done_at: Keys, key: Keys, at: Keys) -> npt.NDArray[np.bool_]:
-    """Which deliveries came after their message's acknowledgement had been confirmed."""
+    """Which deliveries came after the acknowledgement of their message was confirmed."""
     if not len(done_keys):
         return np.zeros(len(key), np.bool_)
     order = np.lexsort((done_at, done_keys))
@@ -53,11 +53,11 @@ def late(done_keys: Keys, done_at: Keys, key: Keys, at: Keys) -> npt.NDArray[np.
 
 
 def disordered(keys: Keys, members: Keys | None) -> Keys:
-    """Of keys in the order of their arrival, those right behind a higher one of the same publisher.
+    """Of keys in the order of their arrival, those directly after a higher key of the same publisher.
 
-    Whoever notes a message before its acknowledgement can be compared with the other members of its group: the next
-    message of the publisher is handed out only after that. `get` notes afterwards, so each member is held to its own
-    order.
+    A member that records a message before its acknowledgement can be compared with the other members of its group,
+    because the publisher's next message is handed out only after that. `get` records afterwards, so each member is
+    compared with itself only.
     """
     publishers = keys >> SEQUENCE_BITS
     lane = publishers if members is None else members * PUBLISHERS + publishers
@@ -68,10 +68,11 @@ def disordered(keys: Keys, members: Keys | None) -> Keys:
 
 
 def excuse(missing: Keys, keys: Keys, at: Keys, windows: list[Window]) -> tuple[int, Keys]:
-    """Give missing messages to windows in which they may have been in hand; how many, and what is left.
+    """Assign missing messages to windows in which they may have been in hand. Returns how many, and the remaining
+    messages.
 
-    A message fits a window that was open between the deliveries of its publisher's messages around it. Windows are
-    taken by time, and of the messages that fit one, those whose time ends first: no other choice excuses more.
+    A message fits a window that was open between the deliveries of its publisher's neighbouring messages. Windows are
+    processed by time, and take the fitting messages whose time ends first: no other choice excuses more.
     """
     if not len(missing) or not windows:
         return 0, missing

@@ -1,6 +1,6 @@
-"""The ledger: takes events, and decides.
+"""The ledger: collects events, and decides.
 
-A message is one number, as `keys` says. Deciding is sorting such numbers, so that millions of them take seconds.
+A message is one number, as in `keys`. Deciding means sorting such numbers, so that millions of them take seconds.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from milepost.testing.ledger.keys import (
     without,
 )
 from milepost.testing.ledger.records import (
-    Began,
+    BeganRecord,
     Book,
-    Broke,
-    Cursor,
+    BrokeRecord,
+    CursorRecord,
     Damage,
-    Done,
-    Ended,
+    DoneRecord,
+    EndedRecord,
     Event,
-    Got,
-    Put,
-    Reach,
-    Refused,
-    Stored,
+    GotRecord,
+    PutRecord,
+    ReachRecord,
+    RefusedRecord,
+    StoredRecord,
     read_records,
 )
 from milepost.testing.ledger.verdict import SHOWN, Finding, Tally, Verdict
@@ -75,7 +75,7 @@ class _Topic:
 
 @dataclass
 class _Seen:
-    """What came of one subscription, a column each."""
+    """The deliveries of one subscription, in columns."""
 
     key: array[int] = field(default_factory=lambda: array("q"))
     at: array[int] = field(default_factory=lambda: array("q"))
@@ -84,7 +84,7 @@ class _Seen:
     done_key: array[int] = field(default_factory=lambda: array("q"))
     done_at: array[int] = field(default_factory=lambda: array("q"))
     windows: list[Window] = field(default_factory=list)
-    reaching: dict[str, Reach] = field(default_factory=dict)  # by member
+    reaching: dict[str, ReachRecord] = field(default_factory=dict)  # by member
     given_up: dict[str, tuple[int, int]] = field(
         default_factory=dict
     )  # by member, since when, and how many it may hold
@@ -100,19 +100,20 @@ class _Rule:
 
 
 class Ledger(Book):
-    """Takes events, of this process or out of files, in any order of files, and decides about all of them at the end.
+    """Collects events, from this process or from files in any order, and decides about all of them at the end.
 
-    What must hold for each subscription: everything acknowledged that it wants was delivered; everything delivered
-    was attempted, and not refused; nothing came twice; the messages of a publisher came in its order; cursors never go
-    back. And what is in the log is there for all: a message whose put was never answered and that one subscription got
-    has to reach the others of the topic as well, and so do the other parts of an atomic put (`together`).
+    For each subscription this must hold: every acknowledged message that it wants was delivered; every delivered
+    message was attempted, and not refused; nothing was delivered twice; the messages of a publisher came in its order;
+    cursors never moved back. And the log is the same for all subscriptions: a message whose put was never answered, but
+    that one subscription got, must reach the other subscriptions of the topic as well, and so must the other parts of
+    an atomic put (`together`).
 
-    There is one honest gap: a consumer that is killed after the broker has committed its `get` and before it could
-    note what it got. It notes `reach` before each `get`; a death within is a window, and excuses as many messages as
-    were reached for, if by their publisher's order they belong there. A `get` that timed out may have messages on
-    their way, which the next ones return: until so many have come, they count as reached for. Windows and what they
-    excused are counted. The deaths of brokers and publishers excuse nothing, nor do those of consumers that acknowledge
-    by themselves, which note what they got before they do so.
+    There is one gap: a consumer that is killed after the broker has committed its `get` and before it could record the
+    messages. So it records `reach` before each `get`. A death after a `reach` is a window, which excuses as many
+    messages as the `reach` named, if they fit there by their publisher's order. A `get` that timed out may have
+    messages on their way, which the next ones return: until that many have come, they count as reached for. Windows and
+    the messages that they excuse are counted. Deaths of brokers and publishers excuse nothing, and neither do deaths of
+    consumers that acknowledge explicitly, since they record messages before they acknowledge them.
     """
 
     def __init__(self) -> None:
@@ -126,30 +127,30 @@ class Ledger(Book):
         self._damaged: list[tuple[str, int]] = []
         self._torn = 0
 
-    # What is expected
+    # Expectations
 
     def subscription(
         self, name: str, topic: str, mode: Mode = "once", *, wants: Wanted | None = None, marked: bool = True
     ) -> None:
-        """A durable subscription that was there before the first put, and is drained when the ledger decides.
+        """A durable subscription that existed before the first put, and is drained when the ledger decides.
 
-        `mode` "once": nothing may come twice (`get`). "at least once": a message may come again, if it is marked as
-        redelivered and its acknowledgement had not been confirmed before. Without a mark only if the broker was killed
-        between (`broke`), or with `marked=False`. `wants` stands for the filter: it is given a publisher and an array
-        of sequences, and returns which of them match.
+        `mode` "once": nothing may be delivered twice (`get`). "at least once": a message may be delivered again if it
+        is marked as redelivered and its acknowledgement was not confirmed before; without the mark only if a broker was
+        killed in between (`broke`), or with `marked=False`. `wants` is the filter: it gets a publisher and an array of
+        sequences, and returns which of them match.
         """
         if mode not in ("once", "at least once"):
             raise ValueError(f'a subscription is "once" or "at least once", not {mode!r}')
         self._rules[name] = _Rule(topic, mode, wants, marked)
 
     def together(self, publisher: str, topics: Sequence[str]) -> None:
-        """Say that a publisher puts each message into all of these topics, under one sequence, in an atomic put."""
+        """Declare that a publisher puts each message into all of these topics, under one sequence, in an atomic put."""
         self._together.append((publisher, tuple(topics)))
 
-    # What happened
+    # Events
 
     def read(self, path: Path | str) -> None:
-        """Take the events of a file that a `Recorder` wrote, to its end or to its writer's."""
+        """Read the events of a file that a `Recorder` wrote, up to its end or to the death of its writer."""
         for event in read_records(path):
             if not isinstance(event, Damage):
                 self.note(event)
@@ -160,35 +161,35 @@ class Ledger(Book):
 
     def note(self, event: Event) -> None:
         kind = type(event)
-        if kind is Got:
+        if kind is GotRecord:
             self._got(event)  # type: ignore[arg-type]  # `is` is a third of the cost of `isinstance`, and millions come
-        elif isinstance(event, Stored):
+        elif isinstance(event, StoredRecord):
             self._ranges(self._topics[event.topic].stored, event)
-        elif isinstance(event, Refused):
+        elif isinstance(event, RefusedRecord):
             self._ranges(self._topics[event.topic].refused, event)
-        elif isinstance(event, Put):
+        elif isinstance(event, PutRecord):
             self._ranges(self._topics[event.topic].attempted, event)
-        elif isinstance(event, Done):
+        elif isinstance(event, DoneRecord):
             seen = self._seen[event.subscription]
             seen.done_key.extend(self._keys(event.publishers, event.sequences))
             seen.done_at.extend([event.at] * len(event.sequences))
-        elif isinstance(event, Reach):
+        elif isinstance(event, ReachRecord):
             self._seen[event.subscription].reaching[event.member] = event
-        elif isinstance(event, Cursor):
+        elif isinstance(event, CursorRecord):
             self._seen[event.subscription].cursors[event.log].append((event.at, event.offset))
-        elif isinstance(event, Broke):
+        elif isinstance(event, BrokeRecord):
             self._broke.append((event.at, event.until))
-        elif isinstance(event, Began):
+        elif isinstance(event, BeganRecord):
             for seen in self._seen.values():
                 window = _window(seen, event.member, event.at)
                 if window is not None:
                     seen.windows.append(window)
                     _let_go(seen, event.member)
-        elif isinstance(event, Ended):
+        elif isinstance(event, EndedRecord):
             for seen in self._seen.values():
                 _let_go(seen, event.member)
 
-    def _got(self, event: Got) -> None:
+    def _got(self, event: GotRecord) -> None:
         seen, rows = self._seen[event.subscription], len(event.sequences)
         reach = seen.reaching.pop(event.member, None)
         if not rows:
@@ -206,9 +207,11 @@ class Ledger(Book):
         seen.member.extend([member] * rows)
         seen.again.extend(event.again or [0] * rows)
 
-    def _ranges(self, puts: _Puts, event: Put) -> None:
+    def _ranges(self, puts: _Puts, event: PutRecord) -> None:
         if event.count < 0 or event.first < 0 or event.first + event.count > 1 << SEQUENCE_BITS:
-            raise ValueError(f"{event.count} sequences from {event.first} on: they take 0 to 2**{SEQUENCE_BITS} - 1")
+            raise ValueError(
+                f"{event.count} sequences from {event.first} on exceed the range 0 to 2**{SEQUENCE_BITS} - 1"
+            )
         puts.first.append(self._publisher(event.publisher) << SEQUENCE_BITS | event.first)
         puts.count.append(event.count)
 
@@ -220,14 +223,16 @@ class Ledger(Book):
 
     def _keys(self, publishers: list[str], sequences: list[int]) -> list[int]:
         if sequences and not 0 <= min(sequences) <= max(sequences) < 1 << SEQUENCE_BITS:
-            raise ValueError(f"sequences from {min(sequences)} to {max(sequences)}: they take 0 to 2**{SEQUENCE_BITS}")
+            raise ValueError(
+                f"sequences from {min(sequences)} to {max(sequences)} exceed the range 0 to 2**{SEQUENCE_BITS} - 1"
+            )
         code = self._publisher
         return [code(name) << SEQUENCE_BITS | number for name, number in zip(publishers, sequences, strict=True)]
 
-    # The decision
+    # Decision
 
     def verdict(self) -> Verdict:
-        """Decide about all that was noted so far."""
+        """Decide about all events so far."""
         made = Verdict(torn=self._torn)
         if self._damaged:
             shown = tuple(f"{path} line {line}" for path, line in self._damaged[:SHOWN])
@@ -250,14 +255,16 @@ class Ledger(Book):
         nothing = np.empty(0, np.int64)
         there = self._there()
         for name in self._seen.keys() - self._rules.keys():
-            made.findings.append(Finding("records", f"{name}, which nobody announced", 1, (name,)))
+            made.findings.append(Finding("records", f"{name}, which was not announced", 1, (name,)))
         for name, rule in self._rules.items():
             tables = [table.get(rule.topic, nothing) for table in (attempted, stored, refused, there)]
             self._judge(made, name, rule, *tables)
         return made
 
     def _there(self) -> dict[str, Keys]:
-        """By topic, what must be in its log because somebody has seen it, or another part of its atomic put."""
+        """By topic: the messages that must be in its log, because they or another part of their atomic put were
+        delivered.
+        """
         found: dict[str, list[Keys]] = defaultdict(list)
         for name, rule in self._rules.items():
             keys = np.unique(numbers(self._seen[name].key))
@@ -277,7 +284,7 @@ class Ledger(Book):
         order = np.argsort(at, kind="stable")
         at, key = at[order], numbers(seen.key)[order]
         member, again = numbers(seen.member)[order], numbers(seen.again)[order]
-        first_keys, first_rows = np.unique(key, return_index=True)  # the first of several that are equal
+        first_keys, first_rows = np.unique(key, return_index=True)  # the first of several equal ones
 
         self._find(made, "invented", name, without(first_keys, attempted))
         self._find(made, "refused", name, among(first_keys, refused))
@@ -290,11 +297,13 @@ class Ledger(Book):
         )
         self._find(made, "duplicate", name, key[again_done])
         if rule.mode != "once" and rule.marked:
-            before = at[first_rows][np.searchsorted(first_keys, key)]  # when each of them came for the first time
+            before = at[first_rows][np.searchsorted(first_keys, key)]  # when each was delivered first
             self._find(made, "unmarked", name, key[later & ~again_done & self._unmarked(again, before, at)])
         self._find(made, "order", name, disordered(key[~later], member[~later] if rule.mode == "once" else None))
 
-        ghosts = np.union1d(refused, without(there, attempted))  # reported where they came, and expected nowhere
+        ghosts = np.union1d(
+            refused, without(there, attempted)
+        )  # reported where they were delivered, and expected nowhere
         expected = without(np.union1d(stored, there), ghosts)
         expected = expected[self._wanted(rule, expected)]
         ends = [_window(seen, each, NEVER) for each in {*seen.reaching, *seen.given_up}]
@@ -314,14 +323,14 @@ class Ledger(Book):
         made.subscriptions[name] = Tally(len(first_keys), int(later.sum()), excused, len(windows), reach)
 
     def _unmarked(self, again: Keys, before: Keys, at: Keys) -> npt.NDArray[np.bool_]:
-        """Which deliveries have no mark, and no death of a broker between them and the first one for an excuse."""
+        """Which deliveries have neither a redelivery mark nor a death of a broker since the first delivery."""
         wrong: npt.NDArray[np.bool_] = again == 0
         for since, until in self._broke:
             wrong &= ~((before <= until) & (at >= since))
         return wrong
 
     def _wanted(self, rule: _Rule, keys: Keys) -> npt.NDArray[np.bool_]:
-        """Of sorted keys, which the subscription's filter matches."""
+        """Which of the sorted keys the subscription's filter matches."""
         mask = np.ones(len(keys), np.bool_)
         if rule.wants is None:
             return mask
@@ -340,7 +349,7 @@ class Ledger(Book):
 
 
 def _window(seen: _Seen, member: str, dead: int) -> Window | None:
-    """What a member that is dead by then may have had in its hands."""
+    """The messages that a dead member may have had in hand."""
     reach, given_up = seen.reaching.get(member), seen.given_up.get(member)
     found = [each for each in (given_up, (reach.at, reach.count) if reach is not None else None) if each is not None]
     if not found:

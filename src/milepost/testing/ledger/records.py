@@ -1,9 +1,9 @@
-"""What programs note while they run, a line of JSON for each event, so that it outlives a SIGKILL.
+"""The events that programs record while they run, one line of JSON each, so that they survive a SIGKILL.
 
 ::
 
     ["began", at, member]                                       a consumer or a publisher starts, perhaps again
-    ["ended", at, member]                                       a consumer ends, with nothing in its hands
+    ["ended", at, member]                                       a consumer ends, with no message in hand
     ["put", at, publisher, topic, first, count]                 before putting; the sequences are dense
     ["stored", at, publisher, topic, first, count]              the put has returned
     ["refused", at, publisher, topic, first, count]             it failed, and nothing can have been stored
@@ -13,8 +13,8 @@
     ["cursor", at, subscription, log, offset]
     ["broke", at, until]                                        a broker was killed, and was back by then
 
-`at` is the machine's monotonic clock in nanoseconds, which all its processes share: files are merged by it. Each
-line is one `write` to a file opened for appending: the kernel keeps it when the process is killed the instant after.
+`at` is the machine's monotonic clock in nanoseconds, which all its processes share; files are merged by it. Each line
+is one `write` to a file opened for appending, so the kernel keeps it even if the process is killed right after.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-CHUNK_BYTES: Final = 8 << 20  # of a file that are decoded at once: the memory it takes does not grow with the file
+CHUNK_BYTES: Final = 8 << 20  # of a file that are decoded at once, so that memory does not grow with the file
 
 
-class Began(msgspec.Struct, array_like=True, tag="began", frozen=True):
-    """A program starts; what its life before had in hand, it had in hand when it died."""
-
-    at: int
-    member: str
-
-
-class Ended(msgspec.Struct, array_like=True, tag="ended", frozen=True):
-    """A consumer ends in good order: no get is under way."""
+class BeganRecord(msgspec.Struct, array_like=True, tag="began", frozen=True):
+    """A program starts. Messages that its previous process had reached for count as in hand when that one died."""
 
     at: int
     member: str
 
 
-class Put(msgspec.Struct, array_like=True, tag="put", frozen=True):
-    """Somebody is about to put messages `first` to before `first + count`."""
+class EndedRecord(msgspec.Struct, array_like=True, tag="ended", frozen=True):
+    """A consumer ends normally: no get is under way."""
+
+    at: int
+    member: str
+
+
+class PutRecord(msgspec.Struct, array_like=True, tag="put", frozen=True):
+    """A publisher is about to put messages `first` to before `first + count`."""
 
     at: int
     publisher: str
@@ -56,16 +56,16 @@ class Put(msgspec.Struct, array_like=True, tag="put", frozen=True):
     count: int
 
 
-class Stored(Put, tag="stored", frozen=True):
+class StoredRecord(PutRecord, tag="stored", frozen=True):
     """The put returned: acknowledged."""
 
 
-class Refused(Put, tag="refused", frozen=True):
-    """The put failed, for a reason that says that nothing was stored."""
+class RefusedRecord(PutRecord, tag="refused", frozen=True):
+    """The put failed, and certainly nothing was stored."""
 
 
-class Reach(msgspec.Struct, array_like=True, tag="reach", frozen=True):
-    """A consumer is about to get up to `count` messages, which count as consumed before it has noted them."""
+class ReachRecord(msgspec.Struct, array_like=True, tag="reach", frozen=True):
+    """A consumer is about to get up to `count` messages, which are consumed before it can record them."""
 
     at: int
     subscription: str
@@ -73,8 +73,8 @@ class Reach(msgspec.Struct, array_like=True, tag="reach", frozen=True):
     count: int
 
 
-class Got(msgspec.Struct, array_like=True, tag="got", frozen=True):
-    """Messages arrived, none perhaps. `again`: which were marked as redelivered; empty: none was."""
+class GotRecord(msgspec.Struct, array_like=True, tag="got", frozen=True):
+    """Messages arrived, possibly none. `again`: which were marked as redelivered; empty: none."""
 
     at: int
     subscription: str
@@ -84,8 +84,8 @@ class Got(msgspec.Struct, array_like=True, tag="got", frozen=True):
     again: list[int] = []
 
 
-class Done(msgspec.Struct, array_like=True, tag="done", frozen=True):
-    """The broker has confirmed that messages are acknowledged: they may not come again."""
+class DoneRecord(msgspec.Struct, array_like=True, tag="done", frozen=True):
+    """The broker has confirmed an acknowledgement: these messages may not be delivered again."""
 
     at: int
     subscription: str
@@ -94,8 +94,8 @@ class Done(msgspec.Struct, array_like=True, tag="done", frozen=True):
     sequences: list[int]
 
 
-class Cursor(msgspec.Struct, array_like=True, tag="cursor", frozen=True):
-    """Where a subscription was seen to be."""
+class CursorRecord(msgspec.Struct, array_like=True, tag="cursor", frozen=True):
+    """The observed position of a subscription."""
 
     at: int
     subscription: str
@@ -103,14 +103,25 @@ class Cursor(msgspec.Struct, array_like=True, tag="cursor", frozen=True):
     offset: int
 
 
-class Broke(msgspec.Struct, array_like=True, tag="broke", frozen=True):
-    """A broker died, and forgot whom it had handed what: such messages come again without a mark."""
+class BrokeRecord(msgspec.Struct, array_like=True, tag="broke", frozen=True):
+    """A broker died, and lost which messages it had handed out: they may be delivered again without a mark."""
 
     at: int
     until: int
 
 
-Event: TypeAlias = Began | Ended | Put | Stored | Refused | Reach | Got | Done | Cursor | Broke
+Event: TypeAlias = (
+    BeganRecord
+    | EndedRecord
+    | PutRecord
+    | StoredRecord
+    | RefusedRecord
+    | ReachRecord
+    | GotRecord
+    | DoneRecord
+    | CursorRecord
+    | BrokeRecord
+)
 _DECODER: Final = msgspec.json.Decoder(Event)
 _ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -120,31 +131,33 @@ class Book(ABC):
 
     @abstractmethod
     def note(self, event: Event) -> None:
-        """Take one event."""
+        """Add one event."""
 
     def began(self, member: str) -> None:
-        """A program of this name starts. Whatever it was reaching for in an earlier life was in its hands."""
-        self.note(Began(time.monotonic_ns(), member))
+        """A program with this name starts. Everything that its previous process had reached for was in its hands."""
+        self.note(BeganRecord(time.monotonic_ns(), member))
 
     def ended(self, member: str) -> None:
-        """A consumer ends in good order: it reaches for nothing any more, and has noted all that it got."""
-        self.note(Ended(time.monotonic_ns(), member))
+        """A consumer ends normally: no get is under way, and everything it got is recorded."""
+        self.note(EndedRecord(time.monotonic_ns(), member))
 
     def put(self, publisher: str, topic: str, first: int, count: int = 1) -> None:
-        """Before a put: a publisher numbers its messages itself, and puts no number twice into one topic."""
-        self.note(Put(time.monotonic_ns(), publisher, topic, first, count))
+        """Before a put. A publisher numbers its messages itself, and puts no number twice into one topic."""
+        self.note(PutRecord(time.monotonic_ns(), publisher, topic, first, count))
 
     def stored(self, publisher: str, topic: str, first: int, count: int = 1) -> None:
         """After a put has returned."""
-        self.note(Stored(time.monotonic_ns(), publisher, topic, first, count))
+        self.note(StoredRecord(time.monotonic_ns(), publisher, topic, first, count))
 
     def refused(self, publisher: str, topic: str, first: int, count: int = 1) -> None:
-        """After a put has failed for good. When it may have been stored none the less, note nothing."""
-        self.note(Refused(time.monotonic_ns(), publisher, topic, first, count))
+        """After a put has certainly failed. When the message may have been stored, record nothing."""
+        self.note(RefusedRecord(time.monotonic_ns(), publisher, topic, first, count))
 
     def reach(self, subscription: str, member: str = "", count: int = 1) -> None:
-        """Before a `get` or `get_many`: should the program die before it has noted what it got, so much is excused."""
-        self.note(Reach(time.monotonic_ns(), subscription, member, count))
+        """Before a `get` or `get_many`. If the program dies before it records the result, this many messages are
+        excused.
+        """
+        self.note(ReachRecord(time.monotonic_ns(), subscription, member, count))
 
     def got(
         self,
@@ -155,14 +168,18 @@ class Book(ABC):
         member: str = "",
         again: bool | Sequence[bool] = (),
     ) -> None:
-        """What came: one message, many, or none. One that acknowledges by itself notes it *before* it does so."""
+        """The messages of a get: one, many, or none. A consumer that acknowledges explicitly records them *before*
+        that.
+        """
         numbers = [sequences] if isinstance(sequences, int) else list(sequences)
         names = [publishers] * len(numbers) if isinstance(publishers, str) else list(publishers)
         marks = [again] * len(numbers) if isinstance(again, bool) else again
         flags = [int(mark) for mark in marks] if any(marks) else []
         if len(names) != len(numbers) or len(flags) not in (0, len(numbers)):
-            raise ValueError(f"{len(names)} publishers, {len(numbers)} sequences and {len(flags)} marks do not fit")
-        self.note(Got(time.monotonic_ns(), subscription, member, names, numbers, flags))
+            raise ValueError(
+                f"{len(names)} publishers, {len(numbers)} sequences and {len(flags)} marks differ in number"
+            )
+        self.note(GotRecord(time.monotonic_ns(), subscription, member, names, numbers, flags))
 
     def done(
         self,
@@ -176,30 +193,32 @@ class Book(ABC):
         numbers = [sequences] if isinstance(sequences, int) else list(sequences)
         names = [publishers] * len(numbers) if isinstance(publishers, str) else list(publishers)
         if len(names) != len(numbers):
-            raise ValueError(f"{len(names)} publishers and {len(numbers)} sequences do not fit")
-        self.note(Done(time.monotonic_ns(), subscription, member, names, numbers))
+            raise ValueError(f"{len(names)} publishers and {len(numbers)} sequences differ in number")
+        self.note(DoneRecord(time.monotonic_ns(), subscription, member, names, numbers))
 
     def cursor(self, subscription: str, log: int, offset: int) -> None:
-        """A position that somebody read off the broker."""
-        self.note(Cursor(time.monotonic_ns(), subscription, log, offset))
+        """A position that was read from the broker."""
+        self.note(CursorRecord(time.monotonic_ns(), subscription, log, offset))
 
     def broke(self, since: int) -> None:
-        """A broker was killed at `since`, of `time.monotonic_ns()`, and is back now. It excuses missing marks alone."""
-        self.note(Broke(since, time.monotonic_ns()))
+        """A broker was killed at `since` (`time.monotonic_ns()`), and is back now. This excuses missing redelivery
+        marks only.
+        """
+        self.note(BrokeRecord(since, time.monotonic_ns()))
 
 
 class Recorder(Book):
-    """Notes events in a file, each before the call returns. A file may be taken up again by the program's next life.
+    """Writes events to a file, each before the call returns. The next process of the program may continue the file.
 
-    It says `began` by itself: the first line of each life tells which lines before it may be cut off. `member` is the
-    program's name, which no other has.
+    It records `began` by itself: the first line of each process says which line before it may be torn. `member` is the
+    unique name of the program.
     """
 
     def __init__(self, path: Path | str, member: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         size = os.fstat(self._file).st_size
         if size and os.pread(self._file, 1, size - 1) != b"\n":
-            os.write(self._file, b"\n")  # the life before was killed in the middle of a line
+            os.write(self._file, b"\n")  # the previous process was killed in the middle of a line
         self.began(member)
 
     def note(self, event: Event) -> None:
@@ -222,7 +241,7 @@ class Recorder(Book):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A line that is no event. `torn`: it was cut off by the death of its writer, as may be."""
+    """A line that cannot be read. `torn`: it was cut off by the death of its writer, which is allowed."""
 
     line: int  # counted from 1
     torn: bool
@@ -231,7 +250,7 @@ class Damage(msgspec.Struct, frozen=True):
 def read_records(path: Path | str) -> Iterator[Event | Damage]:
     """The events of a file in their order.
 
-    A line that cannot be read is torn when it is the file's last and has no end, or when the next one says `began`.
+    An unreadable line is torn when it is the last one and has no end, or when the next line is `began`.
     """
     number, rest, damaged = 0, b"", 0
     with Path(path).open("rb") as file:
@@ -243,7 +262,7 @@ def read_records(path: Path | str) -> Iterator[Event | Damage]:
             for event in _decoded(whole):
                 number += 1
                 if damaged:
-                    yield Damage(damaged, isinstance(event, Began))
+                    yield Damage(damaged, isinstance(event, BeganRecord))
                     damaged = 0
                 if event is None:
                     damaged = number
@@ -261,7 +280,7 @@ def _decoded(lines: bytes) -> list[Event | None]:
             found: list[Event | None] = list(_DECODER.decode_lines(lines))
             return found
     except (msgspec.DecodeError, UnicodeDecodeError):
-        pass  # one of them is damaged: which?
+        pass  # one of them is damaged: find out which
     return [_one(line) for line in lines.split(b"\n")]
 
 

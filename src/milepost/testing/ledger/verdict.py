@@ -1,23 +1,23 @@
-"""What a ledger decides, in a form to print."""
+"""The verdict of a ledger, in printable form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
-SHOWN: Final = 5  # offenders of a kind that are named; the rest is a number
+SHOWN: Final = 5  # offenders of a kind that are named; the others are only counted
 
 KINDS: Final = {
     "lost": "acknowledged and never delivered",
-    "uneven": "delivered to others, or with others, and not here",
+    "uneven": "delivered elsewhere, but not here",
     "invented": "delivered and never attempted",
-    "refused": "refused, and delivered all the same",
-    "unwanted": "delivered, though the filter does not want them",
+    "refused": "refused, but delivered",
+    "unwanted": "delivered, although the filter excludes them",
     "duplicate": "delivered again after they were consumed",
     "unmarked": "delivered again without a mark",
-    "order": "delivered behind a later one of their publisher",
-    "cursor": "steps back of a cursor",
-    "records": "events that cannot be: the records are wrong, and the verdict with them",
+    "order": "delivered after a later one of their publisher",
+    "cursor": "backward moves of a cursor",
+    "records": "impossible events: the records are wrong, and so is the verdict",
 }
 
 
@@ -40,10 +40,10 @@ class Tally:
     """The figures of one subscription."""
 
     delivered: int  # different messages
-    again: int  # deliveries of messages that had been there before, as they may
-    in_hand: int  # messages that died with a consumer which had reached for them
-    windows: int  # deaths of consumers that had reached for something
-    reach: int  # how many messages those windows might have excused
+    again: int  # permitted deliveries of messages that were delivered before
+    in_hand: int  # messages that were lost with a consumer that had reached for them
+    windows: int  # deaths of consumers that had reached for messages
+    reach: int  # most messages that these windows could excuse
 
     def __str__(self) -> str:
         text = f"{self.delivered:,} delivered"
@@ -56,7 +56,7 @@ class Tally:
 
 @dataclass
 class Verdict:
-    """True when nothing was found. `str()` shows the figures and every finding."""
+    """The verdict, true when nothing was found. `str()` shows the figures and all findings."""
 
     attempted: int = 0
     acknowledged: int = 0
@@ -70,7 +70,9 @@ class Verdict:
 
     @property
     def unknown(self) -> int:
-        """Attempted, and neither acknowledged nor refused: their publishers died, or heard nothing."""
+        """Messages that were attempted, and neither acknowledged nor refused: their publishers died, or got no
+        answer.
+        """
         return self.attempted - self.acknowledged - self.refused
 
     def __str__(self) -> str:

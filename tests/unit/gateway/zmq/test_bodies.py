@@ -13,17 +13,26 @@ from hypothesis import strategies as st
 
 from milepost import errors
 from milepost.gateway.zmq import bodies
-from milepost.gateway.zmq.bodies import Ack, Get, Put, Sub, Unsub, encoding_of, payload_bytes, read_request
+from milepost.gateway.zmq.bodies import (
+    AckRequest,
+    GetRequest,
+    PutRequest,
+    SubRequest,
+    UnsubRequest,
+    encoding_of,
+    payload_bytes,
+    read_request,
+)
 from milepost.gateway.zmq.refusal import DESCRIPTION_CHARS, NAMES, Refusal, refusal
 
 UUID = "2f1e9a0c-5d53-4b6e-9d3b-0a4f5d1c2b3a"
 REQUESTS = [
-    ("PUT", {"pub_id": "p", "topic": "t", "message_uuid": UUID, "payload": "aGk="}, Put("p", "t", UUID, "aGk=")),
-    ("GET", {"sub_id": "s", "topic": "t"}, Get("s", "t")),
-    ("GET", {"sub_id": "s", "topic": "t", "timeout_ms": 500}, Get("s", "t", 500)),
-    ("ACK", {"sub_id": "s", "message_no": 7}, Ack("s", 7)),
-    ("SUB", {"sub_id": "s", "topic": "t"}, Sub("s", "t")),
-    ("UNSUB", {"sub_id": "s", "request_uuid": UUID}, Unsub("s", UUID)),
+    ("PUT", {"pub_id": "p", "topic": "t", "message_uuid": UUID, "payload": "aGk="}, PutRequest("p", "t", UUID, "aGk=")),
+    ("GET", {"sub_id": "s", "topic": "t"}, GetRequest("s", "t")),
+    ("GET", {"sub_id": "s", "topic": "t", "timeout_ms": 500}, GetRequest("s", "t", 500)),
+    ("ACK", {"sub_id": "s", "message_no": 7}, AckRequest("s", 7)),
+    ("SUB", {"sub_id": "s", "topic": "t"}, SubRequest("s", "t")),
+    ("UNSUB", {"sub_id": "s", "request_uuid": UUID}, UnsubRequest("s", UUID)),
 ]
 ENCODE = {"bson": bson.encode, "json": lambda body: json.dumps(body).encode()}
 
@@ -37,12 +46,12 @@ def test_documented_requests_are_read(encoding, name, fields, expected):
 
 def test_a_payload_may_be_a_document_serialised_on_its_own():
     body = bson.encode({"msg_type": "GET", "payload": bson.encode({"sub_id": "s", "topic": "t"})})
-    assert read_request(body).request == Get("s", "t")
+    assert read_request(body).request == GetRequest("s", "t")
 
 
 def test_unknown_fields_are_ignored():
     body = b'{"msg_type": "GET", "payload": {"sub_id": "s", "topic": "t", "more": 1}, "version": 2}'
-    assert read_request(body).request == Get("s", "t")
+    assert read_request(body).request == GetRequest("s", "t")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +172,7 @@ def test_a_uuid_in_any_form_is_the_same():
 
 @pytest.mark.parametrize("encoding", ["bson", "json"])
 def test_answers_are_written_in_the_encoding_of_the_question(encoding):
-    reply = bodies.write_reply(Get("s", "t"), {"message_no": 3, "payload": b"hi", "broker_id": "b"}, encoding)
+    reply = bodies.write_reply(GetRequest("s", "t"), {"message_no": 3, "payload": b"hi", "broker_id": "b"}, encoding)
     error = bodies.write_error(Refusal("NoPostsInTopic", "none", code="nothing_there", retry=True), "b", encoding)
     read = {"bson": bson.decode, "json": json.loads}[encoding]
     assert encoding_of(reply) == encoding

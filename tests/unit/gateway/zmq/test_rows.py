@@ -10,7 +10,7 @@ import milepost
 from milepost.errors import CheckFailed, InvalidValue, MilepostError
 from milepost.gateway.values import SCHEMA_COST
 from milepost.gateway.zmq import bodies, rows
-from milepost.gateway.zmq.bodies import Get
+from milepost.gateway.zmq.bodies import GetRequest
 
 OLD, NEW = milepost.parse_schema("q: [price: double]"), milepost.parse_schema("q: [price: double, lot: uint8?]")
 CHECKED = milepost.parse_schema("q: [price: double] check (price > 0)")
@@ -20,7 +20,7 @@ def through(schema, row, encoding):
     """A message as a client would see it."""
     other = {"payload": b"another"}
     payload = rows.shown(milepost.encode(schema, [other, row, other]), 1, encoding)
-    body = bodies.write_reply(Get("s", "t"), {"payload": payload}, encoding)
+    body = bodies.write_reply(GetRequest("s", "t"), {"payload": payload}, encoding)
     return {"bson": bson.decode, "json": json.loads}[encoding](body)["payload"]["payload"]
 
 
@@ -115,5 +115,5 @@ def test_fields_may_be_called_as_methods_are(encoding):
     message = {"items": 1, "get": 2, "keys": 3, "header": 5, "inner": {"items": 4}}
     schema = milepost.parse_schema("m: [items: int, get: int, keys: int, header: int, inner: [items: int]]")
     payload = rows.shown(milepost.encode(schema, [message]), 0, encoding)
-    body = bodies.write_reply(Get("s", "t"), {"payload": payload}, encoding)
+    body = bodies.write_reply(GetRequest("s", "t"), {"payload": payload}, encoding)
     assert {"bson": bson.decode, "json": json.loads}[encoding](body)["payload"]["payload"] == message

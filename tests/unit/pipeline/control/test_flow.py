@@ -14,9 +14,9 @@ from milepost.errors import ConfigError
 from milepost.pipeline.control import FlowController, Model, settled_after, spectral_radius
 from milepost.pipeline.control.flow import PATIENCE
 from milepost.pipeline.control.placement import Gains
-from milepost.pipeline.control.plant import FirstOrder
 from milepost.pipeline.control.regulator import Regulator
-from milepost.pipeline.control.simulation import PAPER_GAINS
+from milepost.pipeline.experiments.plant import FirstOrder
+from milepost.pipeline.experiments.simulation import PAPER_GAINS
 
 REFERENCE = 400.0
 BALANCE = 10.0  # events an interval that hold the free space where it is
@@ -208,5 +208,5 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
 def test_a_state_of_another_shape_is_refused() -> None:
     state = FlowController(queue(), REFERENCE).state()
     state["regulator"]["inputs"] = [1.0]
-    with pytest.raises(ConfigError, match="anew"):
+    with pytest.raises(ConfigError, match="new regulator"):
         FlowController.restore(state)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from milepost.errors import ConfigError, InvalidValue
 from milepost.pipeline.control import Model, Recursive, excitation, identify
-from milepost.pipeline.control.plant import FirstOrder
+from milepost.pipeline.experiments.plant import FirstOrder
 
 
 def run(model: Model, inputs: np.ndarray, noise: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -76,9 +76,9 @@ def test_an_input_without_effect_is_refused() -> None:
 
 
 def test_too_little_data_and_data_of_no_shape_are_refused() -> None:
-    with pytest.raises(InvalidValue, match="longer"):
+    with pytest.raises(InvalidValue, match="at least 12"):
         identify(excitation(1, 2, 10), np.arange(10.0))
-    with pytest.raises(InvalidValue, match="one input for each"):
+    with pytest.raises(InvalidValue, match="one value each"):
         identify([1.0, 2.0], [1.0])
     with pytest.raises(ConfigError):
         identify([1.0], [1.0], delays=())

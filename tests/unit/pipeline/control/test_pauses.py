@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from milepost.pipeline.control import Balancer, ResponseMeter, split
-from milepost.pipeline.control.pauses import BARRED, PROBE, RAREST, Pauses, late
-from milepost.pipeline.control.plant import Hog, Plant
-from milepost.pipeline.control.simulation import CAPACITY, HOG, Run, simulate
+from milepost.pipeline.control.pauses import BARRED, PROBE, RAREST, LanePauses, late
 from milepost.pipeline.control.split import without
+from milepost.pipeline.experiments.plant import Plant, SimulatedHog
+from milepost.pipeline.experiments.simulation import CAPACITY, HOG, SimulatedRun, simulate
 
 
 def test_a_lane_pauses_when_the_least_it_could_get_would_take_longer_than_all_that_others_have() -> None:
-    pauses = Pauses(2)
+    pauses = LanePauses(2)
     pauses.step([1.4, 1.2], [0.5, 0.4])
     assert pauses.of([0.4, 0.6]) == [0.4, 0.6]
     pauses.step([3.0, 1.2], [1.1, 0.4])  # it is slow because much is before it: the balancer's business
@@ -24,7 +24,7 @@ def test_a_lane_pauses_when_the_least_it_could_get_would_take_longer_than_all_th
 
 
 def test_probes_become_rarer_until_one_says_that_the_lane_is_well() -> None:
-    pauses = Pauses(2)
+    pauses = LanePauses(2)
     probed = []
     for interval in range(100):
         pauses.step([3.0, 1.2], [2.0, 0.4])
@@ -42,7 +42,7 @@ def test_probes_become_rarer_until_one_says_that_the_lane_is_well() -> None:
 
 
 def test_a_lane_that_others_cannot_do_without_is_left_alone_for_long() -> None:
-    pauses = Pauses(2)
+    pauses = LanePauses(2)
     pauses.step([3.0, 1.2], [2.0, 0.4])
     assert pauses.paused(0)
     pauses.step([3.0, 9.0], [2.0, 0.4])
@@ -55,13 +55,13 @@ def test_a_lane_that_others_cannot_do_without_is_left_alone_for_long() -> None:
 
 
 def test_somebody_always_works() -> None:
-    pauses = Pauses(3)
+    pauses = LanePauses(3)
     for _ in range(5):
         pauses.step([9.0, 5.0, 1.0], [9.0, 5.0, 1.0])
         assert pauses.of([0.2, 0.3, 0.5]) == [0.0, 0.0, 1.0]
     pauses.step([9.0, 5.0, None], [9.0, 5.0, None])
     assert sum(pauses.of([0.2, 0.3, 0.5])) == pytest.approx(1)
-    alone = Pauses(1)
+    alone = LanePauses(1)
     alone.step([100.0], [100.0])
     assert alone.of([1.0]) == [1.0]
 
@@ -101,18 +101,18 @@ def test_the_meter_tells_what_a_micro_batch_takes_anyway() -> None:
 def test_where_a_hog_makes_the_fixed_cost_dear_a_pause_keeps_the_delay() -> None:
     """Light load, so that one lane can do it all, and micro-batches whose fixed cost is most of them."""
 
-    def run(balanced: bool) -> Run:
+    def run(balanced: bool) -> SimulatedRun:
         plant = Plant(
             [CAPACITY] * 2,
             lambda _: 0.1 * CAPACITY,
             bound=10**12,
-            hogs=[Hog(*HOG, 0.15, lane=0)],
+            hogs=[SimulatedHog(*HOG, 0.15, lane=0)],
             overhead=0.5,
             overhead_slows=True,
         )
         return simulate(plant, 640, balancer=Balancer(2) if balanced else None)
 
-    def ratio(run: Run) -> float:
+    def ratio(run: SimulatedRun) -> float:
         before = run.trace.between(60, HOG[0]).column("delay")
         return float(np.nanmean(run.trace.between(*HOG).column("delay")) / np.nanmean(before))
 

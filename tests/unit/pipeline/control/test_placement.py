@@ -24,7 +24,7 @@ from milepost.pipeline.control import (
     settling_time,
     spectral_radius,
 )
-from milepost.pipeline.control.simulation import PAPER, PAPER_GAINS, PAPER_POLES
+from milepost.pipeline.experiments.simulation import PAPER, PAPER_GAINS, PAPER_POLES
 
 PAPER_LATE = Model(PAPER.a, PAPER.b, 0.0, 1)
 

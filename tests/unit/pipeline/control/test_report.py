@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from milepost.pipeline.control import Record, Trace, report
-from milepost.pipeline.control.simulation import flow_control, load_balancing, no_control
+from milepost.pipeline.experiments.simulation import flow_control, load_balancing, no_control
 
 
 def test_a_sparkline_goes_from_the_least_to_the_greatest() -> None:

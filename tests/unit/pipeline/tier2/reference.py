@@ -10,14 +10,14 @@ from collections.abc import Callable
 from decimal import Decimal, localcontext
 from typing import Any
 
-from milepost.pipeline.tier2 import Absence, Aggregate, Monitor, Rule, Sequence, Window, quantile_name
+from milepost.pipeline.tier2 import Absence, Aggregate, Monitor, Rule, Sequence, TimeWindow, quantile_name
 from milepost.pipeline.tier2.windows import EMPTY_IN_A_ROW
 
 Row = dict[str, Any]
 
 
 def run(rule: Rule, rows: list[Row], watermark: int) -> list[Row]:
-    if isinstance(rule, Window):
+    if isinstance(rule, TimeWindow):
         return windows(rule, rows, watermark)
     if isinstance(rule, Monitor):
         return monitor(rule, rows, watermark)
@@ -28,11 +28,11 @@ def readable(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def key(rule: Window | Sequence | Absence, row: Row) -> tuple[Any, ...]:
+def key(rule: TimeWindow | Sequence | Absence, row: Row) -> tuple[Any, ...]:
     return tuple(readable(row[name]) for name in rule.keys)
 
 
-def windows(rule: Window, rows: list[Row], watermark: int) -> list[Row]:
+def windows(rule: TimeWindow, rows: list[Row], watermark: int) -> list[Row]:
     if not rows:
         return []
     emitted = []

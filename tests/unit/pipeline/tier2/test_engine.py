@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.errors import ConfigError, InvalidValue, LimitExceeded
-from milepost.pipeline.tier2 import LAST_TIME, Absence, Aggregate, Engine, Monitor, Rule, Sequence, Window
+from milepost.pipeline.tier2 import LAST_TIME, Absence, Aggregate, Monitor, Rule, RuleEngine, Sequence, TimeWindow
 from milepost.pipeline.tier2.rules import LONGEST_US
 from milepost.pipeline.tier2.sketch import ACCURACY
 from milepost.pipeline.tier2.windows import EMPTY_IN_A_ROW
@@ -82,7 +82,7 @@ ASKED = [(function, column) for function, columns in COLUMNS.items() for column 
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> Window:
+def windows(draw: st.DrawFn) -> TimeWindow:
     slide = draw(st.integers(1, 30))
     size = draw(st.one_of(st.just(slide), st.integers(slide, 90)))
     asked = draw(st.lists(st.sampled_from(ASKED), max_size=6, unique=True))
@@ -90,7 +90,7 @@ def windows(draw: st.DrawFn) -> Window:
     for function, column in asked:
         quantile = draw(st.sampled_from([0.0, 0.5, 0.9, 1.0])) if function == "quantile" else None
         aggregates.append(Aggregate(f"{function} {column}", function, column, quantile))
-    return Window("rule", draw(KEYS), size, slide, tuple(aggregates))
+    return TimeWindow("rule", draw(KEYS), size, slide, tuple(aggregates))
 
 
 @st.composite
@@ -119,7 +119,7 @@ def plain(emitted: pa.Table) -> list[Row]:
 
 def run(rule: Rule, rows: list[Row], cuts: list[int], end: int = END, *, idle: bool = True) -> tuple[bytes, list[Row]]:
     """The rows in micro-batches that end at the cuts; `idle`: with empty ones between, which change nothing."""
-    engine, state, emitted = Engine([rule]), None, []
+    engine, state, emitted = RuleEngine([rule]), None, []
     before = -(1 << 60)
     for watermark in [*cuts, end]:
         new = [row for row in rows if before < row["_time"] <= watermark]
@@ -168,7 +168,7 @@ def agrees(rule: Rule, rows: list[Row], cuts: list[int]) -> None:
     expected = reference.run(rule, rows, END)
     _, found = run(rule, rows, [])
     quantiles: set[str] = set()
-    if isinstance(rule, Window):
+    if isinstance(rule, TimeWindow):
         quantiles = {each.name for each in rule.aggregates if each.function == "quantile"}
     elif isinstance(rule, Monitor):
         quantiles = {"p50", "p99"}
@@ -181,7 +181,7 @@ def agrees(rule: Rule, rows: list[Row], cuts: list[int]) -> None:
 
 
 @given(windows(), ROWS, CUTS)
-def test_windows(rule: Window, rows: list[Row], cuts: list[int]) -> None:
+def test_windows(rule: TimeWindow, rows: list[Row], cuts: list[int]) -> None:
     agrees(rule, rows, cuts)
 
 
@@ -205,7 +205,7 @@ def test_sequences_of_many_rows_at_few_times(each: Any, within: int, rows: list[
 @given(st.integers(1, 12), st.sampled_from([0, 0, 0, 1, 3, 8]), DENSE, FEW_CUTS)
 def test_windows_of_many_rows_at_few_times(slide: int, more: int, rows: list[Row], cuts: list[int]) -> None:
     asked = [Aggregate(each, each, "i") for each in ("sum", "min", "max", "first", "last", "distinct", "avg")]
-    agrees(Window("rule", ("k",), slide + more, slide, (Aggregate("count", "count"), *asked)), rows, cuts)
+    agrees(TimeWindow("rule", ("k",), slide + more, slide, (Aggregate("count", "count"), *asked)), rows, cuts)
 
 
 @given(st.integers(1, 12), DENSE, FEW_CUTS)
@@ -239,7 +239,7 @@ def test_monitors(rule: Monitor, rows: list[Row], cuts: list[int]) -> None:
 def test_sums_of_any_doubles_do_not_depend_on_cuts(pairs: list[Any], cuts: list[int], slide: int) -> None:
     """Doubles do not add up the same in another order, to the last bit."""
     asked = tuple(Aggregate(each, each, "d") for each in ("sum", "avg", "min", "max", "first", "last"))
-    rule = Window("rule", (), max(slide, 40), slide, asked)
+    rule = TimeWindow("rule", (), max(slide, 40), slide, asked)
     blank = dict.fromkeys(SCHEMA.names)
     rows = [blank | {"_time": time, "d": value} for time, value in pairs]
     assert same(run(rule, rows, cuts)[1], run(rule, rows, [])[1])
@@ -253,26 +253,26 @@ def events(*told: tuple[int, str], **more: Any) -> pa.Table:
 
 
 def test_a_sequence_takes_the_first_later_then() -> None:
-    engine = Engine([Sequence("s", (), 10)])
+    engine = RuleEngine([Sequence("s", (), 10)])
     _, out = engine.run(None, {"s": events((0, "A"), (0, "B"), (3, "AB"), (13, "B"), (14, "B"))}, 14)
     assert [(row["first_time"], row["then_time"]) for row in plain(out["s"])] == [(0, 3), (3, 13)]
 
 
 def test_sequences_come_in_the_order_of_their_ends() -> None:
-    engine = Engine([Sequence("s", ("k",), 10)])
+    engine = RuleEngine([Sequence("s", ("k",), 10)])
     rows = pa.table({"_time": [1, 2, 3, 4], "_first": [True, True, False, False], "_then": [False, False, True, True]})
     _, out = engine.run(None, {"s": rows.append_column("k", pa.array(["x", "y", "y", "x"]))}, 9)
     assert [(row["k"], row["first_time"], row["then_time"]) for row in plain(out["s"])] == [("y", 2, 3), ("x", 1, 4)]
 
 
 def test_with_last_an_older_first_is_discharged() -> None:
-    engine = Engine([Sequence("s", (), 10, "last")])
+    engine = RuleEngine([Sequence("s", (), 10, "last")])
     _, out = engine.run(None, {"s": events((0, "A"), (2, "A"), (3, "B"), (4, "B"))}, 14)
     assert [(row["first_time"], row["then_time"]) for row in plain(out["s"])] == [(2, 3)]
 
 
 def test_an_absence_is_told_at_its_deadline_and_not_before() -> None:
-    engine = Engine([Absence("a", (), 10)])
+    engine = RuleEngine([Absence("a", (), 10)])
     state, out = engine.run(None, {"a": events((0, "A"), (1, "A"))}, 9)
     assert out["a"].num_rows == 0
     state, out = engine.run(state, {}, 10)
@@ -282,14 +282,14 @@ def test_an_absence_is_told_at_its_deadline_and_not_before() -> None:
 
 
 def test_waiting_rows_that_are_met_or_too_old_leave_the_state() -> None:
-    engine = Engine([Sequence("s", (), 10)])
+    engine = RuleEngine([Sequence("s", (), 10)])
     state, _ = engine.run(None, {"s": events(*[(time, "A") for time in range(1000)])}, 1000)
     small, _ = engine.run(state, {"s": events((1001, "B"))}, 1001)
     assert len(small) < len(engine.run(None, {"s": events((1, "A"))}, 1)[0])
 
 
 def test_a_window_goes_on_in_the_next_micro_batch() -> None:
-    engine = Engine([Window("w", ("k",), 10, 10)])
+    engine = RuleEngine([TimeWindow("w", ("k",), 10, 10)])
     state, _ = engine.run(None, {"w": pa.table({"_time": [1, 1], "k": ["a", "b"]})}, 1)
     state, _ = engine.run(state, {"w": pa.table({"_time": [2, 3], "k": ["a", "c"]})}, 3)
     _, out = engine.run(state, {"w": pa.table({"_time": [4, 12], "k": ["c", "a"]})}, 12)
@@ -301,7 +301,7 @@ def test_a_window_goes_on_in_the_next_micro_batch() -> None:
 
 
 def test_windows_leave_the_state_with_their_keys() -> None:
-    engine = Engine([Window("w", ("k",), 10, 5, (Aggregate("q", "quantile", "v", 0.5),))])
+    engine = RuleEngine([TimeWindow("w", ("k",), 10, 5, (Aggregate("q", "quantile", "v", 0.5),))])
     rows = pa.table({"_time": range(100), "k": [str(n) * 9 for n in range(100)], "v": range(100)})
     state, out = engine.run(None, {"w": rows}, 1000)
     assert out["w"].num_rows == 200
@@ -309,7 +309,7 @@ def test_windows_leave_the_state_with_their_keys() -> None:
 
 
 def test_a_monitor_is_silent_after_a_bounded_number_of_empty_windows() -> None:
-    engine = Engine([Monitor("m", 10, 5, "v")])
+    engine = RuleEngine([Monitor("m", 10, 5, "v")])
     rows = pa.table({"_time": [0], "v": [1.0]})
     state, out = engine.run(None, {"m": rows}, 1 << 60)
     assert out["m"].num_rows == 2 + EMPTY_IN_A_ROW
@@ -319,7 +319,7 @@ def test_a_monitor_is_silent_after_a_bounded_number_of_empty_windows() -> None:
 
 
 def test_a_monitor_of_no_rows_yet_says_nothing() -> None:
-    engine = Engine([Monitor("m", 10, 5)])
+    engine = RuleEngine([Monitor("m", 10, 5)])
     state, out = engine.run(None, {"m": pa.table({"_time": pa.array([], pa.int64())})}, 100)
     assert out["m"].num_rows == 0
     assert out["m"].schema.names == ["window_start", "window_end", "count", "rate"]
@@ -330,12 +330,12 @@ def test_a_monitor_of_no_rows_yet_says_nothing() -> None:
 def test_the_ends_of_time() -> None:
     rows = pa.table({"_time": [-LAST_TIME, 0, LAST_TIME], "_first": [True] * 3, "_then": [True] * 3})
     rules: list[Rule] = [
-        Window("w", (), 3, 1),
+        TimeWindow("w", (), 3, 1),
         Sequence("s", (), LONGEST_US),
         Absence("a", (), LONGEST_US),
         Monitor("m", 3, 2),
     ]
-    _, out = Engine(rules).run(None, {rule.rule: rows for rule in rules}, LAST_TIME)
+    _, out = RuleEngine(rules).run(None, {rule.rule: rows for rule in rules}, LAST_TIME)
     starts = [row["window_start"] for row in plain(out["w"])]
     assert starts == [*range(-LAST_TIME - 2, -LAST_TIME + 1), -2, -1, 0, LAST_TIME - 2]
     assert out["s"].num_rows == 0
@@ -348,13 +348,13 @@ def test_more_keys_than_are_sorted_at_once(count: int) -> None:
     keys = [(number * 7919) % count for number in range(count)]
     flags = [True] * count + [False] * count
     rows = pa.table({"_time": range(2 * count), "k": keys * 2, "_first": flags, "_then": [not flag for flag in flags]})
-    _, out = Engine([Sequence("s", ("k",), count)]).run(None, {"s": rows}, 2 * count)
+    _, out = RuleEngine([Sequence("s", ("k",), count)]).run(None, {"s": rows}, 2 * count)
     assert out["s"].column("k").to_pylist() == keys
     assert out["s"].column("first_time").cast(pa.int64()).to_pylist() == list(range(count))
 
 
 def test_many_windows_at_once_are_put_together_in_lots(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = Window("rule", ("k",), 40, 3, (Aggregate("n", "distinct", "i"), Aggregate("s", "sum", "i")))
+    rule = TimeWindow("rule", ("k",), 40, 3, (Aggregate("n", "distinct", "i"), Aggregate("s", "sum", "i")))
     blank = dict.fromkeys(SCHEMA.names)
     rows = [blank | {"_time": n, "k": str(n % 3), "i": n} for n in range(200)]
     expected = run(rule, rows, [])
@@ -363,8 +363,8 @@ def test_many_windows_at_once_are_put_together_in_lots(monkeypatch: pytest.Monke
 
 
 def test_rules_run_side_by_side() -> None:
-    rules: list[Rule] = [Window("w", (), 10, 10), Sequence("s", (), 10), Absence("a", (), 5), Monitor("m", 10, 10)]
-    engine = Engine(rules)
+    rules: list[Rule] = [TimeWindow("w", (), 10, 10), Sequence("s", (), 10), Absence("a", (), 5), Monitor("m", 10, 10)]
+    engine = RuleEngine(rules)
     rows = events((1, "A"), (3, "B"), (12, "A"))
     state, out = engine.run(None, {rule.rule: rows for rule in rules}, 12)
     assert {name: each.num_rows for name, each in out.items()} == {"w": 1, "s": 1, "a": 0, "m": 1}
@@ -373,20 +373,20 @@ def test_rules_run_side_by_side() -> None:
 
 
 def test_a_rule_whose_rows_were_never_seen_is_left_out() -> None:
-    engine = Engine([Window("w", (), 10, 10), Window("v", (), 10, 10)])
+    engine = RuleEngine([TimeWindow("w", (), 10, 10), TimeWindow("v", (), 10, 10)])
     _, out = engine.run(None, {"w": events((1, ""))}, 20)
     assert list(out) == ["w"]
 
 
 def test_a_new_column_is_null_in_rows_that_wait() -> None:
-    engine = Engine([Absence("a", (), 10)])
+    engine = RuleEngine([Absence("a", (), 10)])
     state, _ = engine.run(None, {"a": events((1, "A"), old=1)}, 1)
     _, out = engine.run(state, {"a": events((2, "A"), old=2, new=3)}, 20)
     assert [(row["first_old"], row["first_new"]) for row in plain(out["a"])] == [(1, None), (2, 3)]
 
 
 def test_a_column_that_goes_while_rows_wait_is_refused() -> None:
-    engine = Engine([Absence("a", (), 10)])
+    engine = RuleEngine([Absence("a", (), 10)])
     state, _ = engine.run(None, {"a": events((1, "A"), old=1)}, 1)
     with pytest.raises(ConfigError, match="rule 'a': 'old' was a int64 in rows that still wait"):
         engine.run(state, {"a": events((2, "A"))}, 20)
@@ -395,7 +395,7 @@ def test_a_column_that_goes_while_rows_wait_is_refused() -> None:
 
 
 def test_a_window_whose_column_changes_its_type_is_refused() -> None:
-    engine = Engine([Window("w", ("k",), 10, 10, (Aggregate("x", "max", "v"),))])
+    engine = RuleEngine([TimeWindow("w", ("k",), 10, 10, (Aggregate("x", "max", "v"),))])
     state, _ = engine.run(None, {"w": pa.table({"_time": [1], "k": ["a"], "v": [1]})}, 1)
     with pytest.raises(ConfigError, match="rule 'w': the types of its columns"):
         engine.run(state, {"w": pa.table({"_time": [2], "k": ["a"], "v": [1.5]})}, 2)
@@ -407,7 +407,7 @@ def test_a_window_whose_column_changes_its_type_is_refused() -> None:
 
 
 def test_dictionaries_and_pieces_are_read_as_what_they_mean() -> None:
-    engine = Engine([Window("w", ("k",), 10, 10, (Aggregate("x", "max", "s"),))])
+    engine = RuleEngine([TimeWindow("w", ("k",), 10, 10, (Aggregate("x", "max", "s"),))])
     parts = [
         pa.table({"_time": [n], "k": pa.array(["a"]).dictionary_encode(), "s": pa.array([str(n)]).dictionary_encode()})
         for n in range(3)
@@ -421,14 +421,14 @@ def test_dictionaries_and_pieces_are_read_as_what_they_mean() -> None:
     [
         ([3, 2], 9, "rule 'w': rows are not in the order of _time"),
         ([10], 9, "rule 'w': a row at 10 is after the watermark, 9"),
-        ([0], 9, "rule 'w': a row at 0 is late: all up to 0 was seen before"),
+        ([0], 9, "rule 'w': a row at 0 is late: rows up to 0 were processed before"),
         ([], -1, "watermark -1 is before 0"),
         ([], 1 << 62, "beyond"),
         ([None], 9, "a row without _time"),
     ],
 )
 def test_rows_that_cannot_be(times: list[Any], watermark: int, message: str) -> None:
-    engine = Engine([Window("w", (), 10, 10)])
+    engine = RuleEngine([TimeWindow("w", (), 10, 10)])
     state, _ = engine.run(None, {"w": pa.table({"_time": pa.array([], pa.int64())})}, 0)
     with pytest.raises(InvalidValue, match=message):
         engine.run(state, {"w": pa.table({"_time": pa.array(times, pa.int64())})}, watermark)
@@ -441,19 +441,19 @@ FLAGGED: dict[str, Any] = {"_first": [True], "_then": [True]}
     ("rule", "columns", "message"),
     [
         (
-            Window("r", ("hots",), 1, 1),
+            TimeWindow("r", ("hots",), 1, 1),
             {"host": ["a"]},
             "rule 'r': its rows have no column 'hots'; did you mean 'host'",
         ),
-        (Window("r", ("x",), 1, 1), {"x": [[1]]}, "cannot be a key"),
-        (Window("r", ("x",), 1, 1), {"x": pa.array([1], pa.float16())}, "cannot be a key"),
+        (TimeWindow("r", ("x",), 1, 1), {"x": [[1]]}, "cannot be a key"),
+        (TimeWindow("r", ("x",), 1, 1), {"x": pa.array([1], pa.float16())}, "cannot be a key"),
         (Absence("r", (), 1), FLAGGED | {"x": pa.array(["a"], pa.string_view())}, "rule 'r': 'x' is a string_view"),
         (
-            Window("r", (), 1, 1, (Aggregate("a", "sum", "x"),)),
+            TimeWindow("r", (), 1, 1, (Aggregate("a", "sum", "x"),)),
             {"x": ["a"]},
             "rule 'r', aggregate 'a': there is no sum of",
         ),
-        (Window("r", (), 1, 1, (Aggregate("a", "max", "x"),)), {"x": [[1]]}, "there is no max of"),
+        (TimeWindow("r", (), 1, 1, (Aggregate("a", "max", "x"),)), {"x": [[1]]}, "there is no max of"),
         (Monitor("r", 1, 1, "x"), {"x": ["a"]}, "a monitor needs numbers"),
         (Sequence("r", (), 1), {"_first": [True]}, "no column '_then'"),
         (Sequence("r", (), 1), {"_first": [True], "_then": [1]}, "_then must be boolean, not int64"),
@@ -463,30 +463,30 @@ FLAGGED: dict[str, Any] = {"_first": [True], "_then": [True]}
 def test_rows_that_a_rule_cannot_use(rule: Rule, columns: dict[str, Any], message: str) -> None:
     rows = pa.table({"_time": [0]} | columns)
     with pytest.raises(ConfigError, match=message):
-        Engine([rule]).output_schema("r", rows.schema)
+        RuleEngine([rule]).output_schema("r", rows.schema)
     with pytest.raises(ConfigError, match=message):
-        Engine([rule]).run(None, {"r": rows}, 0)
+        RuleEngine([rule]).run(None, {"r": rows}, 0)
 
 
 def test_time_must_be_microseconds() -> None:
     with pytest.raises(ConfigError, match="_time must be int64 microseconds, not double"):
-        Engine([Window("r", (), 1, 1)]).output_schema("r", pa.schema([("_time", pa.float64())]))
+        RuleEngine([TimeWindow("r", (), 1, 1)]).output_schema("r", pa.schema([("_time", pa.float64())]))
 
 
 def test_a_rule_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match="there is no rule 'bursts'; did you mean 'burst'"):
-        Engine([Window("burst", (), 1, 1)]).run(None, {"bursts": events()}, 0)
+        RuleEngine([TimeWindow("burst", (), 1, 1)]).run(None, {"bursts": events()}, 0)
     with pytest.raises(ConfigError, match="two rules are called 'a'"):
-        Engine([Window("a", (), 1, 1), Absence("a", (), 1)])
+        RuleEngine([TimeWindow("a", (), 1, 1), Absence("a", (), 1)])
 
 
 def test_a_state_that_grows_too_large_names_its_rule() -> None:
     rows = events(*[(time, "A") for time in range(100)])
     rules: list[Rule] = [Monitor("small", 10, 10), Sequence("big", (), 1000)]
     with pytest.raises(LimitExceeded, match=r"rule 'big' keeps.*100 is over STATE_ROWS = 99"):
-        Engine(rules, state_rows=99).run(None, {"small": rows, "big": rows}, 100)
+        RuleEngine(rules, state_rows=99).run(None, {"small": rows, "big": rows}, 100)
     with pytest.raises(LimitExceeded, match=r"most of rule 'big'.* over STATE_BYTES = 700"):
-        Engine(rules, state_bytes=700).run(None, {"small": rows, "big": rows}, 100)
+        RuleEngine(rules, state_bytes=700).run(None, {"small": rows, "big": rows}, 100)
 
 
 def test_values_in_sets_and_sketches_count_as_rows_of_the_state() -> None:
@@ -494,11 +494,11 @@ def test_values_in_sets_and_sketches_count_as_rows_of_the_state() -> None:
     for function in ("distinct", "quantile"):
         asked = Aggregate("a", function, "v", 0.5 if function == "quantile" else None)
         with pytest.raises(LimitExceeded, match="rule 'w' keeps"):
-            Engine([Window("w", (), 1000, 1000, (asked,))], state_rows=90).run(None, {"w": rows}, 100)
+            RuleEngine([TimeWindow("w", (), 1000, 1000, (asked,))], state_rows=90).run(None, {"w": rows}, 100)
 
 
 def test_doubles_mean_what_they_mean_in_queries() -> None:
-    engine = Engine([Window("w", ("k",), 10, 10, (Aggregate("s", "sum", "v"), Aggregate("a", "avg", "v")))])
+    engine = RuleEngine([TimeWindow("w", ("k",), 10, 10, (Aggregate("s", "sum", "v"), Aggregate("a", "avg", "v")))])
     keys, values = [0.0, -0.0, math.nan, None, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0, math.inf, -math.inf]
     _, out = engine.run(None, {"w": pa.table({"_time": [1] * 6, "k": keys, "v": values})}, 10)
     assert [(row["k"], row["count"], row["s"], row["a"]) for row in plain(out["w"])] == [

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from milepost.errors import ConfigError
-from milepost.pipeline.tier2 import Absence, Aggregate, Monitor, Sequence, Window, quantile_name
+from milepost.pipeline.tier2 import Absence, Aggregate, Monitor, Sequence, TimeWindow, quantile_name
 from milepost.pipeline.tier2.rules import fingerprint
 
 SUM = Aggregate("total", "sum", "v")
@@ -15,26 +15,26 @@ SUM = Aggregate("total", "sum", "v")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Aggregate("a", "smu", "v"), "aggregate 'a': no function 'smu'; did you mean 'sum'"),
+        (lambda: Aggregate("a", "smu", "v"), "aggregate 'a': unknown function 'smu'; did you mean 'sum'"),
         (lambda: Aggregate("a", "sum"), "aggregate 'a': sum needs a column"),
-        (lambda: Aggregate("a", "quantile", "v"), "quantile= goes with the function 'quantile'"),
-        (lambda: Aggregate("a", "sum", "v", 0.5), "quantile= goes with the function 'quantile'"),
+        (lambda: Aggregate("a", "quantile", "v"), "quantile= is for the function 'quantile'"),
+        (lambda: Aggregate("a", "sum", "v", 0.5), "quantile= is for the function 'quantile'"),
         (lambda: Aggregate("a", "quantile", "v", 1.5), "a quantile is a number from 0 to 1, not 1.5"),
         (lambda: Aggregate("a", "quantile", "v", float("nan")), "a quantile is a number from 0 to 1"),
         (lambda: Aggregate("", "count"), "an aggregate needs a name"),
-        (lambda: Window("", (), 1, 1), "a rule needs a name"),
-        (lambda: Window("w", "host", 1, 1), "rule 'w': keys must be a tuple"),  # type: ignore[arg-type]
-        (lambda: Window("w", ("_time",), 1, 1), "rule 'w': _time cannot be a key"),
-        (lambda: Window("w", ("a", "a"), 1, 1), "rule 'w' would group by the column 'a' twice"),
-        (lambda: Window("w", (), 0, 1), "rule 'w': size_us must be microseconds, from 1"),
-        (lambda: Window("w", (), 1.5, 1), "rule 'w': size_us must be microseconds"),  # type: ignore[arg-type]
-        (lambda: Window("w", (), 1 << 62, 1 << 62), "rule 'w': size_us must be microseconds"),
-        (lambda: Window("w", (), 5, 6), r"rule 'w': slide_us \(6\) must not be more than size_us \(5\)"),
-        (lambda: Window("w", (), 10_001, 1), "rule 'w': size_us .* is over 10000 times slide_us"),
-        (lambda: Window("w", (), 1, 1, [SUM]), "aggregates must be a tuple"),  # type: ignore[arg-type]
-        (lambda: Window("w", (), 1, 1, (SUM, SUM)), "rule 'w' would emit the column 'total' twice"),
-        (lambda: Window("w", (), 1, 1, (Aggregate("count", "count", "v"),)), "would emit the column 'count' twice"),
-        (lambda: Window("w", ("count",), 1, 1), "rule 'w' would emit the column 'count' twice"),
+        (lambda: TimeWindow("", (), 1, 1), "a rule needs a name"),
+        (lambda: TimeWindow("w", "host", 1, 1), "rule 'w': keys must be a tuple"),  # type: ignore[arg-type]
+        (lambda: TimeWindow("w", ("_time",), 1, 1), "rule 'w': _time cannot be a key"),
+        (lambda: TimeWindow("w", ("a", "a"), 1, 1), "rule 'w' would group by the column 'a' twice"),
+        (lambda: TimeWindow("w", (), 0, 1), "rule 'w': size_us must be microseconds, from 1"),
+        (lambda: TimeWindow("w", (), 1.5, 1), "rule 'w': size_us must be microseconds"),  # type: ignore[arg-type]
+        (lambda: TimeWindow("w", (), 1 << 62, 1 << 62), "rule 'w': size_us must be microseconds"),
+        (lambda: TimeWindow("w", (), 5, 6), r"rule 'w': slide_us \(6\) must not be more than size_us \(5\)"),
+        (lambda: TimeWindow("w", (), 10_001, 1), "rule 'w': size_us .* is more than 10000 times slide_us"),
+        (lambda: TimeWindow("w", (), 1, 1, [SUM]), "aggregates must be a tuple"),  # type: ignore[arg-type]
+        (lambda: TimeWindow("w", (), 1, 1, (SUM, SUM)), "rule 'w' would emit the column 'total' twice"),
+        (lambda: TimeWindow("w", (), 1, 1, (Aggregate("count", "count", "v"),)), "would emit the column 'count' twice"),
+        (lambda: TimeWindow("w", ("count",), 1, 1), "rule 'w' would emit the column 'count' twice"),
         (lambda: Sequence("s", (), 0), "rule 's': within_us must be microseconds"),
         (lambda: Sequence("s", (), 1, "both"), "rule 's': each must be 'first' or 'last'"),  # type: ignore[arg-type]
         (lambda: Absence("a", (), -1), "rule 'a': within_us must be microseconds"),
@@ -67,11 +67,11 @@ def test_names_of_quantiles(quantile: float, name: str) -> None:
 
 def test_rules_that_differ_have_another_fingerprint() -> None:
     rules = [
-        (Window("w", (), 10, 10),),
-        (Window("w", (), 10, 5),),
-        (Window("w", ("k",), 10, 10),),
-        (Window("w", (), 10, 10, (SUM,)),),
-        (Window("w", (), 10, 10, (Aggregate("total", "avg", "v"),)),),
+        (TimeWindow("w", (), 10, 10),),
+        (TimeWindow("w", (), 10, 5),),
+        (TimeWindow("w", ("k",), 10, 10),),
+        (TimeWindow("w", (), 10, 10, (SUM,)),),
+        (TimeWindow("w", (), 10, 10, (Aggregate("total", "avg", "v"),)),),
         (Sequence("w", (), 10),),
         (Sequence("w", (), 10, "last"),),
         (Absence("w", (), 10),),
@@ -79,4 +79,4 @@ def test_rules_that_differ_have_another_fingerprint() -> None:
         (),
     ]
     assert len({fingerprint(each) for each in rules}) == len(rules)
-    assert fingerprint(rules[0]).hex() == fingerprint((Window("w", (), 10, 10),)).hex()
+    assert fingerprint(rules[0]).hex() == fingerprint((TimeWindow("w", (), 10, 10),)).hex()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.errors import ConfigError, MalformedBatch
-from milepost.pipeline.tier2 import Engine, Rule, Sequence, Window, state
+from milepost.pipeline.tier2 import Rule, RuleEngine, Sequence, TimeWindow, state
 
 RULES = bytes(range(16))
 TABLES = {"0/panes": pa.table({"a": [1, 2, None], "b": ["x", None, "z"]}), "0/keys": pa.table({"k": [0.5]})}
@@ -31,19 +31,19 @@ def test_tables_come_back() -> None:
 
 
 def test_other_rules_are_refused() -> None:
-    one: list[Rule] = [Window("w", (), 10, 10)]
+    one: list[Rule] = [TimeWindow("w", (), 10, 10)]
     rows = pa.table({"_time": [1], "_first": [True], "_then": [False]})
-    mine, _ = Engine(one).run(None, {"w": rows}, 5)
-    for other in (Window("w", (), 10, 5), Window("v", (), 10, 10), Sequence("w", (), 10)):
+    mine, _ = RuleEngine(one).run(None, {"w": rows}, 5)
+    for other in (TimeWindow("w", (), 10, 5), TimeWindow("v", (), 10, 10), Sequence("w", (), 10)):
         with pytest.raises(ConfigError, match="this state was made by other rules"):
-            Engine([other]).run(mine, {}, 6)
-    Engine(one).run(mine, {}, 6)
+            RuleEngine([other]).run(mine, {}, 6)
+    RuleEngine(one).run(mine, {}, 6)
 
 
 def test_another_version_is_refused() -> None:
     data = bytearray(state.write(RULES, 77, TABLES))
     data[4] = 9
-    with pytest.raises(MalformedBatch, match="a state of version 9"):
+    with pytest.raises(MalformedBatch, match="has version 9"):
         state.read(bytes(data), RULES)
 
 
