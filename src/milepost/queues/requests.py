@@ -13,7 +13,7 @@ from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.loose import Loose
 from milepost.errors import BrokerError, InvalidValue, MilepostError, TransactionAborted
-from milepost.queues import forwards, operations, steps
+from milepost.queues import operations, steps, transfers
 from milepost.transport.address import masked, parse_broker
 from milepost.wire import (
     Browse,
@@ -21,27 +21,27 @@ from milepost.wire import (
     Decisions,
     DeclareQueue,
     DeclareType,
-    DeleteForward,
     DeleteQueue,
+    DeleteTransfer,
     DeleteType,
     Dequeue,
     Enqueue,
     Finish,
     ForgetDecision,
-    Forwards,
     Holding,
     InDoubt,
     MoveMessages,
     Purge,
     Queues,
-    SetForward,
     Settle,
+    SetTransfer,
+    Transfers,
     Types,
 )
 
 ADMINISTRATION: Final = (
     DeclareType, Types, DeleteType, DeclareQueue, DeleteQueue, Queues, Browse, MoveMessages, Purge, Decide, InDoubt,
-    Decisions, ForgetDecision, Settle, Holding, SetForward, DeleteForward, Forwards,
+    Decisions, ForgetDecision, Settle, Holding, SetTransfer, DeleteTransfer, Transfers,
 )  # fmt: skip
 ENDS: Final = ("commit", "abort", "prepare", "flush")
 
@@ -94,16 +94,16 @@ def operation_of(request: Any) -> Any:
             if not 0 < request.number < 1 << 63:
                 raise InvalidValue(f"number = {request.number}: takes the number of a transaction")
             if isinstance(request, Holding):
-                return forwards.Holding(request.number)
-            return forwards.Settle(request.gid, request.number)
-        case SetForward():
+                return transfers.Holding(request.number)
+            return transfers.Settle(request.gid, request.number)
+        case SetTransfer():
             for each in request.address.split(","):
                 parse_broker(each.strip())
-            return forwards.SetForward(request.queue, request.address, request.target)
-        case DeleteForward():
-            return forwards.DeleteForward(request.queue)
-        case Forwards():
-            return forwards.Forwards()
+            return transfers.SetTransfer(request.queue, request.address, request.target)
+        case DeleteTransfer():
+            return transfers.DeleteTransfer(request.queue)
+        case Transfers():
+            return transfers.Transfers()
     assert isinstance(request, InDoubt)
     return operations.Prepared(request.coordinator)
 
@@ -151,7 +151,7 @@ def answer_to(request: Any, outcome: Any) -> tuple[Any, Stirred]:
             return {"commit": outcome[0]}, Stirred(outcome[1])
         case Holding():
             value = {"remaining": outcome.remaining, "ends": [list(each) for each in outcome.ends]}
-        case Forwards():
+        case Transfers():
             value = [each._asdict() | {"address": masked(each.address)} for each in outcome]
     return value, Stirred()
 

@@ -10,7 +10,7 @@ from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import MilepostError
 from milepost.queues import operations
 from milepost.queues.requests import answer_to, operation_of
-from milepost.wire import Browse, Decide, DeclareType, DeleteForward, Dequeue, SetForward
+from milepost.wire import Browse, Decide, DeclareType, DeleteTransfer, Dequeue, SetTransfer
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
@@ -39,7 +39,7 @@ def _answered(core: Core, connection: Connection, request: Any, outcome: Any) ->
             return queues.looked(connection, request.request, value, outcome.groups)
         case Decide():
             queues.decided(request.gid, request.commit)
-        case SetForward() | DeleteForward():
-            core.forwards_changed()
+        case SetTransfer() | DeleteTransfer():
+            core.transfers_changed()
     queues.waiting.stir(stirred.queues, effects, stirred.counted)
     return [*durable.replied(connection, request.request, value), *effects]

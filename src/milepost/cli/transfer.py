@@ -1,4 +1,4 @@
-"""`milepost queue forward` and `milepost queue resolve`: queues that go on to another broker, and what is in doubt."""
+"""`milepost queue transfer` and `milepost queue resolve`: queues that go on to another broker, and what is in doubt."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from milepost.cli.terminal import echo
 from milepost.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from milepost.client import AsyncClient, ForwardInfo
+    from milepost.client import AsyncClient, TransferInfo
 
-FORWARD_EXAMPLES = """Examples:
-  milepost queue forward orders milepost://there:7450/orders
-  milepost queue forward --status
-  milepost queue forward orders there:7450/orders --once
-  milepost queue forward orders --stop
+TRANSFER_EXAMPLES = """Examples:
+  milepost queue transfer orders milepost://there:7450/orders
+  milepost queue transfer --status
+  milepost queue transfer orders there:7450/orders --once
+  milepost queue transfer orders --stop
 """
 RESOLVE_EXAMPLES = """Examples:
   milepost queue resolve
-  milepost queue resolve forward/4f0c/orders/8123 abort
+  milepost queue resolve transfer/4f0c/orders/8123 abort
 """
 
 
@@ -38,29 +38,29 @@ class How(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Put the commands of this module among those of `milepost queue`."""
-    app.command("forward", epilog=FORWARD_EXAMPLES)(forward)
+    app.command("transfer", epilog=TRANSFER_EXAMPLES)(transfer)
     app.command("resolve", epilog=RESOLVE_EXAMPLES)(resolve)
 
 
-def forward(
+def transfer(
     source: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="the queue that messages leave")] = None,
     target: Annotated[
         str | None, typer.Argument(metavar="[ADDRESS/QUEUE]", help="the broker and the queue that they go to")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="forward what is there now, from here, and end")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="forward this queue no more")] = False,
-    status: Annotated[bool, typer.Option("--status", help="tell how the forwards are")] = False,
+    once: Annotated[bool, typer.Option("--once", help="transfer what is there now, from here, and end")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="transfer this queue no more")] = False,
+    status: Annotated[bool, typer.Option("--status", help="tell how the transfers are")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="with --status: a line of JSON for each")] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Forward a queue to a queue of another broker.
+    """Transfer a queue to a queue of another broker.
 
     The broker does it from now on, also after a restart, until --stop. Each
     message is there once, and gone here once, whatever breaks on the way:
     both brokers commit, or neither does. Types that the other broker does not
     know are declared there; the queue has to be there. The order of a writer's
     messages is kept, and what was written in one transaction to a blockwise
-    queue arrives in one. There, the writer is this forward.
+    queue arrives in one. There, the writer is this transfer.
     """
     if sum((once, stop, status)) > 1:
         raise typer.BadParameter("--once, --stop and --status are different things: give one")
@@ -70,21 +70,21 @@ def forward(
         _print(talk(broker, lambda client: _status(client, source)), as_json)
         return
     if source is None or (target is None) is not stop:
-        raise typer.BadParameter("say QUEUE ADDRESS/QUEUE to forward, or QUEUE --stop")
+        raise typer.BadParameter("say QUEUE ADDRESS/QUEUE to transfer, or QUEUE --stop")
     if stop:
-        talk(broker, lambda client: client.delete_forward(source))
-        echo(f"{source} is no longer forwarded")
+        talk(broker, lambda client: client.delete_transfer(source))
+        echo(f"{source} is no longer transferred")
         return
     assert target is not None
     address, there = split(target)
     if once:
-        from milepost.queues.forward import Forwarder
+        from milepost.queues.transfer import Transfer
 
-        messages = asyncio.run(Forwarder(broker, source, address, there).once())
+        messages = asyncio.run(Transfer(broker, source, address, there).once())
         echo(f"{messages:,} message{'' if messages == 1 else 's'} of {source} went to {there} at {address}")
         return
-    talk(broker, lambda client: client.forward(source, address, there))
-    echo(f"{source} is forwarded to {there} at {address}; `milepost queue forward --status` tells how it goes")
+    talk(broker, lambda client: client.transfer(source, address, there))
+    echo(f"{source} is transferred to {there} at {address}; `milepost queue transfer --status` tells how it goes")
 
 
 def resolve(
@@ -94,7 +94,7 @@ def resolve(
 ) -> None:
     """Name the transactions in doubt, or end one.
 
-    One that was prepared here waits until the broker that forwards says what
+    One that was prepared here waits until the broker that transfers says what
     becomes of it, and that does so by itself when both are there. Only when it
     is gone for ever, decide for it: commit if the messages are no longer
     there, abort if they still are. A decision that was made here for a broker
@@ -124,19 +124,19 @@ def split(target: str) -> tuple[str, str]:
     return f"{scheme or 'milepost'}{sign or '://'}{host}", queue
 
 
-async def _status(client: AsyncClient, queue: str | None) -> list[tuple[ForwardInfo, int]]:
-    from milepost.queues.forward import coordinator_of
+async def _status(client: AsyncClient, queue: str | None) -> list[tuple[TransferInfo, int]]:
+    from milepost.queues.transfer import coordinator_of
 
-    found = [each for each in await client.forwards() if queue in (None, each.queue)]
+    found = [each for each in await client.transfers() if queue in (None, each.queue)]
     if queue is not None and not found:
-        raise InvalidValue(f"queue {queue!r} is not forwarded")
+        raise InvalidValue(f"queue {queue!r} is not transferred")
     decided = [gid.rpartition("/")[0] for gid, _ in await client.decisions()]
     return [(each, decided.count(coordinator_of(client.broker_id, each.queue))) for each in found]
 
 
-def _print(found: list[tuple[ForwardInfo, int]], as_json: bool) -> None:
+def _print(found: list[tuple[TransferInfo, int]], as_json: bool) -> None:
     if not found and not as_json:
-        echo("No queue is forwarded.", err=True)
+        echo("No queue is transferred.", err=True)
     for each, doubtful in found:
         if as_json:
             said: dict[str, Any] = {
@@ -145,7 +145,7 @@ def _print(found: list[tuple[ForwardInfo, int]], as_json: bool) -> None:
             }  # fmt: skip
             echo(json.dumps(said))
             continue
-        echo(f"{each.queue} → {each.address}/{each.target}: {each.messages:,} forwarded, {doubtful} in doubt")
+        echo(f"{each.queue} → {each.address}/{each.target}: {each.messages:,} transferred, {doubtful} in doubt")
         if each.error:
             echo(f"  not now: {each.error}")
 
