@@ -1,6 +1,6 @@
 """What clients ask of queues, as operations of the store; and what the store says to it, as they hear it.
 
-A broker uses this, and so does a client that has no broker (`milepost.direct`).
+A broker uses this, and so does a client that has no broker (`milepost.brokerless`).
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from typing import Any, Final
 from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.loose import Loose
+from milepost.brokerless.dealing import Dealing
+from milepost.brokerless.store import MemberStore
 from milepost.client.connection import Connection, Heard, Inbox, Owner, as_lost
 from milepost.client.taken import TakenBatch
 from milepost.client.window import Window
-from milepost.direct.dealing import Dealing
-from milepost.direct.keeper import Keeper
 from milepost.errors import (
     ConfigError,
     ConnectionLost,
@@ -45,7 +45,7 @@ NOTHING_BOUND: Final = 1 << 62  # bytes: what is enqueued goes nowhere before it
 HEARTBEAT_S: Final = 3_600.0  # there is nobody to be heard
 
 
-class DirectConnection(Connection):
+class BrokerlessConnection(Connection):
     """Made by `open`. It lasts until the client leaves, or until another process takes its log away."""
 
     takes_loose = True
@@ -53,7 +53,7 @@ class DirectConnection(Connection):
     def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, window: Window) -> None:
         super().__init__(owner, inboxes, window)
         self._instance = hello.instance
-        self._keeper: Keeper
+        self._store: MemberStore
         self._writer = 0  # S of what this client writes
         self._came = True  # it may have written through another log before
         self._dealings: dict[int, Dealing] = {}  # by the client's number
@@ -66,35 +66,35 @@ class DirectConnection(Connection):
     ) -> tuple[Connection, Welcome]:
         """Open the database; raises what it has against it, and `TimedOut` after so many seconds."""
         self = cls(owner, inboxes, hello, window)
-        opening = asyncio.ensure_future(Keeper.opened(address.host, self._overtaken))
+        opening = asyncio.ensure_future(MemberStore.opened(address.host, self._overtaken))
         try:
             async with asyncio.timeout(timeout):
-                self._keeper = await asyncio.shield(opening)
+                self._store = await asyncio.shield(opening)
                 await self._enrol(hello.name)
         except BaseException as error:
             opening.add_done_callback(self._too_late)
             if isinstance(error, TimeoutError):
                 raise TimedOut(f"the database at {address} did not answer within {timeout:g} s") from None
             raise
-        self._keeper.numbers = self._numbers
+        self._store.numbers = self._numbers
         self.alive = True
-        store = self._keeper.store
+        store = self._store.store
         return self, Welcome(
-            broker="", broker_id=store.broker_id, publisher=self._writer, time_us=self._keeper.time_us(),
+            broker="", broker_id=store.broker_id, publisher=self._writer, time_us=self._store.time_us(),
             window=self.put_window, heartbeat_s=HEARTBEAT_S, store_id=store.id,
         )  # fmt: skip
 
-    def _too_late(self, opened: asyncio.Future[Keeper]) -> None:
+    def _too_late(self, opened: asyncio.Future[MemberStore]) -> None:
         """Nobody waits for the store any more."""
         if not opened.cancelled() and opened.exception() is None:
-            self._keeper = opened.result()
+            self._store = opened.result()
             self.abort()
 
     async def _enrol(self, name: str) -> None:
         """A client with a name has one number for ever, others a new one each time, as at a broker."""
         self._writer = int.from_bytes(os.urandom(4), "little") or 1
         if name:
-            self._writer = (await self._keeper.do(Enrol(name, self._writer))).number
+            self._writer = (await self._store.do(Enrol(name, self._writer))).number
 
     def _numbers(self) -> list[int]:
         return [each.number for each in self._dealings.values() if each.number and each.over is None]
@@ -146,9 +146,9 @@ class DirectConnection(Connection):
     async def _administer(self, said: Any) -> Any:
         operation = operation_of(said)
         looks = isinstance(operation, operations.Look)
-        outcome = await (self._keeper.look(operation) if looks else self._keeper.do(operation))
+        outcome = await (self._store.look(operation) if looks else self._store.do(operation))
         value, stirred = answer_to(said, outcome)
-        self._keeper.waiting.stir(stirred.queues, stirred.counted)
+        self._store.waiting.stir(stirred.queues, stirred.counted)
         if isinstance(outcome, Got):
             value["groups"] = _shown(outcome.groups)
         return value
@@ -163,7 +163,7 @@ class DirectConnection(Connection):
         return dealing
 
     async def _dequeue(self, dealing: Dealing, said: Dequeue) -> Any:
-        waiting, step = self._keeper.waiting, dequeue_of(said, plain=True)
+        waiting, step = self._store.waiting, dequeue_of(said, plain=True)
         found: Got | None = None
         if not said.wait_s or dealing.held or not waiting.known(said.queue, dealing.wish(said)):
             found = await self._carry_out(dealing, step)
@@ -181,7 +181,7 @@ class DirectConnection(Connection):
         """Take what has come. Unless something has for sure, it is looked first: see `Line.unsure`."""
         if unsure:
             try:
-                found = await self._keeper.look(
+                found = await self._store.look(
                     operations.Peek(step.queue, step.type, where=step.where, order=step.order, owner=dealing.number)
                 )
             except MilepostError:
@@ -208,7 +208,7 @@ class DirectConnection(Connection):
                 return dealing.receipt()
         done = await self._carry_out(dealing, last, said)
         self._dealings.pop(dealing.client, None)
-        self._keeper.waiting.stir(done.touched, dealing.enqueued, dealing.taken)
+        self._store.waiting.stir(done.touched, dealing.enqueued, dealing.taken)
         return dealing.receipt()
 
     async def _claim(self, dealing: Dealing, said: Dequeue | Finish) -> Any:
@@ -231,7 +231,7 @@ class DirectConnection(Connection):
             if how != "abort":
                 raise
         else:
-            self._keeper.waiting.stir(done.touched)
+            self._store.waiting.stir(done.touched)
         if how not in ("commit", "prepare", "abort"):
             dealing.number = 0
             dealing.over = TransactionAborted("this transaction was undone with the connection that it was begun on")
@@ -245,10 +245,10 @@ class DirectConnection(Connection):
         await self._idle(dealing)
         try:
             undone, dealing.over = dealing.over is not None, TransactionAborted("this transaction was aborted")
-            self._keeper.waiting.dismiss(dealing)
+            self._store.waiting.dismiss(dealing)
             if dealing.number and not undone:
                 done = await self._perform(dealing, (steps.Abort(),))
-                self._keeper.waiting.stir(done.outcomes[-1].touched, dealing.taken)
+                self._store.waiting.stir(done.outcomes[-1].touched, dealing.taken)
         finally:
             self._dealings.pop(dealing.client, None)  # when the store has not undone it, its lease ends
         return {}
@@ -295,16 +295,16 @@ class DirectConnection(Connection):
         """A transaction cannot go on: it is undone, and its client told why."""
         dealing.over, dealing.held = error, []
         if dealing.number:
-            self._keeper.undo(dealing.number)
+            self._store.undo(dealing.number)
         return error
 
     async def _perform(self, dealing: Dealing, todo: tuple[Step, ...]) -> Performed:
         whose = steps.Transaction(
-            dealing.number, dealing.writer, self._instance, dealing.client, self._keeper.lease_us, self._came
+            dealing.number, dealing.writer, self._instance, dealing.client, self._store.lease_us, self._came
         )
         future: asyncio.Future[Performed] = self._loop.create_future()
         dealing.busy = True
-        self._keeper.give(operations.Perform(whose, todo), partial(self._performed, dealing, future))
+        self._store.give(operations.Perform(whose, todo), partial(self._performed, dealing, future))
         return await future
 
     def _performed(self, dealing: Dealing, future: asyncio.Future[Performed], outcome: Any) -> None:
@@ -340,16 +340,16 @@ class DirectConnection(Connection):
         self.close()
 
     async def _leave(self) -> None:
-        if hasattr(self, "_keeper"):
-            keeper = self._keeper
-            keeper.hurry()
-            keeper.waiting.end(as_lost(self._fatal or ConnectionLost("the connection to the database is closed")))
+        if hasattr(self, "_store"):
+            member = self._store
+            member.hurry()
+            member.waiting.end(as_lost(self._fatal or ConnectionLost("the connection to the database is closed")))
             for dealing in list(self._dealings.values()):
                 await self._idle(dealing)
                 if dealing.number and dealing.over is None:
                     dealing.over = TransactionAborted("its client has left")
-                    keeper.undo(dealing.number)
-            await keeper.end()
+                    member.undo(dealing.number)
+            await member.end()
         self.lost(None)
 
 

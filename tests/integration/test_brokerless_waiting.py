@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from milepost.direct.clock import Clock
-from milepost.direct.waiting import Waiting
+from milepost.brokerless.clock import DatabaseClock
+from milepost.brokerless.waiting import Waiting
 from milepost.errors import ConnectionLost, TransactionAborted
 from milepost.query import parse_schema
 from milepost.queues.steps import Got, Group
@@ -137,7 +137,7 @@ def test_one_who_looks_when_it_is_over_does_not_wait_again(whose):
 
 
 def test_a_clock_is_set_by_what_the_database_says():
-    clock = Clock()
+    clock = DatabaseClock()
     clock._ahead_us += 3_600_000_000  # this machine's own clock is an hour wrong
     clock.set(0, 1_000_000, 100)
     ahead = clock._ahead_us

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
+from milepost.brokerless.clock import DatabaseClock, DatabaseTime
+from milepost.brokerless.waiting import Waiting
 from milepost.config import settings
-from milepost.direct.clock import Clock, Told
-from milepost.direct.waiting import Waiting
 from milepost.errors import MilepostError, StoreUnavailable
 from milepost.queues import operations
 from milepost.queues.operations import Perform, Renew, Undo
@@ -21,24 +21,24 @@ from milepost.storage import Store, open_store
 from milepost.storage.loop_writer import LoopWriter
 from milepost.storage.operations import Operation
 
-NAME: Final = "direct"  # of the logs of such clients: direct-1 and so on
+NAME: Final = "brokerless"  # of the logs of such clients: brokerless-1 and so on
 LOOKS: Final = 2  # threads for whoever only looks: a long look leaves the other to everybody else
 CLOSING_S: Final = 5.0  # that the database has when the client leaves; leases end what it has not undone
 TICK_S: Final = 1.0
 RENEWALS: Final = 3  # of a lease before it would end
 SWEEP_S: Final = 5.0  # between looks at messages that have expired, and at leases of those who are gone
 
-log = logging.getLogger("milepost.direct")
+log = logging.getLogger("milepost.brokerless")
 
 Then = Callable[[Any], None]
 
 
-class Keeper:
+class MemberStore:
     """Made by `opened`, and ended by `end`. `lost` is called when another process has taken over the log."""
 
     def __init__(self, store: Store, lease_s: float, lost: Callable[[MilepostError], None]) -> None:
         self.store: Final = store
-        self.time_us: Final = Clock()
+        self.time_us: Final = DatabaseClock()
         self.lease_us: Final = int(lease_s * 1_000_000)
         self._lease_s = lease_s
         self._lost = lost
@@ -54,7 +54,7 @@ class Keeper:
         self.numbers: Callable[[], Iterable[int]] = tuple  # of the transactions under way; set by the connection
 
     @classmethod
-    async def opened(cls, url: str, lost: Callable[[MilepostError], None]) -> Keeper:
+    async def opened(cls, url: str, lost: Callable[[MilepostError], None]) -> MemberStore:
         """Open the store, and undo what whoever had the same log before has left. Raises what is in the way."""
         chosen = settings()
         store = await asyncio.to_thread(
@@ -63,7 +63,7 @@ class Keeper:
             broker=NAME,
             address=f"{socket.gethostname()} process {os.getpid()}",
             broker_id=int.from_bytes(os.urandom(4), "little"),
-            time_us=Clock()(),
+            time_us=DatabaseClock()(),
             lease_s=chosen.lease_s,
             remember_s=chosen.remember_s,
             staged_s=chosen.staged_s,
@@ -95,7 +95,7 @@ class Keeper:
         return await self._loop.run_in_executor(self._looks, self.store.inspect, operation, self.time_us())
 
     async def _set_clock(self) -> None:
-        self.time_us.set(*await self.look(Told()))
+        self.time_us.set(*await self.look(DatabaseTime()))
 
     def _done(self, results: list[tuple[Any, Any]], _entries: Any) -> None:
         for then, outcome in results:
