@@ -137,13 +137,12 @@ class Member:
 
     @property
     def waiting(self):
-        return self.member.waiting if self.broker is None else self.broker.core.queues.waiting
+        return (self.member.machine if self.broker is None else self.broker.core.queues).waiting
 
     async def look(self):
         """Hear what others have written, and see what follows to its end."""
         if self.broker is None:
-            if await self.member._news():
-                self.waiting.stir(["quotes"])
+            await self.member._listen()
         else:
             self.clock.advance(0.1)
         while any(line.tried for line in self.waiting._lines.values()) or (self.broker and self.broker._store._polling):

@@ -90,8 +90,8 @@ class Place:
             return self.broker.core.queues.figures()
         connections = [client._session.connection for client in self.clients]
         return {
-            "transactions": sum(len(each._dealings) for each in connections),
-            "waiting": sum(len(each._keeper.waiting) for each in connections),
+            "transactions": sum(len(each._machine._client.transactions) for each in connections),
+            "waiting": sum(len(each._machine.waiting) for each in connections),
             "held_bytes": 0,
         }
 
